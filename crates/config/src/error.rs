@@ -1,0 +1,182 @@
+//! What is wrong with a file, where, and what to do about it.
+
+use std::fmt;
+use std::ops::Range;
+
+/// A refused file: one message with its place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct ConfigError {
+    file: String,
+    /// 1-based line and column, where the cause has a place.
+    place: Option<(usize, usize)>,
+    message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Some((line, column)) => {
+                write!(f, "{}:{line}:{column}: {}", self.file, self.message)
+            }
+            None => write!(f, "{}: {}", self.file, self.message),
+        }
+    }
+}
+
+impl ConfigError {
+    /// An error that concerns the file as a whole (it cannot be read, two keys contradict).
+    #[must_use]
+    pub fn new(file: &str, message: impl Into<String>) -> Self {
+        Self {
+            file: file.to_owned(),
+            place: None,
+            message: message.into(),
+        }
+    }
+
+    /// An error at a byte range of `text`, as `serde_spanned` or `toml` report it.
+    #[must_use]
+    pub fn at(file: &str, text: &str, span: Range<usize>, message: impl Into<String>) -> Self {
+        Self {
+            file: file.to_owned(),
+            place: Some(line_and_column(text, span.start)),
+            message: message.into(),
+        }
+    }
+
+    pub(crate) fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> Self {
+        let message = remedy(error.message());
+        match error.span() {
+            Some(span) => Self::at(file, text, span, message),
+            None => Self::new(file, message),
+        }
+    }
+
+    /// The message without its place.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// 1-based line, where known.
+    #[must_use]
+    pub fn line(&self) -> Option<usize> {
+        self.place.map(|(line, _)| line)
+    }
+}
+
+fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
+    let before = &text[..floor_char_boundary(text, offset)];
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let line = before.matches('\n').count() + 1;
+    (line, before[line_start..].chars().count() + 1)
+}
+
+fn floor_char_boundary(text: &str, offset: usize) -> usize {
+    (0..=offset.min(text.len()))
+        .rev()
+        .find(|&at| text.is_char_boundary(at))
+        .unwrap_or(0)
+}
+
+/// Serde says "unknown field `traget`, expected one of `target`, `weight`"; a person wants the
+/// nearest one first.
+fn remedy(message: &str) -> String {
+    let Some((unknown, valid)) = unknown_name(message) else {
+        return message.lines().collect::<Vec<_>>().join("; ");
+    };
+    let kind = if message.starts_with("unknown variant") {
+        "value"
+    } else {
+        "key"
+    };
+    match nearest(unknown, &valid) {
+        Some(near) => format!("unknown {kind} `{unknown}`; did you mean `{near}`?"),
+        None if valid.is_empty() => format!("unknown {kind} `{unknown}`; remove it"),
+        None => format!(
+            "unknown {kind} `{unknown}`; valid here: {}",
+            valid.join(", ")
+        ),
+    }
+}
+
+fn unknown_name(message: &str) -> Option<(&str, Vec<&str>)> {
+    let rest = message
+        .strip_prefix("unknown field `")
+        .or_else(|| message.strip_prefix("unknown variant `"))?;
+    let (unknown, rest) = rest.split_once('`')?;
+    Some((unknown, rest.split('`').skip(1).step_by(2).collect()))
+}
+
+/// The closest of `valid` to `name`, when it is close enough to be what was meant.
+fn nearest<'a>(name: &str, valid: &[&'a str]) -> Option<&'a str> {
+    const CLOSE_ENOUGH: f64 = 0.75; // Jaro-Winkler: one or two slips in a word
+    valid
+        .iter()
+        .map(|&candidate| (strsim::jaro_winkler(name, candidate), candidate))
+        .filter(|&(likeness, _)| likeness >= CLOSE_ENOUGH)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct File {
+        #[allow(dead_code)]
+        mode: Mode,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Mode {
+        Auto,
+        Off,
+    }
+
+    fn message(text: &str) -> String {
+        crate::parse::<File>("f.toml", text)
+            .unwrap_err()
+            .to_string()
+    }
+
+    #[test]
+    fn a_misspelt_key_names_the_nearest() {
+        assert_eq!(
+            message("# hi\nmodus = 1"),
+            "f.toml:2:1: unknown key `modus`; did you mean `mode`?"
+        );
+    }
+
+    #[test]
+    fn a_key_like_no_other_lists_what_is_valid() {
+        assert_eq!(
+            message("zzz = 1"),
+            "f.toml:1:1: unknown key `zzz`; valid here: mode"
+        );
+    }
+
+    #[test]
+    fn a_misspelt_value_names_the_nearest() {
+        assert_eq!(
+            message("mode = 'autp'"),
+            "f.toml:1:8: unknown value `autp`; did you mean `auto`?"
+        );
+    }
+
+    #[test]
+    fn syntax_errors_have_a_place() {
+        assert!(message("mode = ").starts_with("f.toml:1:"));
+    }
+
+    #[test]
+    fn columns_count_characters_not_bytes() {
+        assert_eq!(line_and_column("é = 1", 3), (1, 3));
+        assert_eq!(line_and_column("é", 1), (1, 1));
+        assert_eq!(line_and_column("a\nb", 99), (2, 2));
+    }
+}

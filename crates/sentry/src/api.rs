@@ -1,0 +1,160 @@
+//! The words the engine and its drivers exchange.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tidegate_control::Timestamp;
+
+/// Index of a class in the configuration; 0 is the most important.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+pub struct ClassId(pub u16);
+
+/// Index of a replica in the configuration in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct ReplicaId(pub u16);
+
+/// What the driver knows of a request when it arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Arrival {
+    /// Its class, by the driver's classifier.
+    pub class: ClassId,
+    /// Bytes it would hold in memory while it waits.
+    pub bytes: u32,
+    /// When it is worthless to the client, where the client said so.
+    pub deadline: Option<Timestamp>,
+    /// The replica it has to go to (a sticky session), while that one is healthy.
+    pub sticky: Option<ReplicaId>,
+}
+
+/// The engine's answer to an arrival.
+#[derive(Debug)]
+#[must_use]
+pub enum Verdict {
+    /// Send it now.
+    Admit(Permit),
+    /// Park it; it will be resolved through `wake`.
+    Wait(Ticket),
+    /// Refuse it now.
+    Shed(Refusal),
+}
+
+/// How waiting ended.
+#[derive(Debug)]
+#[must_use]
+pub enum Resolution {
+    /// Send it now.
+    Admit(Permit),
+    /// Refuse it now: it can no longer be served in time, or the queue was emptied.
+    Shed(Refusal),
+}
+
+/// The right to occupy one slot of one replica. Not `Clone`: it ends in [`Sentry::on_end`],
+/// exactly once. Drivers wrap it in a guard that does so on drop.
+///
+/// [`Sentry::on_end`]: crate::Sentry::on_end
+#[derive(Debug)]
+#[must_use]
+pub struct Permit {
+    pub(crate) replica: ReplicaId,
+    pub(crate) class: ClassId,
+    pub(crate) arrived: Timestamp,
+    pub(crate) admitted: Timestamp,
+}
+
+impl Permit {
+    /// Where to send the request.
+    #[must_use]
+    pub fn replica(&self) -> ReplicaId {
+        self.replica
+    }
+
+    /// The request's class.
+    #[must_use]
+    pub fn class(&self) -> ClassId {
+        self.class
+    }
+
+    /// When the request arrived.
+    #[must_use]
+    pub fn arrived(&self) -> Timestamp {
+        self.arrived
+    }
+
+    /// When it was admitted; `admitted - arrived` is its waiting time.
+    #[must_use]
+    pub fn admitted(&self) -> Timestamp {
+        self.admitted
+    }
+}
+
+/// A place in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ticket(pub(crate) u64);
+
+/// How an admitted request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// The replica answered in full; its time is a sample.
+    Served,
+    /// The replica failed: refused, reset, timed out, or answered malformed bytes.
+    Dropped,
+    /// The client left. Says nothing about the replica; never a sample.
+    Abandoned,
+    /// Not to be counted as a sample for another reason (a stream, a health check).
+    Ignored,
+}
+
+/// A refusal, with what it takes to explain it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Refusal {
+    /// Which mechanism refused.
+    pub reason: ShedReason,
+    /// The class refused.
+    pub class: ClassId,
+    /// When it makes sense to come back, from the drain rate.
+    pub retry_after: Duration,
+    /// What was measured (predicted seconds, requests queued, bytes, tokens: by the reason).
+    pub measured: f64,
+    /// What it was measured against.
+    pub limit: f64,
+}
+
+/// Which mechanism refused a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShedReason {
+    /// It would not be answered within its target: queued ahead over the drain rate.
+    Predicted,
+    /// It waited and can no longer be answered within its target.
+    Expired,
+    /// The gate's admission rate is used up.
+    Rate,
+    /// Percent blocking chose it.
+    Blocked,
+    /// The queue is full by count.
+    QueueFull,
+    /// The queue is full by bytes.
+    QueueBytes,
+    /// No replica is healthy.
+    NoReplica,
+    /// The operator is draining the proxy.
+    Draining,
+}
+
+impl ShedReason {
+    /// The word on the wire (`tidegate-shed`), in metrics and in logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Predicted => "predicted",
+            Self::Expired => "expired",
+            Self::Rate => "rate",
+            Self::Blocked => "blocked",
+            Self::QueueFull => "queue-full",
+            Self::QueueBytes => "queue-bytes",
+            Self::NoReplica => "no-replica",
+            Self::Draining => "draining",
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What the command line says when something is wrong.
+
+use std::process::ExitCode;
+
+/// One message with the cause and the place; exit status 2.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// Which file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file was refused.
+    #[error(transparent)]
+    Config(#[from] tidegate_config::ConfigError),
+    /// Anything else a person has to mend; the message names the remedy.
+    #[error("{0}")]
+    Usage(String),
+}
+
+impl CliError {
+    /// Prints the message and gives the exit status.
+    pub(crate) fn report(&self) -> ExitCode {
+        eprintln!("tidegate: {self}");
+        ExitCode::from(2)
+    }
+}
