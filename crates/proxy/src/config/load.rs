@@ -1,0 +1,59 @@
+//! From a file on disk to a configuration that is known to be good.
+
+use std::fs;
+use std::path::Path;
+
+use tidegate_config::ConfigError;
+
+use super::{Config, Problem, Severity, place};
+
+/// A configuration that can be put in force, and what is odd about it.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The configuration; relative file names are resolved.
+    pub config: Config,
+    /// What works, but probably not as meant.
+    pub warnings: Vec<ConfigError>,
+}
+
+/// Reads and checks the file at `path` and the files it names.
+///
+/// # Errors
+/// Everything that is wrong, each with its place, cause and remedy.
+pub fn load(path: &Path) -> Result<Loaded, Vec<ConfigError>> {
+    let file = path.display().to_string();
+    let text = fs::read_to_string(path).map_err(|error| {
+        let message = format!("cannot be read: {error}; check the name and who may read it");
+        vec![ConfigError::new(&file, message)]
+    })?;
+    check(&file, &text, path.parent().unwrap_or(Path::new("")))
+}
+
+/// Checks a configuration's text; relative file names in it are looked up in `base`.
+///
+/// # Errors
+/// Everything that is wrong, each with its place, cause and remedy.
+pub fn check(file: &str, text: &str, base: &Path) -> Result<Loaded, Vec<ConfigError>> {
+    let mut config = Config::from_text(file, text).map_err(|error| vec![error])?;
+    config.resolve_paths(base);
+    let (errors, warnings): (Vec<_>, Vec<_>) = config
+        .problems()
+        .into_iter()
+        .partition(|problem| problem.severity == Severity::Error);
+    let placed = |problems: Vec<Problem>| problems.iter().map(|p| at(file, text, p)).collect();
+    match errors.is_empty() {
+        true => Ok(Loaded {
+            config,
+            warnings: placed(warnings),
+        }),
+        false => Err(placed(errors)),
+    }
+}
+
+/// The problem at its place; a key that is not in the file at all is named instead.
+fn at(file: &str, text: &str, problem: &Problem) -> ConfigError {
+    match place::span(text, &problem.path) {
+        Some(span) => ConfigError::at(file, text, span, &problem.message),
+        None => ConfigError::new(file, problem.to_string()),
+    }
+}

@@ -1,0 +1,131 @@
+//! The proxy's configuration: one TOML file, or the few flags of the simple case.
+//!
+//! Reading a file has three steps, and each refuses with file, line and remedy: [`parse`] turns
+//! text into these types, [`Config::problems`] checks what a type alone cannot (two keys that
+//! contradict, a certificate that cannot be read), and [`place`] finds the line a problem belongs
+//! to. The doc comments of the fields are the reference that `tidegate reference` prints.
+//!
+//! The shortest useful file:
+//!
+//! ```
+//! let config = tidegate_proxy::config::Config::from_text(
+//!     "tidegate.toml",
+//!     r#"
+//! listen = "0.0.0.0:8080"
+//! upstream = ["http://10.0.0.7:3000", "http://10.0.0.8:3000"]
+//! protect.target = "500ms"
+//! "#,
+//! )
+//! .unwrap();
+//! assert_eq!(config.upstream.replicas.len(), 2);
+//! ```
+//!
+//! [`parse`]: tidegate_config::parse
+
+mod health;
+mod listen;
+mod load;
+mod operate;
+pub mod pem;
+mod place;
+pub mod reference;
+mod traffic;
+mod types;
+mod upstream;
+mod validate;
+
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+use tidegate_config::ConfigError;
+use tidegate_sentry::SentryConfig;
+
+pub use health::{ActiveHealth, Health, PassiveHealth};
+pub use listen::{Certificate, Listener};
+pub use load::{Loaded, check, load};
+pub use operate::{AccessLog, Admin, LogFormat, LogTarget};
+pub use traffic::{ClassRule, Forward, Limits, RefusalTexts, Retry, Sticky, Timeouts};
+pub use types::{Addr, Secret, StatusRange};
+pub use upstream::{HostHeader, Http2, Origin, Replica, Upstream, UpstreamTls};
+pub use validate::{Problem, Severity};
+
+/// The whole file.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Worker threads, each with its own connections; by default one per core.
+    #[schemars(range(min = 1))]
+    pub threads: Option<usize>,
+    /// Where clients connect: an address, a table, or a list of them.
+    #[serde(deserialize_with = "listeners")]
+    pub listen: Vec<Listener>,
+    /// The service to protect: an URL, a list of URLs, or a table.
+    #[serde(deserialize_with = "upstream::upstream")]
+    pub upstream: Upstream,
+    /// How it is protected. Nothing here has to be set.
+    pub protect: SentryConfig,
+    /// Which requests are in which class; the first rule that fits decides, and requests that fit
+    /// none are in the first class.
+    pub classify: Vec<ClassRule>,
+    /// Times after which the proxy gives up waiting.
+    pub timeouts: Timeouts,
+    /// Bounds on what clients and replicas may send.
+    pub limits: Limits,
+    /// When a request is sent a second time.
+    pub retry: Retry,
+    /// Keeps a client on the replica that served it first.
+    pub sticky: Option<Sticky>,
+    /// Health of replicas.
+    pub health: Health,
+    /// Headers that tell replicas about the client.
+    pub forward: Forward,
+    /// What people and programs read when their request is refused.
+    pub refusal: RefusalTexts,
+    /// One line per request: `"stderr"`, a file's name, or a table.
+    #[serde(deserialize_with = "types::short")]
+    pub access_log: AccessLog,
+    /// The admin listener: an address, `"off"`, or a table.
+    #[serde(deserialize_with = "types::short")]
+    pub admin: Admin,
+}
+
+fn listeners<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Listener>, D::Error> {
+    types::one_or_many(deserializer)
+}
+
+impl Config {
+    /// Reads a configuration from text; `file` is only used to say where an error is.
+    ///
+    /// # Errors
+    /// What the types refuse, with its place.
+    pub fn from_text(file: &str, text: &str) -> Result<Self, ConfigError> {
+        tidegate_config::parse(file, text)
+    }
+
+    /// Everything wrong with it that its types alone cannot refuse. Reads the files it names.
+    #[must_use]
+    pub fn problems(&self) -> Vec<Problem> {
+        validate::problems(self)
+    }
+
+    /// Makes relative file names relative to `base`, the directory the file is in.
+    pub fn resolve_paths(&mut self, base: &Path) {
+        let resolve = |path: &mut PathBuf| *path = base.join(&*path);
+        for certificate in self.listen.iter_mut().flat_map(|l| &mut l.tls) {
+            resolve(&mut certificate.cert);
+            resolve(&mut certificate.key);
+        }
+        let tls = &mut self.upstream.tls;
+        let texts = &mut self.refusal;
+        [&mut tls.ca, &mut tls.client_cert, &mut tls.client_key]
+            .into_iter()
+            .chain([&mut texts.html, &mut texts.json, &mut texts.text])
+            .chain([&mut self.admin.token_file])
+            .flatten()
+            .for_each(resolve);
+        if let LogTarget::File(path) = &mut self.access_log.to {
+            resolve(path);
+        }
+    }
+}

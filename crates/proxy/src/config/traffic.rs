@@ -1,0 +1,187 @@
+//! What a single request may take and how it is carried: timeouts, limits, retries, sticky
+//! sessions, forwarding headers, classes and the texts of refusals.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tidegate_config::{Dur, Rate, Share, Size};
+
+use super::types::Secret;
+
+/// Times after which the proxy gives up waiting.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Timeouts {
+    /// From a request's arrival to the head of its response, waiting included. Then 504.
+    pub request: Dur,
+    /// For a connection to a replica, TLS included. Then another replica, or 502.
+    pub connect: Dur,
+    /// For a client to finish a request's head. Then 408.
+    pub head: Dur,
+    /// For a client's TLS handshake and PROXY protocol header. Then the connection is closed.
+    pub handshake: Dur,
+    /// Without a byte of a request's or a response's body. Streams and WebSockets included.
+    pub body_idle: Dur,
+    /// For a client's connection between requests.
+    pub client_idle: Dur,
+    /// For an idle connection to a replica; choose it below the replica's own keep-alive time.
+    pub upstream_idle: Dur,
+    /// For requests in flight to finish at shutdown.
+    pub grace: Dur,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        let seconds = |seconds| Dur(Duration::from_secs(seconds));
+        Self {
+            request: seconds(30),
+            connect: seconds(2),
+            head: seconds(10),
+            handshake: seconds(10),
+            body_idle: seconds(300),
+            client_idle: seconds(75),
+            upstream_idle: seconds(30),
+            grace: seconds(30),
+        }
+    }
+}
+
+/// Bounds on what clients and replicas may send.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Client connections, over all listeners. Beyond it new ones are closed at once.
+    #[schemars(range(min = 1))]
+    pub connections: usize,
+    /// Bytes of a request's head: request line and headers together. Then 431.
+    pub head_bytes: Size,
+    /// Headers in a request. Then 431.
+    #[schemars(range(min = 1))]
+    pub headers: usize,
+    /// Bytes of a request's body; bodies are streamed, so there is none by default. Then 413.
+    pub body_bytes: Option<Size>,
+    /// Requests in flight on one HTTP/2 connection.
+    #[schemars(range(min = 1))]
+    pub streams: u32,
+    /// HTTP/2 requests that a client may cancel before their response, per connection and ten
+    /// seconds. Then the connection is closed.
+    #[schemars(range(min = 1))]
+    pub early_resets: u32,
+    /// Bytes of a response held for a client that reads slower than the replica sends, so that the
+    /// replica's slot comes free.
+    pub response_buffer: Size,
+    /// Bytes of a refused request's body that are read and thrown away, so that a client which
+    /// writes first sees the refusal. Beyond it the connection is closed.
+    pub refused_body: Size,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            head_bytes: Size(32 << 10),
+            headers: 100,
+            body_bytes: None,
+            streams: 100,
+            early_resets: 100,
+            response_buffer: Size(64 << 10),
+            refused_body: Size(1 << 20),
+        }
+    }
+}
+
+/// When a request is sent a second time, to another replica. A request that a replica may have
+/// begun to work on is repeated only if its method is idempotent; POST never is.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retry {
+    /// Attempts after the first; 0 turns retries off.
+    pub attempts: u32,
+    /// Retries as a share of all requests. It bounds what retries add to an overload.
+    pub budget: Share,
+    /// Retries allowed whatever the share, so that a quiet service can retry at all.
+    pub floor: Rate,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self {
+            attempts: 1,
+            budget: Share(0.1),
+            floor: Rate(1.0),
+        }
+    }
+}
+
+/// Keeps a client on the replica that served it first, while that one is healthy.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sticky {
+    /// Name of a cookie that the proxy sets. Give either this or `header`.
+    pub cookie: Option<String>,
+    /// Name of a request header whose value chooses the replica.
+    pub header: Option<String>,
+    /// Key that the cookie's value is derived with. Proxies that share clients need the same one;
+    /// without it a new one is drawn at every start.
+    pub secret: Option<Secret>,
+}
+
+/// Headers that tell replicas about the client.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Forward {
+    /// Networks of proxies in front of this one. `X-Forwarded-*` is believed and extended when it
+    /// comes from there, replaced otherwise.
+    #[schemars(with = "Vec<String>")]
+    pub trust: Vec<IpNet>,
+    /// Whether to send `X-Forwarded-For`, `-Proto` and `-Host`.
+    pub x_forwarded: bool,
+    /// Whether to add `Via`.
+    pub via: bool,
+}
+
+impl Default for Forward {
+    fn default() -> Self {
+        Self {
+            trust: Vec::new(),
+            x_forwarded: true,
+            via: false,
+        }
+    }
+}
+
+/// Puts requests into a class. All conditions given have to hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClassRule {
+    /// Name of a class under `[[protect.classes]]`.
+    pub class: String,
+    /// How the path has to begin. A `/` at the end is not needed: `/shop` covers `/shop/cart` and
+    /// `/shop`, not `/shopping`.
+    pub path: Option<String>,
+    /// Methods it may have.
+    pub methods: Vec<String>,
+    /// The host it has to be for, without a port.
+    pub host: Option<String>,
+    /// Headers it has to carry, with their values; `"*"` is any value.
+    pub headers: BTreeMap<String, String>,
+}
+
+/// What people and programs read when their request is refused. Each text replaces the built-in one
+/// of its format, chosen by the request's `Accept`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RefusalTexts {
+    /// One sentence for the built-in page, instead of the usual one.
+    pub message: Option<String>,
+    /// File with a whole HTML page.
+    pub html: Option<PathBuf>,
+    /// File with a JSON document.
+    pub json: Option<PathBuf>,
+    /// File with plain text.
+    pub text: Option<PathBuf>,
+}

@@ -1,0 +1,250 @@
+//! The service behind the proxy: its replicas and how to speak with them.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use http::Uri;
+use http::uri::Scheme;
+use schemars::JsonSchema;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{self, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::types::{one_or_many, written_as_string};
+
+/// The service to protect.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Upstream {
+    /// The replicas, each an URL or a table. All of them serve the same requests.
+    #[serde(deserialize_with = "replicas")]
+    #[schemars(length(min = 1))]
+    pub replicas: Vec<Replica>,
+    /// Which HTTP version replicas are spoken to in.
+    pub http2: Http2,
+    /// The `Host` that replicas see.
+    pub host: HostHeader,
+    /// Connections per replica, over all threads, HTTP/1.1 only. Requests beyond it wait for one
+    /// that comes free; the admission window normally keeps far below.
+    #[schemars(range(min = 1))]
+    pub connections_max: usize,
+    /// Idle connections kept open per replica and thread.
+    pub idle_max: usize,
+    /// How to verify replicas whose URL is `https`.
+    pub tls: UpstreamTls,
+}
+
+impl Default for Upstream {
+    fn default() -> Self {
+        Self {
+            replicas: Vec::new(),
+            http2: Http2::Auto,
+            host: HostHeader::Client,
+            connections_max: 4096,
+            idle_max: 256,
+            tls: UpstreamTls::default(),
+        }
+    }
+}
+
+impl From<Vec<Replica>> for Upstream {
+    fn from(replicas: Vec<Replica>) -> Self {
+        Self {
+            replicas,
+            ..Self::default()
+        }
+    }
+}
+
+/// One replica of the service.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Replica {
+    /// Scheme, host and port: `"http://10.0.0.7:3000"`. Without a port, 80 or 443.
+    pub url: Origin,
+}
+
+impl FromStr for Replica {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(|url| Self { url })
+    }
+}
+
+/// Scheme, host and port of a replica.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// Whether it is `https`.
+    pub tls: bool,
+    /// Name or address; IPv6 without its brackets.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+}
+
+impl Origin {
+    /// `host:port` as a `Host` header or a connect address wants it.
+    #[must_use]
+    pub fn authority(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+}
+
+impl FromStr for Origin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused = |why: &str| format!("`{text}` is not a replica's URL: {why}");
+        if !text.contains("://") {
+            return Err(refused(&format!(
+                "the scheme is missing, write \"http://{text}\""
+            )));
+        }
+        let uri: Uri = text
+            .parse()
+            .map_err(|error| refused(&format!("{error}, write \"http://host:port\"")))?;
+        let tls = match uri.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTP => false,
+            Some(scheme) if *scheme == Scheme::HTTPS => true,
+            _ => return Err(refused("the scheme must be http or https")),
+        };
+        if uri.path().len() > 1 || uri.query().is_some() {
+            return Err(refused(
+                "requests keep their own path, so remove everything after host and port",
+            ));
+        }
+        if uri.authority().is_some_and(|a| a.as_str().contains('@')) {
+            return Err(refused("remove the user name before `@`"));
+        }
+        let host = uri.host().unwrap_or_default();
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        let port = match authority.strip_prefix(host).unwrap_or_default() {
+            "" if tls => Some(443),
+            "" => Some(80),
+            port => port[1..].parse().ok().filter(|port| *port != 0),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        match (host, port) {
+            ("", _) => Err(refused("the host is missing, write \"http://host:port\"")),
+            (_, None) => Err(refused("the port must be a number from 1 to 65535")),
+            (host, Some(port)) => Ok(Self {
+                tls,
+                host: host.to_owned(),
+                port,
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.authority())
+    }
+}
+
+written_as_string!(Origin, "Scheme, host and port of a replica.");
+
+/// Which HTTP version replicas are spoken to in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Http2 {
+    /// HTTP/2 where TLS negotiates it, HTTP/1.1 otherwise.
+    #[default]
+    Auto,
+    /// Always HTTP/2; without TLS by prior knowledge (h2c), as gRPC servers expect.
+    Always,
+    /// Always HTTP/1.1.
+    Never,
+}
+
+/// The `Host` that replicas see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HostHeader {
+    /// What the client sent.
+    #[default]
+    Client,
+    /// The replica's own host and port.
+    Replica,
+}
+
+/// How to verify replicas whose URL is `https`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct UpstreamTls {
+    /// PEM file with the authorities to trust, instead of the system's.
+    pub ca: Option<PathBuf>,
+    /// Name to verify and to send as SNI, instead of the URL's host.
+    pub server_name: Option<String>,
+    /// PEM file with a certificate to present to replicas; needs `client_key`.
+    pub client_cert: Option<PathBuf>,
+    /// PEM file with the key of `client_cert`.
+    pub client_key: Option<PathBuf>,
+    /// Accept any certificate. Anybody on the path can then read and change everything.
+    pub insecure: bool,
+}
+
+fn replicas<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Replica>, D::Error> {
+    one_or_many(deserializer)
+}
+
+/// Reads the upstream from an URL, a list of replicas or the whole table.
+pub(super) fn upstream<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Upstream, D::Error> {
+    deserializer.deserialize_any(UpstreamVisitor)
+}
+
+struct UpstreamVisitor;
+
+impl<'de> Visitor<'de> for UpstreamVisitor {
+    type Value = Upstream;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an URL, a list of them or a table")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Upstream, E> {
+        let replica: Replica = text.parse().map_err(E::custom)?;
+        Ok(vec![replica].into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Upstream, A::Error> {
+        replicas(SeqAccessDeserializer::new(seq)).map(Upstream::from)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Upstream, A::Error> {
+        Upstream::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(text: &str) -> Result<String, String> {
+        text.parse::<Origin>().map(|origin| origin.to_string())
+    }
+
+    #[test]
+    fn an_origin_has_a_port() {
+        assert_eq!(origin("http://a:3000").unwrap(), "http://a:3000");
+        assert_eq!(origin("https://a/").unwrap(), "https://a:443");
+        assert_eq!(origin("http://[::1]:9").unwrap(), "http://[::1]:9");
+    }
+
+    #[test]
+    fn what_is_not_an_origin_is_refused_with_a_remedy() {
+        assert!(origin("a:3000").unwrap_err().contains("\"http://a:3000\""));
+        assert!(origin("ftp://a:1").unwrap_err().contains("http or https"));
+        assert!(origin("http://a:1/x").unwrap_err().contains("own path"));
+        assert!(origin("http://u@a:1").unwrap_err().contains('@'));
+        assert!(origin("http://a:0").unwrap_err().contains("65535"));
+        assert!(origin("http://a:70000").unwrap_err().contains("65535"));
+        assert!(origin("http://").is_err());
+    }
+}

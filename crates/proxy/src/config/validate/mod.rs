@@ -1,0 +1,98 @@
+//! What a type alone cannot refuse: keys that contradict each other, files that cannot be read,
+//! names that lead nowhere. Every message gives the cause and the remedy.
+
+mod network;
+mod operate;
+mod policy;
+
+use std::fmt::{self, Display};
+
+use super::Config;
+
+/// Shorter tokens and keys can be guessed; 16 characters of hex are 64 bits.
+const SECRET_CHARS_MIN: usize = 16;
+
+/// How bad a problem is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// The configuration is refused.
+    Error,
+    /// It works, but probably not as meant.
+    Warning,
+}
+
+/// Something wrong with a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The key, as a path from the top: `listen.0.tls.1.cert`.
+    pub path: String,
+    /// How bad it is.
+    pub severity: Severity,
+    /// Cause and remedy.
+    pub message: String,
+}
+
+impl Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.message)
+    }
+}
+
+/// Everything wrong with `config`, in the order of the file's sections. Reads the files it names.
+pub(super) fn problems(config: &Config) -> Vec<Problem> {
+    let mut report = Report::default();
+    network::listeners(config, &mut report);
+    network::upstream(config, &mut report);
+    policy::protect(config, &mut report);
+    policy::classes(config, &mut report);
+    policy::timeouts(&config.timeouts, &mut report);
+    policy::limits(&config.limits, &mut report);
+    if let Some(sticky) = &config.sticky {
+        policy::sticky(sticky, &mut report);
+    }
+    operate::health(&config.health, &mut report);
+    operate::refusal(&config.refusal, &mut report);
+    operate::admin(config, &mut report);
+    operate::access_log(&config.access_log, &mut report);
+    report.0
+}
+
+/// Collects problems under their paths.
+#[derive(Default)]
+struct Report(Vec<Problem>);
+
+impl Report {
+    fn add(&mut self, severity: Severity, path: impl Display, message: impl Into<String>) {
+        self.0.push(Problem {
+            path: path.to_string(),
+            severity,
+            message: message.into(),
+        });
+    }
+
+    fn error(&mut self, path: impl Display, message: impl Into<String>) {
+        self.add(Severity::Error, path, message);
+    }
+
+    fn warn(&mut self, path: impl Display, message: impl Into<String>) {
+        self.add(Severity::Warning, path, message);
+    }
+
+    fn error_if(&mut self, wrong: bool, path: impl Display, message: &str) {
+        if wrong {
+            self.error(path, message);
+        }
+    }
+
+    fn warn_if(&mut self, odd: bool, path: impl Display, message: &str) {
+        if odd {
+            self.warn(path, message);
+        }
+    }
+
+    fn check<T>(&mut self, path: impl Display, outcome: Result<T, String>) {
+        if let Err(message) = outcome {
+            self.error(path, message);
+        }
+    }
+}

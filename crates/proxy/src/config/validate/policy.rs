@@ -1,0 +1,175 @@
+//! What is decided per request: protection, classes, timeouts, limits, sessions.
+
+use http::{HeaderName, Method};
+use tidegate_config::{Dur, Size};
+use tidegate_sentry::{SentryConfig, SentryError};
+
+use super::super::{ClassRule, Config, Limits, Secret, Sticky, Timeouts};
+use super::{Report, SECRET_CHARS_MIN};
+
+/// Less than this cannot hold the headers a browser sends.
+const HEAD_BYTES_MIN: Size = Size(1 << 10);
+
+pub(super) fn protect(config: &Config, report: &mut Report) {
+    if let Err(error) = config.protect.validate() {
+        let path = match &error {
+            SentryError::OutOfRange { key, .. } => format!("protect.{key}"),
+            SentryError::DuplicateClass(_) => "protect.classes".to_owned(),
+            _ => format!("protect.{}", config.protect.mode.as_str()),
+        };
+        report.error(path, error.to_string());
+    }
+}
+
+pub(super) fn classes(config: &Config, report: &mut Report) {
+    for (index, rule) in config.classify.iter().enumerate() {
+        let path = format!("classify.{index}");
+        report.check(
+            format_args!("{path}.class"),
+            known_class(&rule.class, &config.protect),
+        );
+        conditions(&path, rule, report);
+        let last = index + 1 == config.classify.len();
+        report.warn_if(
+            !last && is_unconditional(rule),
+            &path,
+            "this rule has no condition, so the rules after it are never reached; move it to the \
+             end",
+        );
+    }
+}
+
+fn known_class(class: &str, protect: &SentryConfig) -> Result<(), String> {
+    if protect.class_id(class).is_some() {
+        return Ok(());
+    }
+    let names: Vec<_> = protect.classes.iter().map(|c| c.name.as_str()).collect();
+    let known = match names.is_empty() {
+        true => String::new(),
+        false => format!(" or use one of {}", names.join(", ")),
+    };
+    Err(format!(
+        "there is no class `{class}`; declare it under [[protect.classes]]{known}"
+    ))
+}
+
+fn is_unconditional(rule: &ClassRule) -> bool {
+    let ClassRule {
+        class,
+        path,
+        methods,
+        host,
+        headers,
+    } = rule;
+    let _ = class;
+    path.is_none() && methods.is_empty() && host.is_none() && headers.is_empty()
+}
+
+fn conditions(path: &str, rule: &ClassRule, report: &mut Report) {
+    report.error_if(
+        rule.path.as_ref().is_some_and(|p| !p.starts_with('/')),
+        format_args!("{path}.path"),
+        "a path begins with `/`; add it",
+    );
+    for method in &rule.methods {
+        report.error_if(
+            Method::from_bytes(method.as_bytes()).is_err(),
+            format_args!("{path}.methods"),
+            "this is not a method; write \"GET\" or \"POST\"",
+        );
+    }
+    for name in rule.headers.keys() {
+        report.check(format_args!("{path}.headers.{name}"), header_name(name));
+    }
+}
+
+fn header_name(name: &str) -> Result<(), String> {
+    HeaderName::try_from(name)
+        .map(|_| ())
+        .map_err(|_| format!("`{name}` is not a header's name; write one like \"x-customer\""))
+}
+
+pub(super) fn timeouts(timeouts: &Timeouts, report: &mut Report) {
+    let Timeouts {
+        request,
+        connect,
+        head,
+        handshake,
+        body_idle,
+        client_idle,
+        upstream_idle,
+        grace: _, // zero is a choice: do not wait at shutdown
+    } = timeouts;
+    let named = [
+        ("request", request),
+        ("connect", connect),
+        ("head", head),
+        ("handshake", handshake),
+        ("body_idle", body_idle),
+        ("client_idle", client_idle),
+        ("upstream_idle", upstream_idle),
+    ];
+    for (name, value) in named {
+        positive(format_args!("timeouts.{name}"), *value, report);
+    }
+    report.warn_if(
+        connect >= request,
+        "timeouts.connect",
+        "it is not shorter than `timeouts.request`, so an unreachable replica costs the whole \
+         request; shorten it",
+    );
+}
+
+pub(super) fn positive(path: impl std::fmt::Display, value: Dur, report: &mut Report) {
+    report.error_if(
+        value.is_zero(),
+        path,
+        "zero would expire at once; give a time such as \"5s\"",
+    );
+}
+
+pub(super) fn limits(limits: &Limits, report: &mut Report) {
+    let counts = [
+        ("connections", limits.connections),
+        ("headers", limits.headers),
+        ("streams", limits.streams as usize),
+        ("early_resets", limits.early_resets as usize),
+    ];
+    for (name, count) in counts {
+        report.error_if(
+            count == 0,
+            format_args!("limits.{name}"),
+            "zero would refuse everything; give at least 1",
+        );
+    }
+    report.error_if(
+        limits.head_bytes < HEAD_BYTES_MIN,
+        "limits.head_bytes",
+        "browsers send more than that; give at least \"1KiB\"",
+    );
+}
+
+pub(super) fn sticky(sticky: &Sticky, report: &mut Report) {
+    match (&sticky.cookie, &sticky.header) {
+        (Some(_), Some(_)) => report.error(
+            "sticky",
+            "`cookie` and `header` are both given; keep one of them",
+        ),
+        (None, None) => report.error("sticky", "give `cookie` or `header`, or remove [sticky]"),
+        (Some(cookie), None) => report.check("sticky.cookie", cookie_name(cookie)),
+        (None, Some(header)) => report.check("sticky.header", header_name(header)),
+    }
+    let short = |secret: &Secret| secret.expose().len() < SECRET_CHARS_MIN;
+    report.warn_if(
+        sticky.secret.as_ref().is_some_and(short),
+        "sticky.secret",
+        "it is short enough to be guessed; give at least 16 characters",
+    );
+}
+
+/// A cookie's name is a token (RFC 6265 4.1.1), as a header's name is.
+fn cookie_name(name: &str) -> Result<(), String> {
+    HeaderName::try_from(name)
+        .map(|_| ())
+        .map_err(|_| format!("`{name}` is not a cookie's name; use letters, digits, - and _"))
+}
