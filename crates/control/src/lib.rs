@@ -4,7 +4,9 @@
 //! [`Controller::step`] once per sampling period, and enforces what it returns.
 
 pub mod controller;
+mod error;
 pub mod time;
 
 pub use controller::Controller;
+pub use error::ControlError;
 pub use time::Timestamp;

@@ -11,6 +11,44 @@
 //!   [`Controller::track`], moves the output by nothing in that instant;
 //! - **bad samples**: a measurement or setpoint that is NaN or infinite (or missing, which a
 //!   driver passes as NaN) holds the last output and is counted. It never opens the gate.
+//!
+//! Limits, slew and bad samples are the [`Actuator`]'s business, the integral and its anti-windup
+//! stand in one module too; a controller adds its law. The error is `setpoint - measured`;
+//! where a larger command lowers the measurement, the gain is negative. Constructors check
+//! their configuration and refuse it with a [`ControlError`](crate::ControlError); what was built cannot fail.
+//!
+//! | controller | law | source |
+//! | --- | --- | --- |
+//! | [`Static`] | a constant | 002 §2.2 |
+//! | [`Step`] | a fixed step against the error, outside a dead band | 002 §2.2 |
+//! | [`Pid`] | P, PI, PID in the ideal form | 002 eq. 1 and §5, 001 §4.2 |
+//! | [`Integral`] | the sum of errors | 004 eq. 4 |
+//! | [`AdaptiveIntegral`] | the same, its gain divided by the plant's estimated gain | 004 eq. 9 to 11 |
+//! | [`StateFeedback`] | linear in several measurements (LQR) | 000 eq. 6 |
+//! | [`FuzzyPi`] | rules on error and its change | named by 001 as future work |
+//! | [`SmithPredictor`] | any of them, on a measurement freed of dead time | named by 001 as future work |
+
+mod actuator;
+mod adaptive;
+mod fixed;
+mod fuzzy;
+mod integral;
+mod integrator;
+mod pid;
+mod smith;
+mod state_feedback;
+mod step;
+
+pub use actuator::{Actuator, ActuatorConfig, Limits};
+pub use adaptive::{AdaptiveIntegral, AdaptiveIntegralConfig};
+pub use fixed::Static;
+pub use fuzzy::{FuzzyPi, FuzzyPiConfig, FuzzyPiScales};
+pub use integral::{Integral, IntegralConfig};
+pub use integrator::Integration;
+pub use pid::{Pid, PidConfig, PidGains};
+pub use smith::{ProcessModel, SmithConfig, SmithPredictor};
+pub use state_feedback::{StateFeedback, StateFeedbackConfig};
+pub use step::{Step, StepConfig};
 
 /// A single-input single-output controller with a sampling period fixed at construction.
 pub trait Controller: std::fmt::Debug + Send {
@@ -30,6 +68,28 @@ pub trait Controller: std::fmt::Debug + Send {
 
     /// How many samples were refused because they were not finite.
     fn bad_samples(&self) -> u64;
+}
+
+impl<C: Controller + ?Sized> Controller for Box<C> {
+    fn step(&mut self, setpoint: f64, measured: f64) -> f64 {
+        (**self).step(setpoint, measured)
+    }
+
+    fn output(&self) -> f64 {
+        (**self).output()
+    }
+
+    fn track(&mut self, applied: f64) {
+        (**self).track(applied);
+    }
+
+    fn terms(&self) -> Terms {
+        (**self).terms()
+    }
+
+    fn bad_samples(&self) -> u64 {
+        (**self).bad_samples()
+    }
 }
 
 /// The parts that sum to a controller's output before it is limited; a part that a controller
