@@ -1,3 +1,4 @@
 //! See `ARCHITECTURE.md`.
 
 pub mod config;
+pub mod metrics;

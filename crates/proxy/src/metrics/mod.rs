@@ -1,0 +1,320 @@
+//! What the data plane counts.
+//!
+//! The engine counts its own decisions (admitted, shed by reason, endings); see
+//! [`Status`](tidegate_sentry::Status). What only the data plane sees is counted here: times,
+//! statuses, connections, retries, failures of replicas. Every worker thread writes its own
+//! [`Core`], so a record is one relaxed addition to a cache line that no other thread writes;
+//! readers add the cores up.
+
+mod histogram;
+pub mod text;
+
+use std::array;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate_sentry::ClassId;
+
+use histogram::Histogram;
+pub use histogram::Snapshot;
+
+/// Classes that are told apart; the engine allows no more.
+const CLASSES_MAX: usize = 64;
+
+/// Why a replica failed a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UpstreamFailure {
+    /// No connection could be opened.
+    Connect,
+    /// The connection broke before the response was complete.
+    Reset,
+    /// No response in time.
+    Timeout,
+    /// The response was malformed.
+    Malformed,
+}
+
+impl UpstreamFailure {
+    /// Every kind, in the order of the counters.
+    pub const ALL: [Self; 4] = [Self::Connect, Self::Reset, Self::Timeout, Self::Malformed];
+
+    /// The word in metrics and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Reset => "reset",
+            Self::Timeout => "timeout",
+            Self::Malformed => "malformed",
+        }
+    }
+}
+
+/// Where bytes went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From clients to replicas.
+    Request,
+    /// From replicas to clients.
+    Response,
+}
+
+impl Direction {
+    /// Both, in the order of the counters.
+    pub const ALL: [Self; 2] = [Self::Request, Self::Response];
+
+    /// The word in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Response => "response",
+        }
+    }
+}
+
+/// The counters of all worker threads.
+#[derive(Debug)]
+pub struct Metrics {
+    cores: Box<[Core]>,
+}
+
+impl Metrics {
+    /// Counters for `cores` worker threads, at least one.
+    #[must_use]
+    pub fn new(cores: usize) -> Self {
+        Self {
+            cores: (0..cores.max(1)).map(|_| Core::default()).collect(),
+        }
+    }
+
+    /// The counters of one worker thread.
+    #[must_use]
+    pub fn core(&self, index: usize) -> &Core {
+        &self.cores[index % self.cores.len()]
+    }
+
+    /// The sums over all worker threads.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for core in &self.cores {
+            core.add_to(&mut totals);
+        }
+        totals
+    }
+}
+
+/// The counters of one worker thread. Aligned to two cache lines, since processors fetch them in
+/// pairs.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Core {
+    classes: [OnceLock<Box<Times>>; CLASSES_MAX],
+    responses: [AtomicU64; 5],
+    failures: [AtomicU64; 4],
+    bytes: [AtomicU64; 2],
+    opened: AtomicU64,
+    closed: AtomicU64,
+    turned_away: AtomicU64,
+    retries: AtomicU64,
+    retries_denied: AtomicU64,
+    log_lines_lost: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Times {
+    waiting: Histogram,
+    service: Histogram,
+}
+
+impl Default for Core {
+    fn default() -> Self {
+        Self {
+            classes: array::from_fn(|_| OnceLock::new()),
+            responses: Default::default(),
+            failures: Default::default(),
+            bytes: Default::default(),
+            opened: AtomicU64::new(0),
+            closed: AtomicU64::new(0),
+            turned_away: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            retries_denied: AtomicU64::new(0),
+            log_lines_lost: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Core {
+    /// An admitted request waited this long for its slot; zero counts too.
+    pub fn record_waiting(&self, class: ClassId, waited: Duration) {
+        self.times(class).waiting.record(waited);
+    }
+
+    /// A replica took this long from admission to the end of its response.
+    pub fn record_service(&self, class: ClassId, took: Duration) {
+        self.times(class).service.record(took);
+    }
+
+    /// A response went to a client, the proxy's own included.
+    pub fn record_response(&self, status: u16) {
+        let hundreds = usize::from(status / 100).clamp(1, 5);
+        bump(&self.responses[hundreds - 1]);
+    }
+
+    /// A replica failed a request.
+    pub fn record_upstream_failure(&self, failure: UpstreamFailure) {
+        bump(&self.failures[failure as usize]);
+    }
+
+    /// Body bytes passed through.
+    pub fn record_bytes(&self, direction: Direction, bytes: u64) {
+        self.bytes[direction as usize].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A client's connection was accepted.
+    pub fn record_opened(&self) {
+        bump(&self.opened);
+    }
+
+    /// A client's connection ended.
+    pub fn record_closed(&self) {
+        bump(&self.closed);
+    }
+
+    /// A client's connection was closed at once: too many, or its handshake failed.
+    pub fn record_turned_away(&self) {
+        bump(&self.turned_away);
+    }
+
+    /// A request was sent a second time.
+    pub fn record_retry(&self) {
+        bump(&self.retries);
+    }
+
+    /// A request would have been sent a second time, but the budget was used up.
+    pub fn record_retry_denied(&self) {
+        bump(&self.retries_denied);
+    }
+
+    /// The access log could not keep up.
+    pub fn record_log_line_lost(&self) {
+        bump(&self.log_lines_lost);
+    }
+
+    fn times(&self, class: ClassId) -> &Times {
+        let index = usize::from(class.0).min(CLASSES_MAX - 1);
+        self.classes[index].get_or_init(Box::default)
+    }
+
+    fn add_to(&self, totals: &mut Totals) {
+        for (index, times) in self.classes.iter().enumerate() {
+            let Some(times) = times.get() else { continue };
+            if totals.classes.len() <= index {
+                totals.classes.resize_with(index + 1, ClassTimes::default);
+            }
+            times.waiting.add_to(&mut totals.classes[index].waiting);
+            times.service.add_to(&mut totals.classes[index].service);
+        }
+        add(&mut totals.responses, &self.responses);
+        add(&mut totals.failures, &self.failures);
+        add(&mut totals.bytes, &self.bytes);
+        totals.opened += self.opened.load(Ordering::Relaxed);
+        totals.closed += self.closed.load(Ordering::Relaxed);
+        totals.turned_away += self.turned_away.load(Ordering::Relaxed);
+        totals.retries += self.retries.load(Ordering::Relaxed);
+        totals.retries_denied += self.retries_denied.load(Ordering::Relaxed);
+        totals.log_lines_lost += self.log_lines_lost.load(Ordering::Relaxed);
+    }
+}
+
+fn bump(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+fn add(totals: &mut [u64], counters: &[AtomicU64]) {
+    for (total, counter) in totals.iter_mut().zip(counters) {
+        *total += counter.load(Ordering::Relaxed);
+    }
+}
+
+/// The counters of all worker threads, added up.
+#[derive(Debug, Clone, Default)]
+pub struct Totals {
+    /// Times by class, as far as classes had requests.
+    pub classes: Vec<ClassTimes>,
+    /// Responses by the hundreds of their status, 1xx first.
+    pub responses: [u64; 5],
+    /// Failures of replicas, in the order of [`UpstreamFailure::ALL`].
+    pub failures: [u64; 4],
+    /// Body bytes, in the order of [`Direction::ALL`].
+    pub bytes: [u64; 2],
+    /// Client connections accepted.
+    pub opened: u64,
+    /// Client connections ended.
+    pub closed: u64,
+    /// Client connections closed at once.
+    pub turned_away: u64,
+    /// Requests sent a second time.
+    pub retries: u64,
+    /// Retries that the budget denied.
+    pub retries_denied: u64,
+    /// Lines missing in the access log.
+    pub log_lines_lost: u64,
+}
+
+impl Totals {
+    /// Client connections that are open.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        // A connection may end between the two reads of a snapshot.
+        self.opened.saturating_sub(self.closed)
+    }
+}
+
+/// A class's times.
+#[derive(Debug, Clone, Default)]
+pub struct ClassTimes {
+    /// Waiting for a slot.
+    pub waiting: Snapshot,
+    /// From admission to the end of the response.
+    pub service: Snapshot,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_added_up() {
+        let metrics = Metrics::new(2);
+        for core in [0, 1, 0] {
+            metrics.core(core).record_opened();
+            metrics.core(core).record_response(503);
+            metrics
+                .core(core)
+                .record_waiting(ClassId(1), Duration::from_millis(2));
+        }
+        metrics.core(1).record_closed();
+        metrics
+            .core(1)
+            .record_upstream_failure(UpstreamFailure::Reset);
+        let totals = metrics.totals();
+        assert_eq!(totals.connections(), 2);
+        assert_eq!(totals.responses, [0, 0, 0, 0, 3]);
+        assert_eq!(totals.failures, [0, 1, 0, 0]);
+        assert_eq!(totals.classes[1].waiting.count(), 3);
+        assert_eq!(totals.classes[0].waiting.count(), 0);
+    }
+
+    #[test]
+    fn odd_statuses_and_classes_are_counted_somewhere() {
+        let metrics = Metrics::new(0);
+        metrics.core(7).record_response(999);
+        metrics.core(7).record_service(ClassId(9999), Duration::MAX);
+        let totals = metrics.totals();
+        assert_eq!(totals.responses[4], 1);
+        assert_eq!(totals.classes[CLASSES_MAX - 1].service.count(), 1);
+    }
+}
