@@ -59,6 +59,10 @@ pub struct Permit {
     pub(crate) class: ClassId,
     pub(crate) arrived: Timestamp,
     pub(crate) admitted: Timestamp,
+    /// Age group of the slot, for finding requests that are in flight for far too long.
+    pub(crate) generation: u32,
+    /// Became a long stream: holds no slot any more.
+    pub(crate) streaming: bool,
 }
 
 impl Permit {
@@ -90,6 +94,28 @@ impl Permit {
 /// A place in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket(pub(crate) u64);
+
+/// What a replica says about itself; every part is optional, a part that is not finite or not in
+/// its range is ignored and counted.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Report {
+    /// Utilization since its last report, from 0 to 1 (a little above 1 is taken as 1).
+    pub utilization: Option<f64>,
+    /// Service time of a request as the replica measured it, in seconds.
+    pub service_seconds: Option<f64>,
+}
+
+/// A change of the list of replicas in [`Sentry::reconfigure`]. Ids of the others stay as they
+/// are; an added replica gets a new id, or that of a removed one nothing refers to any more.
+///
+/// [`Sentry::reconfigure`]: crate::Sentry::reconfigure
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplicaChange {
+    /// One more replica.
+    Add,
+    /// It gets no more requests; those in flight end as usual.
+    Remove(ReplicaId),
+}
 
 /// How an admitted request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -143,6 +169,24 @@ pub enum ShedReason {
 }
 
 impl ShedReason {
+    /// Every reason, in the order of [`ShedReason::index`].
+    pub const ALL: [Self; 8] = [
+        Self::Predicted,
+        Self::Expired,
+        Self::Rate,
+        Self::Blocked,
+        Self::QueueFull,
+        Self::QueueBytes,
+        Self::NoReplica,
+        Self::Draining,
+    ];
+
+    /// Its place in [`ShedReason::ALL`], for arrays of counters.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
     /// The word on the wire (`tidegate-shed`), in metrics and in logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

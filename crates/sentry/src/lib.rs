@@ -18,3 +18,31 @@
 //!
 //! Calls that may free a slot take `wake`, which receives every waiter that was resolved by the
 //! call. Everything takes `&self`; while there is room only atomics are touched.
+
+mod api;
+mod balance;
+mod class;
+mod config;
+mod error;
+mod event;
+mod queue;
+mod random;
+mod replica;
+mod sentry;
+mod status;
+
+pub use api::{
+    Arrival, ClassId, Ending, Permit, Refusal, ReplicaChange, ReplicaId, Report, Resolution,
+    ShedReason, Ticket, Verdict,
+};
+pub use config::{
+    AutoConfig, Balance, ClassConfig, DEFAULT_CLASS, Feedback, GateKind, LimitsConfig,
+    LowTrafficConfig, LqrConfig, Measure, ModeName, PiConfig, PidConfig, QueueConfig, SentryConfig,
+    StaticConfig, StepConfig, WarmUp,
+};
+pub use error::SentryError;
+pub use event::{Event, Observer};
+pub use sentry::Sentry;
+pub use status::{ClassStatus, QueueStatus, ReplicaStatus, Status};
+
+pub mod brownout;

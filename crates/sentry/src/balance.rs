@@ -1,0 +1,141 @@
+//! Choosing a replica among those with a free slot, and taking the slot.
+//!
+//! The default is power of two choices (Mitzenmacher 2001) on peak-EWMA cost times requests in
+//! flight, as Finagle and Linkerd do: two replicas at random, the one expected to be done sooner.
+//! A choice is made without a lock and may lose the slot to another core; then whoever has room
+//! is taken, so that a free slot is never overlooked.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tidegate_control::Timestamp;
+
+use crate::api::ReplicaId;
+use crate::config::Balance;
+use crate::random::Dice;
+use crate::replica::Replica;
+
+/// Whether a free slot is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slots {
+    /// Only replicas with room.
+    Free,
+    /// Any healthy replica: the window is not enforced (kill switch, dry run).
+    Any,
+}
+
+/// Chooses replicas; the state is the turn of round robin and the dice.
+#[derive(Debug)]
+pub(crate) struct Balancer {
+    turn: AtomicUsize,
+    dice: Dice,
+}
+
+impl Balancer {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            turn: AtomicUsize::new(0),
+            dice: Dice::new(seed),
+        }
+    }
+
+    /// Takes a slot of some replica other than `except`.
+    pub(crate) fn place(
+        &self,
+        policy: Balance,
+        replicas: &[Arc<Replica>],
+        now: Timestamp,
+        slots: Slots,
+        except: Option<ReplicaId>,
+    ) -> Option<ReplicaId> {
+        let eligible = |index: usize| {
+            except.is_none_or(|id| usize::from(id.0) != index)
+                && match slots {
+                    Slots::Free => replicas[index].has_room(),
+                    Slots::Any => replicas[index].is_up(),
+                }
+        };
+        let take = |index: &usize| match slots {
+            Slots::Free => replicas[*index].try_acquire(),
+            Slots::Any => {
+                replicas[*index].acquire();
+                true
+            }
+        };
+        let first = self.choose(policy, replicas, now, &eligible)?;
+        let taken = Some(first).filter(take).or_else(|| {
+            let others = self.from_random_start(replicas.len());
+            others.filter(|&index| eligible(index)).find(take)
+        })?;
+        u16::try_from(taken).ok().map(ReplicaId)
+    }
+
+    fn choose(
+        &self,
+        policy: Balance,
+        replicas: &[Arc<Replica>],
+        now: Timestamp,
+        eligible: &impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let n = replicas.len();
+        if n == 1 {
+            return eligible(0).then_some(0);
+        }
+        let mut candidates = self.from_random_start(n).filter(|&index| eligible(index));
+        match policy {
+            Balance::RoundRobin => {
+                let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+                rotated(turn, n).find(|&index| eligible(index))
+            }
+            Balance::Random => self.any(n, eligible),
+            Balance::LeastInFlight => candidates.min_by_key(|&index| replicas[index].in_flight()),
+            Balance::PeakEwma => self
+                .cheaper_of_two(replicas, now, eligible)
+                .or_else(|| candidates.next()),
+        }
+    }
+
+    /// Uniform among the eligible.
+    fn any(&self, n: usize, eligible: &impl Fn(usize) -> bool) -> Option<usize> {
+        let count = (0..n).filter(|&index| eligible(index)).count();
+        let rank = self.dice.below(count);
+        (0..n).filter(|&index| eligible(index)).nth(rank)
+    }
+
+    fn cheaper_of_two(
+        &self,
+        replicas: &[Arc<Replica>],
+        now: Timestamp,
+        eligible: &impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let n = replicas.len();
+        let one = self.dice.below(n);
+        let other = (one + 1 + self.dice.below(n - 1)) % n;
+        match (eligible(one), eligible(other)) {
+            (true, true) if cost(&replicas[other], &replicas[one], now) => Some(other),
+            (true, _) => Some(one),
+            (false, true) => Some(other),
+            (false, false) => None,
+        }
+    }
+
+    fn from_random_start(&self, n: usize) -> impl Iterator<Item = usize> + use<> {
+        rotated(self.dice.below(n), n)
+    }
+}
+
+fn rotated(start: usize, n: usize) -> impl Iterator<Item = usize> {
+    (0..n).map(move |offset| (start % n + offset) % n)
+}
+
+/// Whether `a` is expected to be done sooner than `b`: response time lately times the queue a
+/// newcomer would be part of. While one of them has no history only the queue counts.
+fn cost(a: &Replica, b: &Replica, now: Timestamp) -> bool {
+    let (in_flight_a, in_flight_b) = (a.in_flight(), b.in_flight());
+    match (a.recent_seconds(now), b.recent_seconds(now)) {
+        (Some(seconds_a), Some(seconds_b)) => {
+            seconds_a * f64::from(in_flight_a + 1) < seconds_b * f64::from(in_flight_b + 1)
+        }
+        _ => in_flight_a < in_flight_b,
+    }
+}

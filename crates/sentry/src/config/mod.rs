@@ -1,0 +1,308 @@
+//! What an operator may say about the protection of one application.
+//!
+//! Everything is optional. The doc comments of the fields are the reference that operators read.
+
+mod modes;
+
+pub use modes::{
+    AutoConfig, Feedback, GateKind, LqrConfig, Measure, PiConfig, PidConfig, StaticConfig,
+    StepConfig,
+};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tidegate_config::{Dur, Size};
+
+use crate::api::ClassId;
+use crate::error::SentryError;
+
+/// How an application is protected.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SentryConfig {
+    /// Who decides how much is admitted. `auto` needs no tuning; the others are the papers'
+    /// controllers; `off` admits everything.
+    pub mode: ModeName,
+    /// The response time within which an answer is worth something to the client, counted from
+    /// the arrival of the request. Without it `auto` derives one from what the service does when
+    /// it is just busy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<Dur>,
+    /// Classes of requests, the most important first. Without any there is one, `default`.
+    pub classes: Vec<ClassConfig>,
+    /// How a replica is chosen among those with a free slot.
+    pub balance: Balance,
+    /// Bounds of the central queue.
+    pub queue: QueueConfig,
+    /// Bounds of the concurrency windows.
+    pub limits: LimitsConfig,
+    /// When there is too little traffic to learn from.
+    pub low_traffic: LowTrafficConfig,
+    /// How long a replica that starts or comes back takes to get its full window; during the
+    /// same time after the start nothing is shed on a forecast.
+    pub warm_up: WarmUp,
+    /// Decide and report, but admit everything.
+    pub dry_run: bool,
+    /// Parameters of mode `auto`.
+    pub auto: AutoConfig,
+    /// Parameters of mode `static`.
+    #[serde(rename = "static")]
+    pub fixed: StaticConfig,
+    /// Parameters of mode `step`.
+    pub step: StepConfig,
+    /// Parameters of mode `pi`.
+    pub pi: PiConfig,
+    /// Parameters of mode `pid`.
+    pub pid: PidConfig,
+    /// Parameters of mode `lqr`.
+    pub lqr: LqrConfig,
+}
+
+/// Who decides how much is admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ModeName {
+    /// Concurrency windows that find the smallest concurrency with full throughput, a central
+    /// queue, and admission by forecast against the target.
+    #[default]
+    Auto,
+    /// A fixed admission rate, share or window.
+    Static,
+    /// A fixed step up or down outside a dead band.
+    Step,
+    /// Proportional-integral control of a measured quantity (PI-gate).
+    Pi,
+    /// The same with a filtered derivative.
+    Pid,
+    /// State feedback that balances response time and goodput (LQR-proxy).
+    Lqr,
+    /// Everything is admitted; the engine only balances and measures.
+    Off,
+}
+
+impl ModeName {
+    /// The word in configuration, events and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Static => "static",
+            Self::Step => "step",
+            Self::Pi => "pi",
+            Self::Pid => "pid",
+            Self::Lqr => "lqr",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// How a replica is chosen among those with a free slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Balance {
+    /// Two at random, the one with the lower recent response time times requests in flight.
+    #[default]
+    PeakEwma,
+    /// The one with the fewest requests in flight.
+    LeastInFlight,
+    /// One after the other.
+    RoundRobin,
+    /// Any.
+    Random,
+}
+
+/// A class of requests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClassConfig {
+    /// Its name in metrics, events and the `tidegate-class` header.
+    pub name: String,
+    /// Its own target, where it differs from the application's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<Dur>,
+}
+
+/// Bounds of the central queue.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct QueueConfig {
+    /// Most requests that wait at a time.
+    pub max_requests: u32,
+    /// Most memory that waiting requests may hold.
+    pub max_bytes: Size,
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        Self {
+            max_requests: 10_000,
+            max_bytes: Size(64 << 20),
+        }
+    }
+}
+
+/// Bounds of the concurrency windows, per replica.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitsConfig {
+    /// Smallest window `auto` may choose.
+    pub window_min: u32,
+    /// Largest window `auto` may choose.
+    pub window_max: u32,
+    /// Window `auto` starts with.
+    pub window_initial: u32,
+    /// Slots of a replica in every other mode: what exceeds them waits in the central queue.
+    /// Without it the replicas take whatever the gate lets through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u32>,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self {
+            window_min: 1,
+            window_max: 10_000,
+            window_initial: 20,
+            slots: None,
+        }
+    }
+}
+
+/// When there is too little traffic to learn from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LowTrafficConfig {
+    /// With fewer completed requests than this in a control interval, controllers that look at
+    /// response time or goodput hold their output.
+    pub min_samples: u32,
+}
+
+impl Default for LowTrafficConfig {
+    fn default() -> Self {
+        Self { min_samples: 5 }
+    }
+}
+
+/// A warm-up time; see [`SentryConfig::warm_up`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct WarmUp(pub Dur);
+
+impl Default for WarmUp {
+    fn default() -> Self {
+        Self(Dur(std::time::Duration::from_secs(1)))
+    }
+}
+
+/// Name of the only class when none is configured.
+pub const DEFAULT_CLASS: &str = "default";
+
+/// Classes have small ids: their counters are arrays.
+const CLASSES_MAX: usize = 64;
+
+impl SentryConfig {
+    /// Checks what the types cannot: ranges, and values that belong together.
+    ///
+    /// # Errors
+    /// The first problem found, with the key as it is written in the file.
+    pub fn validate(&self) -> Result<(), SentryError> {
+        self.validate_classes()?;
+        self.validate_limits()?;
+        modes::validate(self)
+    }
+
+    fn validate_classes(&self) -> Result<(), SentryError> {
+        if self.classes.len() > CLASSES_MAX {
+            return Err(SentryError::TooMany {
+                what: "classes",
+                limit: CLASSES_MAX,
+            });
+        }
+        for (index, class) in self.classes.iter().enumerate() {
+            if self.classes[..index].iter().any(|c| c.name == class.name) {
+                return Err(SentryError::DuplicateClass(class.name.clone()));
+            }
+            positive_target("classes.target", class.target)?;
+        }
+        positive_target("target", self.target)
+    }
+
+    fn validate_limits(&self) -> Result<(), SentryError> {
+        let limits = &self.limits;
+        if limits.window_min == 0 {
+            return Err(SentryError::out_of_range(
+                "limits.window_min",
+                0,
+                "a window below 1 admits nothing",
+            ));
+        }
+        if limits.window_max < limits.window_min {
+            return Err(SentryError::out_of_range(
+                "limits.window_max",
+                limits.window_max,
+                "write at least limits.window_min",
+            ));
+        }
+        if self.queue.max_requests >= crate::queue::CAPACITY_MAX {
+            return Err(SentryError::out_of_range(
+                "queue.max_requests",
+                self.queue.max_requests,
+                "write less than 16777216; a queue this long helps nobody",
+            ));
+        }
+        if limits.slots == Some(0) {
+            return Err(SentryError::out_of_range(
+                "limits.slots",
+                0,
+                "a replica without slots serves nothing: write at least 1, or leave it out",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Number of classes, never zero.
+    #[must_use]
+    pub fn class_count(&self) -> usize {
+        self.classes.len().max(1)
+    }
+
+    /// A class's name; what is out of range is called like the last class.
+    #[must_use]
+    pub fn class_name(&self, class: ClassId) -> &str {
+        self.classes
+            .get(usize::from(class.0))
+            .or(self.classes.last())
+            .map_or(DEFAULT_CLASS, |class| &class.name)
+    }
+
+    /// The id of a class by its name.
+    #[must_use]
+    pub fn class_id(&self, name: &str) -> Option<ClassId> {
+        if self.classes.is_empty() {
+            return (name == DEFAULT_CLASS).then_some(ClassId(0));
+        }
+        let index = self.classes.iter().position(|class| class.name == name)?;
+        u16::try_from(index).ok().map(ClassId)
+    }
+
+    /// The target configured for a class, its own or the application's.
+    #[must_use]
+    pub fn target_of(&self, class: ClassId) -> Option<std::time::Duration> {
+        self.classes
+            .get(usize::from(class.0))
+            .and_then(|class| class.target)
+            .or(self.target)
+            .map(|target| target.0)
+    }
+}
+
+fn positive_target(key: &'static str, target: Option<Dur>) -> Result<(), SentryError> {
+    match target {
+        Some(target) if target.is_zero() => Err(SentryError::out_of_range(
+            key,
+            target,
+            "nothing is answered in no time: write a duration above zero, or leave it out",
+        )),
+        _ => Ok(()),
+    }
+}

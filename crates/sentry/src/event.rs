@@ -1,0 +1,86 @@
+//! What the engine did: the one event type that metrics, dashboard, recorder and tests observe.
+
+use serde::Serialize;
+use tidegate_control::Timestamp;
+use tidegate_control::controller::Terms;
+
+use crate::api::ReplicaId;
+use crate::config::ModeName;
+
+/// Something the engine decided about itself. Decisions about single requests are what
+/// [`Sentry::on_arrival`] and `wake` return: the driver has them already.
+///
+/// [`Sentry::on_arrival`]: crate::Sentry::on_arrival
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Event {
+    /// A controller took a step.
+    Step {
+        /// When.
+        at: Timestamp,
+        /// Which controller.
+        controller: &'static str,
+        /// What it wants to measure.
+        setpoint: f64,
+        /// What it measured; NaN when there was nothing to measure.
+        measured: f64,
+        /// Its command.
+        output: f64,
+        /// The parts of the command.
+        terms: Terms,
+    },
+    /// A replica's window changed.
+    Window {
+        /// When.
+        at: Timestamp,
+        /// Whose.
+        replica: ReplicaId,
+        /// Slots before.
+        from: u32,
+        /// Slots from now on.
+        to: u32,
+        /// Why, in one word.
+        cause: &'static str,
+    },
+    /// The mode changed.
+    Mode {
+        /// When.
+        at: Timestamp,
+        /// The mode before.
+        from: ModeName,
+        /// The mode from now on.
+        to: ModeName,
+    },
+    /// A replica's health changed.
+    Health {
+        /// When.
+        at: Timestamp,
+        /// Whose.
+        replica: ReplicaId,
+        /// Whether it gets requests from now on.
+        up: bool,
+    },
+    /// An operator's switch was moved.
+    Switch {
+        /// When.
+        at: Timestamp,
+        /// `kill_switch`, `dry_run` or `draining`.
+        name: &'static str,
+        /// Its position from now on.
+        on: bool,
+    },
+}
+
+/// Receives the engine's events.
+pub trait Observer {
+    /// Called for each event, in order of time.
+    fn on_event(&mut self, event: &Event);
+}
+
+/// Every closure over an event is an observer.
+impl<F: FnMut(&Event)> Observer for F {
+    fn on_event(&mut self, event: &Event) {
+        self(event);
+    }
+}

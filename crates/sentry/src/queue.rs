@@ -1,0 +1,259 @@
+//! The central queue: more important classes first, first come first served within a class.
+//!
+//! Waiters live in a slab; a class threads its waiters through it as doubly linked lists, so
+//! that a client that leaves is removed in constant time wherever it stands. A class has one
+//! lane for waiters that take any replica and one per replica for sticky sessions; a sequence
+//! number keeps the order among lanes.
+//!
+//! Plain data without a lock of its own: the engine owns the lock.
+
+use tidegate_control::Timestamp;
+
+use crate::api::{ClassId, ReplicaId, Ticket};
+
+const NONE: u32 = u32::MAX;
+
+/// Bits of a ticket that name the slot; the others hold the sequence number, which tells a
+/// ticket from an older one of the same slot (2^40 of them: years at a million a second).
+const INDEX_BITS: u32 = 24;
+
+/// More waiters than this cannot be told apart by their tickets.
+pub(crate) const CAPACITY_MAX: u32 = 1 << INDEX_BITS;
+
+/// A parked request.
+#[derive(Debug)]
+pub(crate) struct Waiter<T> {
+    pub(crate) value: T,
+    pub(crate) class: ClassId,
+    pub(crate) bytes: u32,
+    pub(crate) arrived: Timestamp,
+    pub(crate) deadline: Option<Timestamp>,
+    pub(crate) sticky: Option<ReplicaId>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    sequence: u64,
+    previous: u32,
+    next: u32,
+    waiter: Option<Waiter<T>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Lane {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+impl Lane {
+    const EMPTY: Self = Self {
+        head: NONE,
+        tail: NONE,
+        len: 0,
+    };
+}
+
+/// One class's lanes: 0 takes any replica, `1 + r` waits for replica `r`.
+#[derive(Debug, Default)]
+struct Lanes(Vec<Lane>);
+
+impl Lanes {
+    fn at(&mut self, lane: usize) -> &mut Lane {
+        if self.0.len() <= lane {
+            self.0.resize(lane + 1, Lane::EMPTY);
+        }
+        &mut self.0[lane]
+    }
+}
+
+fn lane_of(sticky: Option<ReplicaId>) -> usize {
+    sticky.map_or(0, |replica| 1 + usize::from(replica.0))
+}
+
+/// See the module's description.
+#[derive(Debug)]
+pub(crate) struct Queue<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+    classes: Vec<Lanes>,
+    len: u32,
+    bytes: u64,
+    sequence: u64,
+}
+
+impl<T> Queue<T> {
+    pub(crate) fn new(classes: usize) -> Self {
+        let mut queue = Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            classes: Vec::new(),
+            len: 0,
+            bytes: 0,
+            sequence: 0,
+        };
+        queue.classes.resize_with(classes, Lanes::default);
+        queue
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn len_of(&self, class: usize) -> u32 {
+        let lanes = self.classes.get(class).map_or(&[][..], |lanes| &lanes.0);
+        lanes.iter().map(|lane| lane.len).sum()
+    }
+
+    /// Parks a waiter at the end of its lane.
+    pub(crate) fn push(&mut self, waiter: Waiter<T>) -> Ticket {
+        self.sequence += 1;
+        self.len += 1;
+        self.bytes += u64::from(waiter.bytes);
+        let (class, lane) = self.place_of(&waiter);
+        let tail = self.classes[class].at(lane).tail;
+        let index = self.occupy(waiter, tail);
+        let lane = self.classes[class].at(lane);
+        lane.tail = index;
+        lane.len += 1;
+        if tail == NONE {
+            lane.head = index;
+        } else {
+            self.slots[tail as usize].next = index;
+        }
+        Ticket(self.sequence << INDEX_BITS | u64::from(index))
+    }
+
+    fn occupy(&mut self, waiter: Waiter<T>, previous: u32) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                sequence: 0,
+                previous: NONE,
+                next: NONE,
+                waiter: None,
+            });
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.sequence = self.sequence;
+        slot.previous = previous;
+        slot.next = NONE;
+        slot.waiter = Some(waiter);
+        index
+    }
+
+    /// Removes whoever holds the ticket, if it still waits.
+    pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<Waiter<T>> {
+        let index = (ticket.0 & u64::from(CAPACITY_MAX - 1)) as u32;
+        let slot = self.slots.get(index as usize)?;
+        let waits = slot.sequence == ticket.0 >> INDEX_BITS && slot.waiter.is_some();
+        waits.then(|| self.take(index)).flatten()
+    }
+
+    fn take(&mut self, index: u32) -> Option<Waiter<T>> {
+        let slot = &mut self.slots[index as usize];
+        let waiter = slot.waiter.take()?;
+        let (previous, next) = (slot.previous, slot.next);
+        self.unlink(&waiter, previous, next);
+        self.free.push(index);
+        self.len -= 1;
+        self.bytes -= u64::from(waiter.bytes);
+        self.give_back_memory();
+        Some(waiter)
+    }
+
+    fn unlink(&mut self, waiter: &Waiter<T>, previous: u32, next: u32) {
+        let (class, lane) = self.place_of(waiter);
+        if previous != NONE {
+            self.slots[previous as usize].next = next;
+        }
+        if next != NONE {
+            self.slots[next as usize].previous = previous;
+        }
+        let lane = self.classes[class].at(lane);
+        lane.len -= 1;
+        if previous == NONE {
+            lane.head = next;
+        }
+        if next == NONE {
+            lane.tail = previous;
+        }
+    }
+
+    /// A long queue of the past is no reason to hold its memory: an empty queue keeps little.
+    fn give_back_memory(&mut self) {
+        const KEPT: usize = 1024;
+        if self.len == 0 && self.slots.len() > KEPT {
+            self.slots.truncate(KEPT);
+            self.slots.shrink_to_fit();
+            self.free = (0..KEPT as u32).rev().collect();
+        }
+    }
+
+    fn place_of(&self, waiter: &Waiter<T>) -> (usize, usize) {
+        let class = usize::from(waiter.class.0).min(self.classes.len() - 1);
+        (class, lane_of(waiter.sticky))
+    }
+
+    /// The next waiter that `place` finds a slot for, in order of importance, then of arrival;
+    /// `place` is asked once per lane at most.
+    pub(crate) fn pop_placed<P>(
+        &mut self,
+        mut place: impl FnMut(&Waiter<T>) -> Option<P>,
+    ) -> Option<(Waiter<T>, P)> {
+        for class in 0..self.classes.len() {
+            let mut asked = 0;
+            while let Some(index) = self.head_after(class, asked) {
+                let slot = &self.slots[index as usize];
+                asked = slot.sequence;
+                if let Some(placed) = slot.waiter.as_ref().and_then(&mut place) {
+                    return self.take(index).map(|waiter| (waiter, placed));
+                }
+            }
+        }
+        None
+    }
+
+    /// Among the heads of the class's lanes the first that came after `sequence`.
+    fn head_after(&self, class: usize, sequence: u64) -> Option<u32> {
+        let lanes = &self.classes[class].0;
+        lanes
+            .iter()
+            .map(|lane| lane.head)
+            .filter(|&head| head != NONE && self.slots[head as usize].sequence > sequence)
+            .min_by_key(|&head| self.slots[head as usize].sequence)
+    }
+
+    /// The waiter that came last in the least important class below `class`, to make room for a
+    /// more important one.
+    pub(crate) fn pop_less_important(&mut self, class: ClassId) -> Option<Waiter<T>> {
+        let above = usize::from(class.0) + 1;
+        (above..self.classes.len())
+            .rev()
+            .find_map(|class| self.pop_last(class))
+    }
+
+    /// The waiter of the class that came last.
+    pub(crate) fn pop_last(&mut self, class: usize) -> Option<Waiter<T>> {
+        let index = self.last(class)?;
+        self.take(index)
+    }
+
+    /// Looks at the waiter of the class that came last.
+    pub(crate) fn peek_last(&self, class: usize) -> Option<&Waiter<T>> {
+        self.slots[self.last(class)? as usize].waiter.as_ref()
+    }
+
+    fn last(&self, class: usize) -> Option<u32> {
+        let lanes = &self.classes.get(class)?.0;
+        lanes
+            .iter()
+            .map(|lane| lane.tail)
+            .filter(|&tail| tail != NONE)
+            .max_by_key(|&tail| self.slots[tail as usize].sequence)
+    }
+}

@@ -1,0 +1,177 @@
+//! One replica as the request path sees it: its window and who is in flight.
+//!
+//! All atomics. The window (`limit`) is published by the adaptation; requests take and give
+//! slots without a lock.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate_control::Timestamp;
+
+/// A window without bound.
+pub(crate) const UNLIMITED: u32 = u32::MAX;
+
+/// Whether a replica may get requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Health {
+    Up,
+    Down,
+    /// Removed from the configuration; its id may be given to another once nothing is in flight.
+    Retired,
+}
+
+/// See the module's description.
+#[derive(Debug)]
+pub(crate) struct Replica {
+    health: AtomicU8,
+    in_flight: AtomicU32,
+    streams: AtomicU32,
+    limit: AtomicU32,
+    recent: PeakEwma,
+}
+
+impl Replica {
+    pub(crate) fn new(limit: u32) -> Self {
+        Self {
+            health: AtomicU8::new(Health::Up as u8),
+            in_flight: AtomicU32::new(0),
+            streams: AtomicU32::new(0),
+            limit: AtomicU32::new(limit),
+            recent: PeakEwma::default(),
+        }
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        match self.health.load(Ordering::Relaxed) {
+            0 => Health::Up,
+            1 => Health::Down,
+            _ => Health::Retired,
+        }
+    }
+
+    pub(crate) fn set_health(&self, health: Health) {
+        self.health.store(health as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.health() == Health::Up
+    }
+
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn streams(&self) -> u32 {
+        self.streams.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_limit(&self, limit: u32) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.is_up() && self.in_flight() < self.limit()
+    }
+
+    /// Takes a slot if there is one.
+    pub(crate) fn try_acquire(&self) -> bool {
+        let limit = self.limit();
+        let take = |n: u32| (n < limit).then(|| n + 1);
+        self.is_up()
+            && self
+                .in_flight
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
+                .is_ok()
+    }
+
+    /// Takes a slot whether or not there is one.
+    pub(crate) fn acquire(&self) {
+        self.in_flight.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn release(&self) {
+        self.in_flight.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// A request became a stream: its slot is free again.
+    pub(crate) fn start_stream(&self) {
+        self.streams.fetch_add(1, Ordering::Relaxed);
+        self.release();
+    }
+
+    pub(crate) fn end_stream(&self) {
+        self.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Nothing refers to it any more.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.in_flight() == 0 && self.streams() == 0
+    }
+
+    /// A request took `residence` from admission to end.
+    pub(crate) fn on_residence(&self, now: Timestamp, residence: Duration) {
+        self.recent.record(now, residence.as_secs_f64());
+    }
+
+    /// Its response time lately, for balancing; none before the first sample.
+    pub(crate) fn recent_seconds(&self, now: Timestamp) -> Option<f64> {
+        self.recent.read(now)
+    }
+}
+
+/// Peak EWMA in one atomic: rises to a larger sample at once, falls with time.
+///
+/// The upper half holds the value (f32 seconds), the lower half the time of the last sample in
+/// milliseconds (wrapping after 49 days, which only makes one sample look fresh or old).
+#[derive(Debug, Default)]
+struct PeakEwma(AtomicU64);
+
+impl PeakEwma {
+    /// Chosen: as Linkerd's default decay.
+    const TIME_CONSTANT_MS: f64 = 10_000.0;
+
+    fn record(&self, now: Timestamp, sample_seconds: f64) {
+        let update = |packed: u64| Some(pack(self.after(packed, now, sample_seconds), now));
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
+    }
+
+    fn after(&self, packed: u64, now: Timestamp, sample: f64) -> f64 {
+        let (value, past) = unpack(packed, now);
+        if packed == 0 || sample > value {
+            return sample;
+        }
+        value * past + sample * (1.0 - past)
+    }
+
+    fn read(&self, now: Timestamp) -> Option<f64> {
+        let packed = self.0.load(Ordering::Relaxed);
+        let (value, past) = unpack(packed, now);
+        (packed != 0).then_some(value * past)
+    }
+}
+
+fn pack(value: f64, now: Timestamp) -> u64 {
+    // At least the smallest normal number: zero stands for "no sample".
+    let bits = (value as f32).max(f32::MIN_POSITIVE).to_bits();
+    u64::from(bits) << 32 | u64::from(millis(now))
+}
+
+/// The value and what is left of its weight after the time since.
+fn unpack(packed: u64, now: Timestamp) -> (f64, f64) {
+    let value = f64::from(f32::from_bits((packed >> 32) as u32));
+    // Two cores may read the clock in either order: a little negative is no time at all.
+    let elapsed_ms = (millis(now).wrapping_sub(packed as u32) as i32).max(0);
+    let past = (-f64::from(elapsed_ms) / PeakEwma::TIME_CONSTANT_MS).exp();
+    (value, past)
+}
+
+fn millis(at: Timestamp) -> u32 {
+    (at.as_nanos() / 1_000_000) as u32
+}
