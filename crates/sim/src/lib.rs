@@ -1,4 +1,18 @@
-//! See `ARCHITECTURE.md`.
+//! A discrete-event simulator for servers under admission control.
+//!
+//! - [`engine`]: the calendar and the loop; [`rng`]: one random stream per source.
+//! - [`workload`]: who sends what and when; [`service`]: how much work it is.
+//! - [`server`]: cores, slots and queues; [`queue`]: one source in front of one server, as textbooks have it.
+//! - [`flow`]: the discrete-time flow model of PI-gate (002).
+//! - [`stats`]: what is measured, with its uncertainty; [`theory`]: what it should be.
 
-pub mod brownout;
-pub mod chart;
+pub mod engine;
+pub mod flow;
+pub mod queue;
+pub mod rng;
+pub mod server;
+pub mod service;
+mod slab;
+pub mod stats;
+pub mod theory;
+pub mod workload;

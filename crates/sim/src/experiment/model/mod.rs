@@ -1,0 +1,100 @@
+//! The kinds of model that an experiment can name.
+//!
+//! Each kind is a table of the file (`[model.NAME.scenario]`) that turns a seed into a
+//! [`Record`]. Kinds without randomness ignore the seed.
+
+mod design;
+mod flow;
+mod queue;
+mod scenario;
+
+pub use design::{LqrDesign, PiDesign};
+pub use flow::FlowRun;
+pub use queue::QueueTheory;
+
+use serde::Deserialize;
+
+use super::record::Record;
+use crate::scenario::Scenario;
+
+/// A model of one kind, with its parameters.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Model {
+    /// Clients, a protector and replicas, event by event.
+    Scenario(Box<Scenario>),
+    /// The discrete-time flow model of 002.
+    Flow(FlowRun),
+    /// The linear utilization loop of 002: poles and root locus.
+    PiDesign(PiDesign),
+    /// The state feedback of 000 from a model and weights.
+    LqrDesign(LqrDesign),
+    /// A queue by formula.
+    Queue(QueueTheory),
+}
+
+/// A model cannot be run; the message names the key and the remedy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ModelError(pub(super) String);
+
+impl ModelError {
+    fn from(error: impl std::fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl Model {
+    /// The names of the series of its records.
+    #[must_use]
+    pub fn series(&self) -> Vec<String> {
+        let names: &[&str] = match self {
+            Self::Scenario(_) => &scenario::SERIES,
+            Self::Flow(_) => &flow::SERIES,
+            Self::PiDesign(_) => &design::PI_SERIES,
+            Self::LqrDesign(_) => &[],
+            Self::Queue(_) => &queue::SERIES,
+        };
+        names.iter().copied().map(str::to_owned).collect()
+    }
+
+    /// The names of the values of its records.
+    #[must_use]
+    pub fn values(&self) -> Vec<String> {
+        let names: &[&str] = match self {
+            Self::Scenario(_) => &scenario::VALUES,
+            Self::Flow(_) => &[],
+            Self::PiDesign(_) => &design::PI_VALUES,
+            Self::LqrDesign(model) => return model.values(),
+            Self::Queue(_) => &queue::VALUES,
+        };
+        names.iter().copied().map(str::to_owned).collect()
+    }
+
+    /// What keeps the model from running, found without running it.
+    ///
+    /// # Errors
+    /// With the cause.
+    pub fn check(&self) -> Result<(), ModelError> {
+        match self {
+            Self::Scenario(scenario) => scenario::check(scenario),
+            Self::Flow(model) => model.check(),
+            // These are cheap: to run them is to check them.
+            Self::PiDesign(_) | Self::LqrDesign(_) | Self::Queue(_) => self.run(0).map(drop),
+        }
+    }
+
+    /// Runs the model once; the same seed gives the same record.
+    ///
+    /// # Errors
+    /// What [`check`](Self::check) finds.
+    pub fn run(&self, seed: u64) -> Result<Record, ModelError> {
+        match self {
+            Self::Scenario(scenario) => scenario::run(scenario, seed),
+            Self::Flow(model) => model.run(seed),
+            Self::PiDesign(model) => model.run(),
+            Self::LqrDesign(model) => model.run(),
+            Self::Queue(model) => Ok(model.run()),
+        }
+    }
+}
