@@ -4,7 +4,10 @@
 //! [`Controller::step`] once per sampling period, and enforces what it returns.
 
 pub mod controller;
+pub mod design;
 mod error;
+pub mod identify;
+pub mod system;
 pub mod time;
 
 pub use controller::Controller;
