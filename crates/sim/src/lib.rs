@@ -5,10 +5,16 @@
 //! - [`server`]: cores, slots and queues; [`queue`]: one source in front of one server, as textbooks have it.
 //! - [`flow`]: the discrete-time flow model of PI-gate (002).
 //! - [`stats`]: what is measured, with its uncertainty; [`theory`]: what it should be.
+//! - [`experiment`]: files that combine them and compare with the papers ([`papers`]); [`report`],
+//!   [`chart`]: what came out.
 
+pub mod chart;
 pub mod engine;
+pub mod experiment;
 pub mod flow;
+pub mod papers;
 pub mod queue;
+pub mod report;
 pub mod rng;
 pub mod server;
 pub mod service;

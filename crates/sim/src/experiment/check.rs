@@ -150,7 +150,10 @@ impl Check {
         let tolerance = self.tolerance.map(|tolerance| format!("± {tolerance}"));
         let at_least = self.at_least.map(|bound| format!("≥ {bound}"));
         let at_most = self.at_most.map(|bound| format!("≤ {bound}"));
-        let parts: Vec<String> = [tolerance, at_least, at_most].into_iter().flatten().collect();
+        let parts: Vec<String> = [tolerance, at_least, at_most]
+            .into_iter()
+            .flatten()
+            .collect();
         parts.join(", ")
     }
 }
@@ -170,9 +173,18 @@ mod tests {
 
     #[test]
     fn a_number_agrees_within_its_tolerance() {
-        assert_eq!(verdict("paper = 0.8\ntolerance = 0.02", 0.815), Verdict::Agrees);
-        assert_eq!(verdict("paper = 0.8\ntolerance = 0.02", 0.83), Verdict::Differs);
-        assert_eq!(verdict("paper = 0.8\ntolerance = 0.02", f64::NAN), Verdict::Differs);
+        assert_eq!(
+            verdict("paper = 0.8\ntolerance = 0.02", 0.815),
+            Verdict::Agrees
+        );
+        assert_eq!(
+            verdict("paper = 0.8\ntolerance = 0.02", 0.83),
+            Verdict::Differs
+        );
+        assert_eq!(
+            verdict("paper = 0.8\ntolerance = 0.02", f64::NAN),
+            Verdict::Differs
+        );
     }
 
     #[test]
@@ -201,10 +213,8 @@ mod tests {
     #[test]
     fn a_ratio_is_taken_within_each_repetition() {
         let records = |values: [f64; 2]| values.map(|v| Record::default().with_value("v", v));
-        let finding = check("at_least = 1").finding(
-            &records([4.0, 9.0]),
-            Some(&records([2.0, 3.0])),
-        );
+        let finding =
+            check("at_least = 1").finding(&records([4.0, 9.0]), Some(&records([2.0, 3.0])));
         assert_eq!(finding.ours.mean, 2.5);
         assert_eq!(finding.verdict, Verdict::Ours);
         assert_eq!(finding.allowed, "≥ 1");

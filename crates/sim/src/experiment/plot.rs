@@ -148,7 +148,12 @@ impl LayerSpec {
 }
 
 fn exactly((x, y): Point) -> Spot {
-    Spot { x, y, low: y, high: y }
+    Spot {
+        x,
+        y,
+        low: y,
+        high: y,
+    }
 }
 
 /// The mean over the repetitions at each x; repetitions of one run share their x.
@@ -156,15 +161,27 @@ fn mean_of(repetitions: &[Vec<Point>]) -> Vec<Spot> {
     let Some(first) = repetitions.first() else {
         return Vec::new();
     };
-    let at = |index: usize| repetitions.iter().filter_map(move |points| points.get(index));
+    let at = |index: usize| {
+        repetitions
+            .iter()
+            .filter_map(move |points| points.get(index))
+    };
     first
         .iter()
         .enumerate()
         .map(|(index, &(x, _))| {
-            let ys: Vec<f64> = at(index).map(|&(_, y)| y).filter(|y| y.is_finite()).collect();
+            let ys: Vec<f64> = at(index)
+                .map(|&(_, y)| y)
+                .filter(|y| y.is_finite())
+                .collect();
             let mean = estimate(&ys);
             match mean.half_width.is_finite() {
-                true => Spot { x, y: mean.mean, low: mean.mean - mean.half_width, high: mean.mean + mean.half_width },
+                true => Spot {
+                    x,
+                    y: mean.mean,
+                    low: mean.mean - mean.half_width,
+                    high: mean.mean + mean.half_width,
+                },
                 false => exactly((x, mean.mean)),
             }
         })
@@ -190,7 +207,9 @@ impl Plot {
         let chart = layers.iter().fold(chart, add_layer);
         let chart = self.rules.iter().fold(chart, add_rule);
         let paper = self.paper.iter();
-        paper.fold(chart, |chart, paper| chart.paper(&paper.label, paper.points.clone()))
+        paper.fold(chart, |chart, paper| {
+            chart.paper(&paper.label, paper.points.clone())
+        })
     }
 }
 
@@ -200,7 +219,11 @@ fn add_layer(chart: Chart, layer: &Drawn) -> Chart {
         Draw::Mean => {
             let chart = chart.line(&layer.label, points);
             let uncertain = layer.points.iter().any(|spot| spot.low < spot.high);
-            if uncertain { chart.band(bounds(&layer.points)) } else { chart }
+            if uncertain {
+                chart.band(bounds(&layer.points))
+            } else {
+                chart
+            }
         }
         Draw::Example => chart.line(&layer.label, points),
         Draw::Steps => chart.steps(&layer.label, points),
@@ -214,7 +237,10 @@ fn add_layer(chart: Chart, layer: &Drawn) -> Chart {
 }
 
 fn bounds(points: &[Spot]) -> Vec<(f64, f64, f64)> {
-    points.iter().map(|spot| (spot.x, spot.low, spot.high)).collect()
+    points
+        .iter()
+        .map(|spot| (spot.x, spot.low, spot.high))
+        .collect()
 }
 
 fn add_rule(chart: Chart, rule: &Rule) -> Chart {

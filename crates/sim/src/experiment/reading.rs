@@ -107,7 +107,11 @@ impl Statistic {
 
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0_u32), |(sum, count), y| (sum + y, count + 1));
-    if count == 0 { f64::NAN } else { sum / f64::from(count) }
+    if count == 0 {
+        f64::NAN
+    } else {
+        sum / f64::from(count)
+    }
 }
 
 fn sd(points: &[Point]) -> f64 {
@@ -133,12 +137,19 @@ fn slope(points: &[Point]) -> f64 {
 fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let rank = (share * values.len() as f64).ceil().max(1.0) as usize;
-    values.get(rank - 1).or(values.last()).copied().unwrap_or(f64::NAN)
+    values
+        .get(rank - 1)
+        .or(values.last())
+        .copied()
+        .unwrap_or(f64::NAN)
 }
 
 fn interpolate(points: &[Point], x: f64) -> f64 {
     let after = points.partition_point(|&(at, _)| at < x);
-    match (after.checked_sub(1).and_then(|at| points.get(at)), points.get(after)) {
+    match (
+        after.checked_sub(1).and_then(|at| points.get(at)),
+        points.get(after),
+    ) {
         (_, Some(&(x1, y1))) if x1 == x => y1,
         (Some(&(x0, y0)), Some(&(x1, y1))) => y0 + (y1 - y0) * (x - x0) / (x1 - x0),
         _ => f64::NAN,
@@ -181,7 +192,10 @@ mod tests {
         assert_eq!(read("series = 's'\nstat = { at = 2.5 }"), 6.0);
         assert_eq!(read("series = 's'\nstat = { stays_within = [3, 6] }"), 3.0);
         assert_eq!(read("series = 's'\nstat = { share_within = [4, 8] }"), 0.8);
-        assert_eq!(read("series = 's'\nstat = { rms_from = 4 }\nfrom = 4"), 0.5_f64.sqrt());
+        assert_eq!(
+            read("series = 's'\nstat = { rms_from = 4 }\nfrom = 4"),
+            0.5_f64.sqrt()
+        );
         assert_eq!(read("series = 's'\nstat = 'roughness'\nto = 3"), 5.0);
         assert!((read("series = 's'\nstat = 'sd'") - 4.8_f64.sqrt()).abs() < 1e-12);
         assert!((read("series = 's'\nstat = 'slope'") - 70.0 / 55.0).abs() < 1e-12);
@@ -196,8 +210,18 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_not_a_number() {
-        for stat in ["'mean'", "'max'", "'arg_max'", "'last'", "{ quantile = 0.9 }", "{ at = 1 }"] {
-            assert!(read(&format!("series = 'none'\nstat = {stat}")).is_nan(), "{stat}");
+        for stat in [
+            "'mean'",
+            "'max'",
+            "'arg_max'",
+            "'last'",
+            "{ quantile = 0.9 }",
+            "{ at = 1 }",
+        ] {
+            assert!(
+                read(&format!("series = 'none'\nstat = {stat}")).is_nan(),
+                "{stat}"
+            );
         }
         assert!(read("series = 's'\nstat = { stays_within = [7, 9] }").is_nan());
         assert!(read("series = 's'\nstat = { at = 9 }").is_nan());

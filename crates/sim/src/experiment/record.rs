@@ -66,7 +66,11 @@ pub fn smoothed(points: &[Point], window: f64) -> Vec<Point> {
             }
             start += 1;
         }
-        let mean = if count == 0 { f64::NAN } else { sum / f64::from(count) };
+        let mean = if count == 0 {
+            f64::NAN
+        } else {
+            sum / f64::from(count)
+        };
         smooth.push((x, mean));
     }
     smooth

@@ -74,7 +74,10 @@ impl Source<'_> {
         };
         Ok(Run {
             name: spec.name.get_ref().clone(),
-            label: spec.label.clone().unwrap_or_else(|| spec.name.get_ref().clone()),
+            label: spec
+                .label
+                .clone()
+                .unwrap_or_else(|| spec.name.get_ref().clone()),
             shape,
         })
     }
@@ -82,7 +85,9 @@ impl Source<'_> {
     /// The table of a model as written: `{ kind = { .. } }`.
     fn model_table(&self, name: &str) -> Table {
         let models = self.raw.get("model").and_then(Value::as_table);
-        let model = models.and_then(|models| models.get(name)).and_then(Value::as_table);
+        let model = models
+            .and_then(|models| models.get(name))
+            .and_then(Value::as_table);
         model.cloned().unwrap_or_default()
     }
 
@@ -122,7 +127,8 @@ impl Source<'_> {
 
     /// Parses a variant like a file of its own; errors are placed at `place`.
     fn model(&self, table: &Table, place: &Spanned<String>) -> Resolved<Model> {
-        let refused = |cause: &str| self.at(place.span(), format!("with `{}`: {cause}", place.get_ref()));
+        let refused =
+            |cause: &str| self.at(place.span(), format!("with `{}`: {cause}", place.get_ref()));
         let model: Model = tidegate_config::parse(self.file, &table.to_string())
             .map_err(|error| refused(error.message()))?;
         model.check().map_err(|error| refused(&error.to_string()))?;
@@ -134,7 +140,10 @@ impl Source<'_> {
             if let Some(flaw) = check.flaw() {
                 return Err(self.at(check.metric.span(), flaw));
             }
-            for run in [Some(&check.run), check.relative_to.as_ref()].into_iter().flatten() {
+            for run in [Some(&check.run), check.relative_to.as_ref()]
+                .into_iter()
+                .flatten()
+            {
                 let offer = self.offer_of(run, experiment)?;
                 self.check_reading(&check.of, &offer, check.metric.span())?;
             }
@@ -156,12 +165,7 @@ impl Source<'_> {
         }
     }
 
-    fn check_reading(
-        &self,
-        reading: &Reading,
-        offer: &Offer,
-        place: Range<usize>,
-    ) -> Resolved<()> {
+    fn check_reading(&self, reading: &Reading, offer: &Offer, place: Range<usize>) -> Resolved<()> {
         match (&reading.series, &reading.value) {
             (Some(name), None) => self.known(name, "series", &offer.series),
             (None, Some(name)) => self.known(name, "value", &offer.values),
@@ -225,5 +229,112 @@ impl Run {
                 values: Vec::new(),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "paper = 'x'\nfigure = '1'\ntitle = 't'\n\
+        [model.m.queue]\nservers = 2\nservice_rate = '10/s'\n";
+
+    fn refused(rest: &str) -> String {
+        let text = format!("{HEAD}{rest}");
+        resolve("e.toml", &text).unwrap_err().to_string()
+    }
+
+    fn accepted(rest: &str) -> Experiment {
+        resolve("e.toml", &format!("{HEAD}{rest}")).unwrap()
+    }
+
+    #[test]
+    fn a_run_is_the_model_with_some_keys_replaced() {
+        let experiment = accepted(
+            "[[run]]\nname = 'a'\nmodel = 'm'\n[[run]]\nname = 'b'\nmodel = 'm'\nset = { servers = 1 }",
+        );
+        let value = |run: usize, name: &str| match &experiment.runs[run].shape {
+            Shape::Single(model) => model.run(1).unwrap().value(name),
+            Shape::Sweep { .. } => f64::NAN,
+        };
+        assert!((value(1, "max_power_load") - 5.0).abs() < 1e-9);
+        assert!(value(0, "max_power_load") > 10.0);
+    }
+
+    #[test]
+    fn errors_in_a_model_have_their_own_place() {
+        let text = HEAD.replace("servers", "sevrers");
+        assert_eq!(
+            resolve("e.toml", &text).unwrap_err().to_string(),
+            "e.toml:5:1: unknown key `sevrers`; did you mean `servers`?"
+        );
+    }
+
+    #[test]
+    fn errors_in_a_variant_are_placed_at_the_run() {
+        assert_eq!(
+            refused("[[run]]\nname = 'a'\nmodel = 'm'\nset = { sevrers = 1 }"),
+            "e.toml:8:8: with `a`: unknown key `sevrers`; did you mean `servers`?"
+        );
+        assert_eq!(
+            refused("[[run]]\nname = 'a'\nmodel = 'm'\nset = { service_rate = '0/s' }"),
+            "e.toml:8:8: with `a`: `service_rate` must be above zero"
+        );
+    }
+
+    #[test]
+    fn names_must_exist_before_anything_runs() {
+        let run = "[[run]]\nname = 'a'\nmodel = 'm'\n";
+        assert_eq!(
+            refused("[[run]]\nname = 'a'\nmodel = 'n'\n"),
+            "e.toml:9:9: unknown model `n`; there are: m"
+        );
+        let check = "[[check]]\nmetric = 'x'\nrun = 'b'\nof = { value = 'v' }\nat_least = 1";
+        assert_eq!(
+            refused(&format!("{run}{check}")),
+            "e.toml:12:7: unknown run `b`; there are: a"
+        );
+        let check = check.replace("'b'", "'a'");
+        assert!(refused(&format!("{run}{check}")).contains("unknown value `v`"));
+        let check = check.replace("value = 'v'", "series = 's'");
+        assert!(
+            refused(&format!("{run}{check}")).contains("unknown series `s`; there are: response")
+        );
+        let check = check.replace("series = 's'", "");
+        assert!(refused(&format!("{run}{check}")).contains("either `series` or `value`"));
+    }
+
+    #[test]
+    fn a_sweep_gives_one_variant_per_value() {
+        let sweep = "[[run]]\nname = 'a'\nmodel = 'm'\n\
+            sweep = { parameter = 'service_rate', values = [1, 2.5], unit = '/s', x = [10, 25] }\n\
+            curves.best = { value = 'max_power_load' }\n";
+        let experiment = accepted(sweep);
+        let Shape::Sweep { points, .. } = &experiment.runs[0].shape else {
+            panic!("a sweep");
+        };
+        assert_eq!(
+            points.iter().map(|point| point.0).collect::<Vec<_>>(),
+            [10.0, 25.0]
+        );
+
+        assert!(refused(&sweep.replace("[10, 25]", "[10]")).contains("must be as long"));
+        assert!(refused(&sweep.replace("service_rate", "servers.x")).contains("no `x` there"));
+        assert!(
+            refused(&sweep.replace("curves.best = { value = 'max_power_load' }", ""))
+                .contains("needs `curves`")
+        );
+    }
+
+    #[test]
+    fn what_can_say_nothing_is_refused() {
+        let run = "[[run]]\nname = 'a'\nmodel = 'm'\n";
+        assert!(refused(&format!("{run}{run}")).contains("a second run `a`"));
+        let check =
+            "[[check]]\nmetric = 'x'\nrun = 'a'\nof = { value = 'service_time' }\npaper = 1";
+        assert!(refused(&format!("{run}{check}")).contains("give `tolerance`"));
+        let none = HEAD.replace("title = 't'", "title = 't'\nrepetitions = 0");
+        let error = resolve("e.toml", &none).unwrap_err().to_string();
+        assert_eq!(error, "e.toml:4:15: at least one repetition is needed");
     }
 }

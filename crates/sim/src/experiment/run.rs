@@ -36,7 +36,9 @@ impl Outcome {
     /// Whether no comparison differs.
     #[must_use]
     pub fn agrees(&self) -> bool {
-        self.findings.iter().all(|finding| finding.verdict != Verdict::Differs)
+        self.findings
+            .iter()
+            .all(|finding| finding.verdict != Verdict::Differs)
     }
 }
 
@@ -147,9 +149,11 @@ impl Job<'_> {
             Shape::Sweep { points, curves } => {
                 let (x, model) = &points[self.point];
                 let record = model.run(self.seed)?;
-                let part = curves.iter().fold(Record::default(), |part, (name, reading)| {
-                    part.with_series(name, vec![(*x, reading.of(&record))])
-                });
+                let part = curves
+                    .iter()
+                    .fold(Record::default(), |part, (name, reading)| {
+                        part.with_series(name, vec![(*x, reading.of(&record))])
+                    });
                 Ok(part)
             }
         }
@@ -173,9 +177,16 @@ impl Records {
 }
 
 fn outcome(experiment: &Experiment, records: &[Vec<Record>]) -> Outcome {
-    let of = |name: &str| experiment.run_index(name).map(|index| records[index].as_slice());
+    let of = |name: &str| {
+        experiment
+            .run_index(name)
+            .map(|index| records[index].as_slice())
+    };
     let finding = |check: &Check| {
-        let relative_to = check.relative_to.as_ref().and_then(|name| of(name.get_ref()));
+        let relative_to = check
+            .relative_to
+            .as_ref()
+            .and_then(|name| of(name.get_ref()));
         check.finding(of(check.run.get_ref()).unwrap_or_default(), relative_to)
     };
     let panel = |plot: &Plot| {

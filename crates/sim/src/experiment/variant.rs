@@ -54,8 +54,14 @@ mod tests {
     #[test]
     fn keys_are_replaced_at_any_depth() {
         assert_eq!(replaced("a = 1", "a", 2).unwrap(), "a = 2\n");
-        assert_eq!(replaced("[a.b]\nc = 1", "a.b.c", 2).unwrap(), "[a.b]\nc = 2\n");
-        assert_eq!(replaced("a = [{ b = 1 }]", "a.0.b", 2).unwrap(), "[[a]]\nb = 2\n");
+        assert_eq!(
+            replaced("[a.b]\nc = 1", "a.b.c", 2).unwrap(),
+            "[a.b]\nc = 2\n"
+        );
+        assert_eq!(
+            replaced("a = [{ b = 1 }]", "a.0.b", 2).unwrap(),
+            "[[a]]\nb = 2\n"
+        );
     }
 
     #[test]
@@ -65,6 +71,9 @@ mod tests {
             replaced("a = []", "a.0.b", 1).unwrap_err(),
             "`a.0.b`: no `0` there"
         );
-        assert_eq!(replaced("a = 1", "a.b", 1).unwrap_err(), "`a.b`: no `b` there");
+        assert_eq!(
+            replaced("a = 1", "a.b", 1).unwrap_err(),
+            "`a.b`: no `b` there"
+        );
     }
 }

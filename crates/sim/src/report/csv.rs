@@ -4,7 +4,10 @@ use crate::experiment::{Drawn, Panel};
 
 pub(super) fn csv(panel: &Panel) -> String {
     let head = "layer,x,y,low,high\n".to_owned();
-    panel.layers.iter().fold(head, |text, layer| text + &lines(layer))
+    panel
+        .layers
+        .iter()
+        .fold(head, |text, layer| text + &lines(layer))
 }
 
 fn lines(layer: &Drawn) -> String {

@@ -96,10 +96,18 @@ fn table(rows: &[Vec<String>]) -> String {
     let Some((head, body)) = rows.split_first() else {
         return String::new();
     };
-    let head: String = head.iter().map(|cell| format!("<th>{}</th>", escape(cell))).collect();
+    let head: String = head
+        .iter()
+        .map(|cell| format!("<th>{}</th>", escape(cell)))
+        .collect();
     let body: String = body
         .iter()
-        .map(|row| format!("<tr>{}</tr>\n", row.iter().map(|cell| cell_html(cell)).collect::<String>()))
+        .map(|row| {
+            format!(
+                "<tr>{}</tr>\n",
+                row.iter().map(|cell| cell_html(cell)).collect::<String>()
+            )
+        })
         .collect();
     format!("<table>\n<tr>{head}</tr>\n{body}</table>\n")
 }
@@ -115,14 +123,21 @@ fn cell_html(cell: &str) -> String {
 pub(super) fn section(outcome: &Outcome, figures: Vec<String>) -> Section {
     let experiment = &outcome.experiment;
     Section {
-        title: format!("{} figure {}: {}", experiment.paper, experiment.figure, experiment.title),
+        title: format!(
+            "{} figure {}: {}",
+            experiment.paper, experiment.figure, experiment.title
+        ),
         facts: format!(
             "seed {} · {} repetition{} · intervals are 95 % confidence",
             experiment.seed,
             experiment.repetitions,
             if experiment.repetitions == 1 { "" } else { "s" },
         ),
-        paragraphs: experiment.note.iter().flat_map(|note| paragraphs(note)).collect(),
+        paragraphs: experiment
+            .note
+            .iter()
+            .flat_map(|note| paragraphs(note))
+            .collect(),
         table: rows(&outcome.findings),
         figures,
         code: None,
@@ -132,7 +147,10 @@ pub(super) fn section(outcome: &Outcome, figures: Vec<String>) -> Section {
 /// Paragraphs of a note are separated by empty lines.
 fn paragraphs(note: &str) -> Vec<String> {
     let joined = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
-    note.split("\n\n").map(joined).filter(|part| !part.is_empty()).collect()
+    note.split("\n\n")
+        .map(joined)
+        .filter(|part| !part.is_empty())
+        .collect()
 }
 
 fn rows(findings: &[Finding]) -> Vec<Vec<String>> {
@@ -150,11 +168,16 @@ fn rows(findings: &[Finding]) -> Vec<Vec<String>> {
             finding.because.clone().unwrap_or_default(),
         ]
     });
-    std::iter::once(head.map(str::to_owned).to_vec()).chain(body).collect()
+    std::iter::once(head.map(str::to_owned).to_vec())
+        .chain(body)
+        .collect()
 }
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 #[cfg(test)]
@@ -165,7 +188,10 @@ mod tests {
     fn a_page_escapes_text_and_refers_to_nothing_outside() {
         let page = Page {
             title: "A < B".into(),
-            origin: Origin { version: "1".into(), commit: "c".into() },
+            origin: Origin {
+                version: "1".into(),
+                commit: "c".into(),
+            },
             lead: "lead".into(),
             sections: vec![Section {
                 title: "S & T".into(),
@@ -176,7 +202,13 @@ mod tests {
             }],
         };
         let html = page.html();
-        for part in ["A &lt; B", "S &amp; T", "class=\"differs\"", "<svg></svg>", "a &gt; b"] {
+        for part in [
+            "A &lt; B",
+            "S &amp; T",
+            "class=\"differs\"",
+            "<svg></svg>",
+            "a &gt; b",
+        ] {
             assert!(html.contains(part), "{part}");
         }
         assert!(!html.contains("http") && !html.contains("<script"));

@@ -67,7 +67,9 @@ impl Report {
     #[must_use]
     pub fn count(&self, verdict: Verdict) -> usize {
         let findings = self.outcomes.iter().flat_map(|outcome| &outcome.findings);
-        findings.filter(|finding| finding.verdict == verdict).count()
+        findings
+            .filter(|finding| finding.verdict == verdict)
+            .count()
     }
 
     /// The table for a terminal.
@@ -100,8 +102,14 @@ impl Report {
             for (index, panel) in outcome.panels.iter().enumerate() {
                 let svg = chart::svg(&panel.chart)?;
                 let name = format!("{stem}-{}", index + 1);
-                files.push((Path::new("figures").join(format!("{name}.svg")), svg.clone()));
-                files.push((Path::new("data").join(format!("{name}.csv")), csv::csv(panel)));
+                files.push((
+                    Path::new("figures").join(format!("{name}.svg")),
+                    svg.clone(),
+                ));
+                files.push((
+                    Path::new("data").join(format!("{name}.csv")),
+                    csv::csv(panel),
+                ));
                 figures.push(svg);
             }
             sections.push(html::section(outcome, figures));
@@ -146,7 +154,9 @@ pub fn write_all(folder: &Path, files: &[(PathBuf, String)]) -> Result<(), Repor
 fn stem(outcome: &Outcome) -> String {
     let experiment = &outcome.experiment;
     let raw = format!("{}-figure-{}", experiment.paper, experiment.figure);
-    let safe = raw.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+    let safe = raw
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
     safe.collect()
 }
 

@@ -26,7 +26,11 @@ pub fn number(value: f64) -> String {
 #[must_use]
 pub fn with_interval(estimate: &Estimate) -> String {
     if estimate.half_width > 0.0 && estimate.half_width.is_finite() {
-        format!("{} ± {}", number(estimate.mean), number(estimate.half_width))
+        format!(
+            "{} ± {}",
+            number(estimate.mean),
+            number(estimate.half_width)
+        )
     } else {
         number(estimate.mean)
     }
@@ -43,7 +47,10 @@ pub(super) fn json_interval(estimate: &Estimate) -> Value {
     if !estimate.half_width.is_finite() {
         return Value::Null;
     }
-    let ends = [estimate.mean - estimate.half_width, estimate.mean + estimate.half_width];
+    let ends = [
+        estimate.mean - estimate.half_width,
+        estimate.mean + estimate.half_width,
+    ];
     Value::Array(ends.map(json).to_vec())
 }
 
@@ -56,7 +63,9 @@ mod tests {
         let shown = [0.81979, 12.345, 4321.9, 0.0, 0.0255, -0.5, 1.5e-7, f64::NAN].map(number);
         assert_eq!(
             shown,
-            ["0.820", "12.35", "4322", "0", "0.02550", "-0.500", "1.50e-7", "-"]
+            [
+                "0.820", "12.35", "4322", "0", "0.02550", "-0.500", "1.50e-7", "-"
+            ]
         );
     }
 

@@ -34,7 +34,10 @@ pub(super) fn paper(value: Option<&PaperValue>) -> String {
 }
 
 fn width(rows: &[[String; 5]], column: usize) -> usize {
-    rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
+    rows.iter()
+        .map(|row| row[column].chars().count())
+        .max()
+        .unwrap_or(0)
 }
 
 fn line(row: &[String; 5], widths: &[usize]) -> String {

@@ -54,7 +54,10 @@ impl PiDesign {
             .with_value("max_abs", spectral_radius(&poles))
             .with_value("pole_re", poles[0].re)
             .with_value("pole_im", poles[0].im.abs())
-            .with_value("gain_max", leaves.map_or(f64::INFINITY, |crossing| crossing.gain)))
+            .with_value(
+                "gain_max",
+                leaves.map_or(f64::INFINITY, |crossing| crossing.gain),
+            ))
     }
 }
 
@@ -88,14 +91,20 @@ impl LqrDesign {
         let lqr = self.solve().map_err(ModelError::from)?;
         let record = Record::default().with_value("max_abs", spectral_radius(&lqr.poles));
         let gains = lqr.gain.transpose();
-        Ok(gains.iter().enumerate().fold(record, |record, (index, gain)| {
-            record.with_value(format!("gain_{}", index + 1), *gain)
-        }))
+        Ok(gains
+            .iter()
+            .enumerate()
+            .fold(record, |record, (index, gain)| {
+                record.with_value(format!("gain_{}", index + 1), *gain)
+            }))
     }
 
     fn solve(&self) -> Result<Lqr, tidegate_control::design::DesignError> {
         let system = StateSpace::new(matrix("a", &self.a)?, matrix("b", &self.b)?)?;
-        let (q, r) = (matrix("q", &diagonal(&self.q))?, matrix("r", &diagonal(&self.r))?);
+        let (q, r) = (
+            matrix("q", &diagonal(&self.q))?,
+            matrix("r", &diagonal(&self.r))?,
+        );
         Lqr::solve(&system, &q, &r)
     }
 }

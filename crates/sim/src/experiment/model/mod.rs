@@ -6,7 +6,6 @@
 mod design;
 mod flow;
 mod queue;
-mod scenario;
 
 pub use design::{LqrDesign, PiDesign};
 pub use flow::FlowRun;
@@ -15,14 +14,11 @@ pub use queue::QueueTheory;
 use serde::Deserialize;
 
 use super::record::Record;
-use crate::scenario::Scenario;
 
 /// A model of one kind, with its parameters.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Model {
-    /// Clients, a protector and replicas, event by event.
-    Scenario(Box<Scenario>),
     /// The discrete-time flow model of 002.
     Flow(FlowRun),
     /// The linear utilization loop of 002: poles and root locus.
@@ -49,7 +45,6 @@ impl Model {
     #[must_use]
     pub fn series(&self) -> Vec<String> {
         let names: &[&str] = match self {
-            Self::Scenario(_) => &scenario::SERIES,
             Self::Flow(_) => &flow::SERIES,
             Self::PiDesign(_) => &design::PI_SERIES,
             Self::LqrDesign(_) => &[],
@@ -62,7 +57,6 @@ impl Model {
     #[must_use]
     pub fn values(&self) -> Vec<String> {
         let names: &[&str] = match self {
-            Self::Scenario(_) => &scenario::VALUES,
             Self::Flow(_) => &[],
             Self::PiDesign(_) => &design::PI_VALUES,
             Self::LqrDesign(model) => return model.values(),
@@ -77,7 +71,6 @@ impl Model {
     /// With the cause.
     pub fn check(&self) -> Result<(), ModelError> {
         match self {
-            Self::Scenario(scenario) => scenario::check(scenario),
             Self::Flow(model) => model.check(),
             // These are cheap: to run them is to check them.
             Self::PiDesign(_) | Self::LqrDesign(_) | Self::Queue(_) => self.run(0).map(drop),
@@ -90,11 +83,10 @@ impl Model {
     /// What [`check`](Self::check) finds.
     pub fn run(&self, seed: u64) -> Result<Record, ModelError> {
         match self {
-            Self::Scenario(scenario) => scenario::run(scenario, seed),
             Self::Flow(model) => model.run(seed),
             Self::PiDesign(model) => model.run(),
             Self::LqrDesign(model) => model.run(),
-            Self::Queue(model) => Ok(model.run()),
+            Self::Queue(model) => model.run(),
         }
     }
 }
