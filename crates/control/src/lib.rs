@@ -6,6 +6,7 @@
 pub mod controller;
 pub mod design;
 mod error;
+pub mod filter;
 pub mod identify;
 pub mod system;
 pub mod time;

@@ -1,7 +1,8 @@
 //! Integral control whose gain follows the plant's (004 eq. 9 to 11).
 //!
 //! ILAC sets how many requests a replica serves at once; mean service time answers with a gain
-//! `K_s` that is the replica's speed, unknown and changing. The controller estimates it as it goes,
+//! `K_s` that is the replica's speed, unknown and changing. The controller estimates it as it
+//! goes,
 //!
 //! ```text
 //! K̂(k+1) = (1 - α) K̂(k) + α y(k)/u_a(k)        u(k+1) = u(k) + (c/K̂) (r - y(k))

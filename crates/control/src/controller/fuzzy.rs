@@ -1,21 +1,22 @@
 //! A fuzzy PI controller: rules on the error and its change give the change of the output.
 //!
-//! 001 names fuzzy control as future work and cites Chan and Chu's fuzzy PI controller for web servers. Error and
-//! change of error are scaled to [-1, 1] and described by seven triangular sets, from "negative large" to
-//! "positive large" (levels -3 to 3). The rule table is Mac Vicar-Whelan's: the
-//! consequent's level is the sum of the two levels, kept within ±3. With the product for "and" and the weighted
-//! mean to defuzzify,
+//! 001 names fuzzy control as future work and cites Chan and Chu's fuzzy PI controller for web
+//! servers. Error and change of error are scaled to [-1, 1] and described by seven triangular
+//! sets, from "negative large" to "positive large" (levels -3 to 3). The rule table is Mac
+//! Vicar-Whelan's: the consequent's level is the sum of the two levels, kept within ±3. With the
+//! product for "and" and the weighted mean to defuzzify,
 //!
 //! ```text
 //! Δu = step Σ_i Σ_j w_i(e/E) w_j(Δe/C) out(clamp(i + j)),        out(l) = sign(l) (l/3)²
 //! ```
 //!
-//! A table with evenly spaced consequents would be a linear PI controller to the letter. Those here grow with
-//! the square of the level: the gain at the setpoint is a third of what the same table gives linearly and five
-//! times smaller than at full error, so that noise is left alone and a real upset is met with force.
+//! A table with evenly spaced consequents would be a linear PI controller to the letter. Those
+//! here grow with the square of the level: the gain at the setpoint is a third of what the same
+//! table gives linearly and five times smaller than at full error, so that noise is left alone and
+//! a real upset is met with force.
 //!
-//! What breaks it: scales chosen without looking at the plant. The error always answers within ±`step`, so a
-//! plant that needs more per interval is followed late.
+//! What breaks it: scales chosen without looking at the plant. The error always answers within
+//! ±`step`, so a plant that needs more per interval is followed late.
 
 use super::actuator::finite;
 use super::{Actuator, ActuatorConfig, Controller, Terms};
@@ -153,7 +154,8 @@ fn infer(error: f64, change: f64) -> f64 {
         .sum()
 }
 
-/// The two neighbouring sets that `value` belongs to, with the degree of each; the degrees sum to 1.
+/// The two neighbouring sets that `value` belongs to, with the degree of each; the degrees sum to
+/// 1.
 fn memberships(value: f64) -> [(i32, f64); 2] {
     let levels = f64::from(LEVELS);
     let scaled = (value * levels).clamp(-levels, levels);

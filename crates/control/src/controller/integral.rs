@@ -1,10 +1,10 @@
 //! Pure integral control (004 eq. 4): `C(z) = k/(z-1)`.
 //!
-//! For a plant that answers within one interval and has gain `K`, the closed loop is
-//! `z² - z + K k = 0` (004 eq. 5), with poles `b` and `1 - b` for `K k = b(1 - b)`: ILAC's waiting-time
-//! controller takes `k = 0.07` for `b = 0.92`, its top level `k = 0.01`. Without proportional action it is
-//! deaf to noise, and slow: it breaks where the plant itself integrates (a queue without a
-//! drain), for then two integrators meet and no gain is stable.
+//! For a plant that answers within one interval and has gain `K`, the closed loop is `z² - z + K k
+//! = 0` (004 eq. 5), with poles `b` and `1 - b` for `K k = b(1 - b)`: ILAC's waiting-time
+//! controller takes `k = 0.07` for `b = 0.92`, its top level `k = 0.01`. Without proportional
+//! action it is deaf to noise, and slow: it breaks where the plant itself integrates (a queue
+//! without a drain), for then two integrators meet and no gain is stable.
 
 use super::actuator::finite;
 use super::integrator::Integrator;
@@ -25,7 +25,9 @@ pub struct IntegralConfig {
 /// Sums up errors.
 ///
 /// ```
-/// use tidegate_control::controller::{ActuatorConfig, Controller, Integral, IntegralConfig, Integration};
+/// use tidegate_control::controller::{
+///     ActuatorConfig, Controller, Integral, IntegralConfig, Integration,
+/// };
 ///
 /// // ILAC's threshold on waiting time: the mean wait follows the threshold one tick later.
 /// let mut controller = Integral::new(IntegralConfig {
@@ -147,7 +149,9 @@ mod tests {
     fn the_forward_form_leaves_the_limit_one_step_after_the_error_turned() {
         let leaves = |integration| {
             let mut controller = integral(1.0, integration);
-            (0..1000).for_each(|_| drop(controller.step(1.0, 0.0)));
+            for _ in 0..1000 {
+                controller.step(1.0, 0.0);
+            }
             (0..4)
                 .position(|_| controller.step(0.0, 1.0) < 10.0)
                 .expect("leaves the limit")

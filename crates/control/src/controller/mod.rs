@@ -13,9 +13,10 @@
 //!   driver passes as NaN) holds the last output and is counted. It never opens the gate.
 //!
 //! Limits, slew and bad samples are the [`Actuator`]'s business, the integral and its anti-windup
-//! stand in one module too; a controller adds its law. The error is `setpoint - measured`;
-//! where a larger command lowers the measurement, the gain is negative. Constructors check
-//! their configuration and refuse it with a [`ControlError`](crate::ControlError); what was built cannot fail.
+//! stand in one module too; a controller adds its law. The error is `setpoint - measured`; where a
+//! larger command lowers the measurement, the gain is negative. Constructors check their
+//! configuration and refuse it with a [`ControlError`](crate::ControlError); what was built cannot
+//! fail.
 //!
 //! | controller | law | source |
 //! | --- | --- | --- |

@@ -1,21 +1,22 @@
 //! Smith predictor: takes a known dead time out of the loop of any controller.
 //!
-//! With a dead time `L` the effect of a command shows `L` later, and a controller tuned for a prompt plant
-//! corrects the same error again and again meanwhile. 001 (figures 8 and 9) shows it with control
-//! messages that need seconds to reach the clients, and names this remedy. A model `m` of the plant
-//! without its dead time runs beside it, and the controller sees
+//! With a dead time `L` the effect of a command shows `L` later, and a controller tuned for a
+//! prompt plant corrects the same error again and again meanwhile. 001 (figures 8 and 9) shows it
+//! with control messages that need seconds to reach the clients, and names this remedy. A model
+//! `m` of the plant without its dead time runs beside it, and the controller sees
 //!
 //! ```text
 //! ŷ(k) = y(k) + m(k) - m(k - L/h),       m(k+1) = a m(k) + b u(k)
 //! ```
 //!
-//! the measurement plus what the commands under way are going to do. If the model is right, the loop
-//! is the one without dead time, delayed. Only the difference of `m` over the dead time counts, so the model
-//! needs no absolute value; it is kept as the changes of `m` of each interval, whose sum over the dead time is that
-//! difference (a fraction of an interval counts that part of the oldest change).
+//! the measurement plus what the commands under way are going to do. If the model is right, the
+//! loop is the one without dead time, delayed. Only the difference of `m` over the dead time
+//! counts, so the model needs no absolute value; it is kept as the changes of `m` of each
+//! interval, whose sum over the dead time is that difference (a fraction of an interval counts
+//! that part of the oldest change).
 //!
-//! What breaks it: a dead time that is off by more than about a third with an aggressive controller; and an integrating
-//! plant, where a constant disturbance leaves a constant error.
+//! What breaks it: a dead time that is off by more than about a third with an aggressive
+//! controller; and an integrating plant, where a constant disturbance leaves a constant error.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -78,8 +79,8 @@ impl ProcessModel {
 pub struct SmithConfig {
     /// The plant without its dead time.
     pub model: ProcessModel,
-    /// `L`, from a command to the first trace of it in the measurement, beyond the one interval that
-    /// every sampled loop has. Zero makes the predictor transparent.
+    /// `L`, from a command to the first trace of it in the measurement, beyond the one interval
+    /// that every sampled loop has. Zero makes the predictor transparent.
     pub dead_time: Duration,
     /// `h`, the time between two steps.
     pub interval: Duration,
@@ -230,7 +231,8 @@ impl Predictor {
     }
 }
 
-/// Where the model rests under a constant command; an integrator rests nowhere, and only its changes count.
+/// Where the model rests under a constant command; an integrator rests nowhere, and only its
+/// changes count.
 fn settled_level(a: f64, b: f64, command: f64) -> f64 {
     if a < 1.0 {
         finite(b * command / (1.0 - a))

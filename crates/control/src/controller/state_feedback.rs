@@ -4,10 +4,10 @@
 //! u(k) = ū - K (x(k) - x̄)
 //! ```
 //!
-//! for one command `u` and as many measurements `x` as there are gains; several commands
-//! are several of these, one per row of `K`. There is no integral, so nothing winds up, but also nothing removes a steady
-//! error: when the plant has changed for good, the operating point has to move with
-//! it ([`StateFeedback::set_operating_point`]).
+//! for one command `u` and as many measurements `x` as there are gains; several commands are
+//! several of these, one per row of `K`. There is no integral, so nothing winds up, but also
+//! nothing removes a steady error: when the plant has changed for good, the operating point has to
+//! move with it ([`StateFeedback::set_operating_point`]).
 //!
 //! New gains, a new operating point or a tracked command would move the output at once. What
 //! they would move it by is carried as an offset that fades by half each step, so
@@ -119,7 +119,8 @@ impl StateFeedback {
         }
     }
 
-    /// The parts of the last output: the correction `-K (x - x̄)` as `p`, the operating point as `i`.
+    /// The parts of the last output: the correction `-K (x - x̄)` as `p`, the operating point as
+    /// `i`.
     #[must_use]
     pub fn terms(&self) -> Terms {
         Terms {

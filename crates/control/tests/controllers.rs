@@ -1,0 +1,494 @@
+//! The promises of `controller`, checked on every controller with random samples and gains.
+//!
+//! Each controller under test also says how its gains are changed and how far one step may
+//! move its output for the error at hand; the properties need nothing else.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_control::Controller;
+use tidegate_control::controller::{
+    ActuatorConfig, AdaptiveIntegral, AdaptiveIntegralConfig, FuzzyPi, FuzzyPiConfig,
+    FuzzyPiScales, Integral, IntegralConfig, Integration, Pid, PidConfig, PidGains, ProcessModel,
+    SmithConfig, SmithPredictor, StateFeedback, StateFeedbackConfig, Static, Step, StepConfig,
+    Terms,
+};
+
+const INTERVAL: Duration = Duration::from_secs(1);
+const INTEGRAL_TIME_S: f64 = 4.0;
+const PLANT_GAIN: f64 = 2.0;
+
+/// A controller whose gains can be scaled.
+trait Subject: Controller {
+    fn scale_gains(&mut self, factor: f64);
+
+    /// How far a step with this constant error may move the output.
+    fn increment(&self, error: f64) -> f64;
+}
+
+impl Subject for Static {
+    fn scale_gains(&mut self, _factor: f64) {}
+
+    fn increment(&self, _error: f64) -> f64 {
+        f64::INFINITY
+    }
+}
+
+#[derive(Debug)]
+struct Scaled<C> {
+    controller: C,
+    gain: f64,
+}
+
+/// Passes the controller through, so that each kind only says what differs.
+macro_rules! forward_controller {
+    ($type:ty) => {
+        impl Controller for $type {
+            fn step(&mut self, setpoint: f64, measured: f64) -> f64 {
+                self.controller.step(setpoint, measured)
+            }
+            fn output(&self) -> f64 {
+                self.controller.output()
+            }
+            fn track(&mut self, applied: f64) {
+                self.controller.track(applied);
+            }
+            fn terms(&self) -> Terms {
+                self.controller.terms()
+            }
+            fn bad_samples(&self) -> u64 {
+                self.controller.bad_samples()
+            }
+        }
+    };
+}
+
+forward_controller!(Scaled<Step>);
+forward_controller!(Scaled<Pid>);
+forward_controller!(Scaled<Integral>);
+forward_controller!(Scaled<AdaptiveIntegral>);
+forward_controller!(Scaled<FuzzyPi>);
+forward_controller!(Scaled<SmithPredictor<Pid>>);
+
+impl Subject for Scaled<Step> {
+    fn scale_gains(&mut self, factor: f64) {
+        self.gain *= factor;
+        self.controller.set_gains(self.gain, 0.0).unwrap();
+    }
+
+    fn increment(&self, _error: f64) -> f64 {
+        self.gain
+    }
+}
+
+fn scaled(gains: PidGains, factor: f64) -> PidGains {
+    PidGains {
+        gain: gains.gain * factor,
+        ..gains
+    }
+}
+
+impl Subject for Scaled<Pid> {
+    fn scale_gains(&mut self, factor: f64) {
+        self.gain *= factor;
+        let gains = scaled(self.controller.gains(), factor);
+        self.controller.set_gains(gains).unwrap();
+    }
+
+    fn increment(&self, error: f64) -> f64 {
+        let integrates = self.controller.gains().integral_time.is_some();
+        f64::from(u8::from(integrates)) * (self.gain * error / INTEGRAL_TIME_S).abs()
+    }
+}
+
+impl Subject for Scaled<SmithPredictor<Pid>> {
+    fn scale_gains(&mut self, factor: f64) {
+        self.gain *= factor;
+        let gains = scaled(self.controller.inner().gains(), factor);
+        self.controller.inner_mut().set_gains(gains).unwrap();
+    }
+
+    /// The controller answers the predicted error.
+    fn increment(&self, error: f64) -> f64 {
+        let predicted = error.abs() + self.controller.under_way().abs();
+        self.gain * predicted / INTEGRAL_TIME_S
+    }
+}
+
+impl Subject for Scaled<Integral> {
+    fn scale_gains(&mut self, factor: f64) {
+        self.gain *= factor;
+        self.controller.set_gain(self.gain).unwrap();
+    }
+
+    fn increment(&self, error: f64) -> f64 {
+        (self.gain * error).abs()
+    }
+}
+
+impl Subject for Scaled<AdaptiveIntegral> {
+    fn scale_gains(&mut self, factor: f64) {
+        self.gain *= factor;
+        self.controller.set_gain(self.gain).unwrap();
+    }
+
+    /// The estimate may fall to a thousandth of its initial value.
+    fn increment(&self, error: f64) -> f64 {
+        (self.gain / PLANT_GAIN * 1000.0 * error).abs()
+    }
+}
+
+impl Subject for Scaled<FuzzyPi> {
+    fn scale_gains(&mut self, factor: f64) {
+        self.gain *= factor;
+        self.controller.set_scales(fuzzy_scales(self.gain)).unwrap();
+    }
+
+    fn increment(&self, _error: f64) -> f64 {
+        self.gain
+    }
+}
+
+fn fuzzy_scales(step: f64) -> FuzzyPiScales {
+    FuzzyPiScales {
+        error: 5.0,
+        change: 5.0,
+        step,
+    }
+}
+
+/// State feedback of one state, the error.
+#[derive(Debug)]
+struct OneState(StateFeedback, f64);
+
+impl Controller for OneState {
+    fn step(&mut self, setpoint: f64, measured: f64) -> f64 {
+        let deviation = (measured - setpoint).clamp(f64::MIN, f64::MAX);
+        let good = setpoint.is_finite() && measured.is_finite();
+        self.0.step(&[if good { deviation } else { f64::NAN }])
+    }
+
+    fn output(&self) -> f64 {
+        self.0.output()
+    }
+
+    fn track(&mut self, applied: f64) {
+        self.0.track(applied);
+    }
+
+    fn terms(&self) -> Terms {
+        self.0.terms()
+    }
+
+    fn bad_samples(&self) -> u64 {
+        self.0.bad_samples()
+    }
+}
+
+impl Subject for OneState {
+    fn scale_gains(&mut self, factor: f64) {
+        self.1 *= factor;
+        self.0.set_gains(&[self.1]).unwrap();
+    }
+
+    fn increment(&self, _error: f64) -> f64 {
+        0.0
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Static,
+    Step,
+    P,
+    Pi,
+    PiForward,
+    Pid,
+    Integral,
+    IntegralForward,
+    Adaptive,
+    StateFeedback,
+    Fuzzy,
+    Smith,
+}
+
+const KINDS: [Kind; 12] = [
+    Kind::Static,
+    Kind::Step,
+    Kind::P,
+    Kind::Pi,
+    Kind::PiForward,
+    Kind::Pid,
+    Kind::Integral,
+    Kind::IntegralForward,
+    Kind::Adaptive,
+    Kind::StateFeedback,
+    Kind::Fuzzy,
+    Kind::Smith,
+];
+
+fn pid(gains: PidGains, integration: Integration, actuator: ActuatorConfig) -> Pid {
+    let config = PidConfig {
+        integration,
+        ..PidConfig::new(gains, INTERVAL, actuator)
+    };
+    Pid::new(config).unwrap()
+}
+
+fn build(kind: Kind, gain: f64, actuator: ActuatorConfig) -> Box<dyn Subject> {
+    let ti = Duration::from_secs_f64(INTEGRAL_TIME_S);
+    let pi = PidGains::pi(gain, ti);
+    let (backward, forward) = (Integration::Backward, Integration::Forward);
+    let scaled_pid = |gains, integration| {
+        let controller = pid(gains, integration, actuator);
+        Box::new(Scaled { controller, gain })
+    };
+    let integral = |integration| {
+        let controller = Integral::new(IntegralConfig {
+            gain,
+            integration,
+            actuator,
+        });
+        let controller = controller.unwrap();
+        Box::new(Scaled { controller, gain })
+    };
+    match kind {
+        Kind::Static => Box::new(Static::new(gain, actuator).unwrap()),
+        Kind::Step => {
+            let config = StepConfig {
+                step: gain,
+                dead_band: 0.0,
+                actuator,
+            };
+            let controller = Step::new(config).unwrap();
+            Box::new(Scaled { controller, gain })
+        }
+        Kind::P => scaled_pid(PidGains::p(gain), backward),
+        Kind::Pi => scaled_pid(pi, backward),
+        Kind::PiForward => scaled_pid(pi, forward),
+        Kind::Pid => scaled_pid(PidGains::pid(gain, ti, INTERVAL), backward),
+        Kind::Integral => integral(backward),
+        Kind::IntegralForward => integral(forward),
+        Kind::Adaptive => {
+            let config = AdaptiveIntegralConfig {
+                gain,
+                plant_gain: PLANT_GAIN,
+                weight: 0.5,
+                integration: backward,
+                actuator,
+            };
+            let controller = AdaptiveIntegral::new(config).unwrap();
+            Box::new(Scaled { controller, gain })
+        }
+        Kind::StateFeedback => {
+            let config = StateFeedbackConfig {
+                gains: vec![gain],
+                state: vec![0.0],
+                command: actuator.initial,
+                actuator,
+            };
+            Box::new(OneState(StateFeedback::new(config).unwrap(), gain))
+        }
+        Kind::Fuzzy => {
+            let config = FuzzyPiConfig {
+                scales: fuzzy_scales(gain),
+                actuator,
+            };
+            let controller = FuzzyPi::new(config).unwrap();
+            Box::new(Scaled { controller, gain })
+        }
+        Kind::Smith => {
+            let config = SmithConfig {
+                // Above a loop gain of one, a predictor without its plant would run away.
+                model: ProcessModel::Gain { gain: 0.3 / gain },
+                dead_time: Duration::from_millis(3500),
+                interval: INTERVAL,
+            };
+            let inner = pid(pi, backward, actuator);
+            let controller = SmithPredictor::new(inner, config).unwrap();
+            Box::new(Scaled { controller, gain })
+        }
+    }
+}
+
+/// Anything a driver may pass in, the absurd included.
+fn any_sample() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        6 => -100.0..100.0_f64,
+        2 => any::<f64>(),
+        1 => prop::sample::select(vec![
+            f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, f64::MIN, 1e300, -1e300, 0.0,
+        ]),
+    ]
+}
+
+#[derive(Debug, Clone)]
+enum Operation {
+    Step(f64, f64),
+    Track(f64),
+    ScaleGains(f64),
+}
+
+fn any_operation() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        8 => (any_sample(), any_sample()).prop_map(|(r, y)| Operation::Step(r, y)),
+        1 => any_sample().prop_map(Operation::Track),
+        1 => (0.5..2.0_f64).prop_map(Operation::ScaleGains),
+    ]
+}
+
+/// Applies `operation`; returns whether it carried something that is not finite.
+fn perform(controller: &mut dyn Subject, operation: &Operation) -> bool {
+    match *operation {
+        Operation::Step(setpoint, measured) => {
+            let returned = controller.step(setpoint, measured);
+            assert_eq!(returned, controller.output());
+            !(setpoint.is_finite() && measured.is_finite())
+        }
+        Operation::Track(applied) => {
+            controller.track(applied);
+            !applied.is_finite()
+        }
+        Operation::ScaleGains(factor) => {
+            controller.scale_gains(factor);
+            false
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn outputs_are_finite_and_limited_whatever_happens(
+        gain in prop_oneof![0.01..10.0_f64, 1e-200..1e300_f64],
+        (low, width) in (-100.0..100.0_f64, 0.0..1000.0_f64),
+        slew in prop::option::of(0.01..100.0_f64),
+        operations in prop::collection::vec(any_operation(), 1..60),
+    ) {
+        let high = low + width;
+        let actuator = ActuatorConfig { slew, ..ActuatorConfig::within(low, high) };
+        for kind in KINDS {
+            let mut controller = build(kind, gain, actuator);
+            let mut refused = 0;
+            for operation in &operations {
+                let before = controller.output();
+                let bad = perform(controller.as_mut(), operation);
+                refused += u64::from(bad);
+                let after = controller.output();
+                prop_assert!(low <= after && after <= high, "{kind:?}: {after}");
+                let Terms { p, i, d, .. } = controller.terms();
+                prop_assert!(p.is_finite() && i.is_finite() && d.is_finite(), "{kind:?}");
+                let moved = (after - before).abs();
+                match operation {
+                    Operation::Step(..) if bad => prop_assert_eq!(after, before),
+                    Operation::Step(..) => {
+                        let bound = slew.unwrap_or(f64::INFINITY) * (1.0 + 1e-9) + 1e-9;
+                        prop_assert!(moved <= bound, "{kind:?} moved {moved}");
+                    }
+                    Operation::Track(_) => {}
+                    Operation::ScaleGains(_) => prop_assert_eq!(moved, 0.0),
+                }
+            }
+            prop_assert_eq!(controller.bad_samples(), refused, "{:?}", kind);
+        }
+    }
+
+    #[test]
+    fn saturation_ends_as_soon_as_the_error_turns(
+        gain in 0.05..10.0_f64,
+        saturated_steps in 300_u32..3000,
+        upset in prop_oneof![-1e6..-1e4_f64, 1e4..1e6_f64],
+        returning in 0.01..1e6_f64,
+        slew in prop::option::of(0.1..5.0_f64),
+    ) {
+        let actuator = ActuatorConfig { slew, ..ActuatorConfig::within(-10.0, 10.0) };
+        let limit = 10.0_f64.copysign(upset);
+        for kind in KINDS.into_iter().filter(|&kind| kind != Kind::Static) {
+            let mut controller = build(kind, gain, actuator);
+            for _ in 0..saturated_steps {
+                controller.step(0.0, -upset);
+            }
+            prop_assert_eq!(controller.output(), limit, "{:?} saturates", kind);
+            let answered = returning.copysign(upset);
+            let first = controller.step(0.0, answered);
+            let second = controller.step(0.0, answered);
+            let forward = matches!(kind, Kind::PiForward | Kind::IntegralForward);
+            let left = if forward { second } else { first };
+            prop_assert!(left != limit, "{kind:?}: {first}, {second}");
+        }
+    }
+
+    #[test]
+    fn a_change_of_gains_moves_the_output_by_no_more_than_a_step_does(
+        gain in 0.01..5.0_f64,
+        factor in 0.1..10.0_f64,
+        samples in prop::collection::vec((-50.0..50.0_f64, -50.0..50.0_f64), 1..40),
+    ) {
+        let actuator = ActuatorConfig::within(-1e9, 1e9);
+        for kind in KINDS {
+            let mut controller = build(kind, gain, actuator);
+            let (setpoint, measured) = run_and_rest(controller.as_mut(), &samples);
+            let before = controller.output();
+            let old = controller.increment(setpoint - measured);
+            controller.scale_gains(factor);
+            prop_assert_eq!(controller.output(), before, "{:?}", kind);
+            let after = controller.step(setpoint, measured);
+            let allowed = old.max(controller.increment(setpoint - measured));
+            prop_assert!((after - before).abs() <= allowed + tolerance(before),
+                "{kind:?}: {before} to {after}, allowed {allowed}");
+        }
+    }
+
+    #[test]
+    fn taking_over_moves_the_output_by_no_more_than_a_step_does(
+        gain in 0.01..5.0_f64,
+        applied in -1000.0..1000.0_f64,
+        setpoint in -50.0..50.0_f64,
+        measured in -50.0..50.0_f64,
+    ) {
+        for kind in KINDS {
+            let mut controller = build(kind, gain, ActuatorConfig::within(-1e9, 1e9));
+            controller.track(applied);
+            prop_assert_eq!(controller.output(), applied, "{:?}", kind);
+            let after = controller.step(setpoint, measured);
+            let allowed = controller.increment(setpoint - measured);
+            prop_assert!((after - applied).abs() <= allowed + tolerance(applied),
+                "{kind:?}: {applied} to {after}, allowed {allowed}");
+        }
+    }
+
+    #[test]
+    fn an_override_while_running_is_where_the_next_step_starts(
+        gain in 0.01..5.0_f64,
+        applied in -1000.0..1000.0_f64,
+        samples in prop::collection::vec((-50.0..50.0_f64, -50.0..50.0_f64), 1..40),
+    ) {
+        // A Smith predictor sees the override coming back and rightly answers that as well.
+        for kind in KINDS.into_iter().filter(|&kind| kind != Kind::Smith) {
+            let mut controller = build(kind, gain, ActuatorConfig::within(-1e9, 1e9));
+            let (setpoint, measured) = run_and_rest(controller.as_mut(), &samples);
+            controller.track(applied);
+            let after = controller.step(setpoint, measured);
+            let allowed = controller.increment(setpoint - measured);
+            prop_assert!((after - applied).abs() <= allowed + tolerance(applied),
+                "{kind:?}: {applied} to {after}, allowed {allowed}");
+        }
+    }
+}
+
+/// Runs `samples`, then repeats the last one until derivatives and predictions are at rest.
+fn run_and_rest(controller: &mut dyn Subject, samples: &[(f64, f64)]) -> (f64, f64) {
+    let &(setpoint, measured) = samples.last().expect("at least one sample");
+    for &(setpoint, measured) in samples {
+        controller.step(setpoint, measured);
+    }
+    for _ in 0..60 {
+        controller.step(setpoint, measured);
+    }
+    (setpoint, measured)
+}
+
+fn tolerance(value: f64) -> f64 {
+    1e-6 * (1.0 + value.abs())
+}
