@@ -1,0 +1,179 @@
+//! Requests of the demo upstream and their answers.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Either, Full, Limited};
+use hyper::body::{Body as _, Incoming};
+use serde::Serialize;
+
+use super::config::{AppConfig, Params, SlowPath};
+use super::core::Served;
+use super::shared::Shared;
+use super::stream::Events;
+
+/// Longest request body that is read; parameters are far shorter.
+const REQUEST_BYTES_MAX: usize = 64 << 20;
+
+pub(super) type Body = Either<Full<Bytes>, Events>;
+
+/// What connections share.
+#[derive(Debug)]
+pub(super) struct Site {
+    shared: Arc<Shared>,
+    slow_paths: Vec<SlowPath>,
+    report: bool,
+    /// A page as long as the longest asked for so far; answers are slices of it.
+    page: Bytes,
+}
+
+impl Site {
+    pub(super) fn new(config: &AppConfig, shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            slow_paths: config.slow_paths.clone(),
+            report: config.report,
+            page: page(config.response.0),
+        }
+    }
+
+    /// The service function: never fails, so that no connection ends without an answer.
+    pub(super) async fn answer(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, Infallible> {
+        let answer = match (request.method(), request.uri().path()) {
+            (&Method::GET, "/_app/stats") => json(StatusCode::OK, &self.shared.stats()),
+            (&Method::POST, "/_app/params") => self.change(request).await,
+            (_, path) if path.starts_with("/_app/") => not_found(),
+            _ => self.work(request).await,
+        };
+        Ok(answer)
+    }
+
+    async fn change(&self, request: Request<Incoming>) -> Response<Body> {
+        let Some(body) = read(request.into_body()).await else {
+            return text(StatusCode::PAYLOAD_TOO_LARGE, "too long");
+        };
+        let params = match serde_json::from_slice::<Params>(&body) {
+            Ok(params) => params,
+            Err(error) => return refused(&error),
+        };
+        match self.shared.set_params(&params) {
+            Ok(()) => json(StatusCode::OK, &params),
+            Err(error) => refused(&error),
+        }
+    }
+
+    /// A page or a stream, after its turn.
+    async fn work(&self, request: Request<Incoming>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        if !body.is_end_stream() && read(body).await.is_none() {
+            return text(StatusCode::PAYLOAD_TOO_LARGE, "too long");
+        }
+        let factor = self.factor(head.uri.path());
+        let optional = wants_optional(&head.headers);
+        let Some(served) = self.shared.serve(factor, optional).await else {
+            return text(StatusCode::SERVICE_UNAVAILABLE, "the queue is full\n");
+        };
+        let mut answer = match head.uri.path() {
+            "/stream" => stream(head.uri.query()),
+            _ => self.page(),
+        };
+        if self.report {
+            self.add_report(answer.headers_mut(), served);
+        }
+        answer
+    }
+
+    fn factor(&self, path: &str) -> f64 {
+        self.slow_paths
+            .iter()
+            .find(|slow| path.starts_with(&slow.prefix))
+            .map_or(1.0, |slow| slow.factor)
+    }
+
+    fn page(&self) -> Response<Body> {
+        let length = self.shared.response_size().0;
+        let body = match usize::try_from(length) {
+            Ok(length) if length <= self.page.len() => self.page.slice(..length),
+            _ => page(length),
+        };
+        let mut answer = Response::new(Either::Left(Full::new(body)));
+        let html = HeaderValue::from_static("text/html; charset=utf-8");
+        answer.headers_mut().insert(header::CONTENT_TYPE, html);
+        answer
+    }
+
+    fn add_report(&self, headers: &mut HeaderMap, served: Served) {
+        let service_ms = format!("{:.3}", 1e3 * served.work);
+        let utilization = format!("{:.4}", self.shared.utilization());
+        for (name, value) in [
+            ("tidegate-service-ms", service_ms),
+            ("tidegate-utilization", utilization),
+        ] {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                headers.insert(name, value);
+            }
+        }
+    }
+}
+
+/// Whether optional content is wanted: unless the proxy says it is not.
+fn wants_optional(headers: &HeaderMap) -> bool {
+    headers
+        .get("tidegate-optional")
+        .is_none_or(|value| value != "0")
+}
+
+fn page(length: u64) -> Bytes {
+    const LINE: &[u8] = b"The tide is in, the gate holds. ";
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    LINE.iter().copied().cycle().take(length).collect()
+}
+
+fn stream(query: Option<&str>) -> Response<Body> {
+    let mut answer = Response::new(Either::Right(Events::from_query(query)));
+    let events = HeaderValue::from_static("text/event-stream");
+    answer.headers_mut().insert(header::CONTENT_TYPE, events);
+    answer
+}
+
+async fn read(body: Incoming) -> Option<Bytes> {
+    let limited = Limited::new(body, REQUEST_BYTES_MAX).collect().await;
+    limited.ok().map(http_body_util::Collected::to_bytes)
+}
+
+fn refused(cause: &dyn std::error::Error) -> Response<Body> {
+    let message = serde_json::json!({ "error": cause.to_string() });
+    json(StatusCode::BAD_REQUEST, &message)
+}
+
+fn not_found() -> Response<Body> {
+    text(
+        StatusCode::NOT_FOUND,
+        "GET /_app/stats or POST /_app/params\n",
+    )
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
+    // Plain data of our own always serializes.
+    let body = serde_json::to_vec(value).unwrap_or_default();
+    with_type(status, Bytes::from(body), "application/json")
+}
+
+fn text(status: StatusCode, message: &'static str) -> Response<Body> {
+    with_type(status, Bytes::from_static(message.as_bytes()), "text/plain")
+}
+
+fn with_type(status: StatusCode, body: Bytes, content_type: &'static str) -> Response<Body> {
+    let mut answer = Response::new(Either::Left(Full::new(body)));
+    *answer.status_mut() = status;
+    let content_type = HeaderValue::from_static(content_type);
+    answer
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, content_type);
+    answer
+}

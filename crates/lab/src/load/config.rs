@@ -1,0 +1,238 @@
+//! What to send, when, and with how much patience.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Uri};
+use tidegate_control::Timestamp;
+use tidegate_sim::rng::Streams;
+use tidegate_sim::workload::{Arrivals, RateFunction, Spacing};
+
+/// More requests than this in one run is a slip of the finger.
+const REQUESTS_MAX: f64 = 50e6;
+
+/// Everything a run needs. [`LoadConfig::new`] fills in the rest.
+#[derive(Debug, Clone)]
+pub struct LoadConfig {
+    /// Where to send: taken in turns.
+    pub targets: Vec<Uri>,
+    /// What to send: drawn by weight.
+    pub requests: Vec<RequestSpec>,
+    /// Requests per second over time.
+    pub rate: RateFunction,
+    /// How regular they are.
+    pub spacing: Spacing,
+    /// When the last one is sent.
+    pub duration: Duration,
+    /// HTTP/1.1 or HTTP/2.
+    pub protocol: Protocol,
+    /// At most so many connections per target.
+    pub connections: usize,
+    /// A client leaves when its answer is not complete by then.
+    pub timeout: Duration,
+    /// Whether and when clients come back after a failure.
+    pub retry: Retry,
+    /// What counts as in time.
+    pub target_time: Duration,
+    /// Decides arrivals, choices and jitter.
+    pub seed: u64,
+}
+
+impl LoadConfig {
+    /// Poisson arrivals of GET requests over HTTP/1.1 with one second of patience and no retries.
+    #[must_use]
+    pub fn new(targets: Vec<Uri>, rate: RateFunction, duration: Duration) -> Self {
+        Self {
+            targets,
+            requests: vec![RequestSpec::default()],
+            rate,
+            spacing: Spacing::poisson(),
+            duration,
+            protocol: Protocol::Http1,
+            connections: 1000,
+            timeout: Duration::from_secs(1),
+            retry: Retry::default(),
+            target_time: Duration::from_millis(500),
+            seed: 1,
+        }
+    }
+
+    /// Refuses what cannot be run.
+    ///
+    /// # Errors
+    /// The first problem found, with its remedy.
+    pub fn validate(&self) -> Result<(), LoadError> {
+        if self.targets.is_empty() {
+            return Err(LoadError::NoTarget);
+        }
+        if self.timeout.is_zero() || self.duration.is_zero() || self.connections == 0 {
+            return Err(LoadError::Zero);
+        }
+        let expected = self.rate.cumulative(self.duration.as_secs_f64());
+        if expected > REQUESTS_MAX {
+            return Err(LoadError::TooMany(expected));
+        }
+        Ok(())
+    }
+
+    /// The times at which requests are due, a function of rate, spacing and seed alone.
+    pub fn arrival_times(&self) -> impl Iterator<Item = Timestamp> + use<> {
+        let rng = Streams::new(self.seed).stream("load/arrivals");
+        let end = Timestamp::ZERO + self.duration;
+        Arrivals::new(self.rate.clone(), self.spacing.clone(), rng).take_while(move |at| *at < end)
+    }
+}
+
+/// One kind of request.
+#[derive(Debug, Clone)]
+pub struct RequestSpec {
+    /// Names it in the report.
+    pub name: String,
+    /// How often it is drawn, against the other kinds.
+    pub weight: f64,
+    /// GET, POST, …
+    pub method: Method,
+    /// Replaces the path of the target.
+    pub path: Option<PathAndQuery>,
+    /// Added to the request; `host` is set from the target where it is not given.
+    pub headers: HeaderMap,
+    /// Sent with a content length.
+    pub body: Bytes,
+    /// Replaces the common patience: a short one makes an aborting client.
+    pub timeout: Option<Duration>,
+    /// Pause after every part of the answer that was read: makes a slow reader.
+    pub read_pause: Option<Duration>,
+}
+
+impl Default for RequestSpec {
+    fn default() -> Self {
+        Self {
+            name: "request".to_owned(),
+            weight: 1.0,
+            method: Method::GET,
+            path: None,
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            timeout: None,
+            read_pause: None,
+        }
+    }
+}
+
+/// What carries the requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// One request at a time per connection.
+    Http1,
+    /// Many per connection, with prior knowledge.
+    Http2 {
+        /// At most so many at a time per connection.
+        streams: usize,
+    },
+}
+
+/// How clients come back after a refusal, an error or a timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retry {
+    /// How often; 0 for never.
+    pub retries_max: u32,
+    /// Wait before the first retry, doubled before each further one, with jitter.
+    pub backoff: Duration,
+    /// The longest wait.
+    pub backoff_max: Duration,
+    /// Whether `retry-after` is waited for where it is longer.
+    pub obey_retry_after: bool,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self {
+            retries_max: 0,
+            backoff: Duration::from_millis(100),
+            backoff_max: Duration::from_secs(5),
+            obey_retry_after: false,
+        }
+    }
+}
+
+/// Why a run did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// Nowhere to send.
+    #[error("no target: give at least one URL")]
+    NoTarget,
+    /// A URL that cannot be requested.
+    #[error("cannot send to `{0}`: write http://HOST:PORT/PATH")]
+    Url(Uri),
+    /// A host that is not found.
+    #[error("cannot find the host of {url}: {source}")]
+    Resolve {
+        /// The URL.
+        url: Uri,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A zero that would never end or never begin.
+    #[error("timeout, duration and connections must be above 0")]
+    Zero,
+    /// Weights that choose nothing.
+    #[error("the weights of the requests must be numbers from 0, at least one above 0")]
+    Weights,
+    /// Too many requests for one run.
+    #[error("that would be {0:.0} requests in one run; lower the rate or the duration")]
+    TooMany(f64),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(rate: f64, seconds: u64) -> LoadConfig {
+        let target = Uri::from_static("http://127.0.0.1:1/");
+        LoadConfig::new(
+            vec![target],
+            RateFunction::constant(rate),
+            Duration::from_secs(seconds),
+        )
+    }
+
+    #[test]
+    fn arrivals_depend_on_the_seed_alone() {
+        let first: Vec<_> = config(200.0, 10).arrival_times().collect();
+        let again: Vec<_> = config(200.0, 10).arrival_times().collect();
+        assert_eq!(first, again);
+        let mut other = config(200.0, 10);
+        other.seed = 2;
+        assert_ne!(first, other.arrival_times().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn arrivals_are_ordered_and_end_with_the_run() {
+        let times: Vec<_> = config(200.0, 10).arrival_times().collect();
+        assert!(times.is_sorted());
+        assert!(times.iter().all(|at| at.as_secs_f64() < 10.0));
+        // A Poisson count of mean 2000: five standard deviations.
+        assert!((times.len() as f64 - 2000.0).abs() < 5.0 * 2000_f64.sqrt());
+    }
+
+    #[test]
+    fn constant_spacing_is_exact() {
+        let mut config = config(100.0, 1);
+        config.spacing = Spacing::deterministic();
+        let times: Vec<_> = config.arrival_times().collect();
+        assert_eq!(times[0].as_nanos(), 10_000_000);
+        assert_eq!(times.len(), 99, "at 10 ms, 20 ms, ... 990 ms");
+    }
+
+    #[test]
+    fn impossible_runs_are_refused() {
+        let mut nowhere = config(1.0, 1);
+        nowhere.targets.clear();
+        assert!(matches!(nowhere.validate(), Err(LoadError::NoTarget)));
+        assert!(matches!(config(1.0, 0).validate(), Err(LoadError::Zero)));
+        let forever = config(1e6, 3600);
+        assert!(matches!(forever.validate(), Err(LoadError::TooMany(_))));
+    }
+}

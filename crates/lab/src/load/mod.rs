@@ -1,0 +1,192 @@
+//! The open-loop load generator.
+//!
+//! Requests leave at the times of an arrival process, whatever the server does: real visitors do
+//! not wait for each other. Three things follow.
+//! - Latency counts from the time a request was meant to leave (see [`tally`]).
+//! - The generator never blocks. When every connection it may open is busy the request is counted
+//!   as unsent, and shown.
+//! - A run is bounded by construction: by the end of the schedule, plus the patience of the
+//!   last client, and by the number of connections.
+//!
+//! One task paces, one short-lived task per request carries it; a single-threaded runtime is
+//! enough and is what the command line uses. Pacing wakes at the runtime's granularity of 1 ms and
+//! never early; how late it was is part of the report.
+
+mod client;
+pub mod config;
+mod http1;
+mod http2;
+mod mix;
+mod outcome;
+mod report;
+mod tally;
+mod transport;
+
+use std::time::Duration;
+
+use tidegate_control::Timestamp;
+use tidegate_sim::rng::{SimRng, Streams};
+use tokio::task::JoinSet;
+use tokio::time::{sleep_until, timeout_at};
+
+pub use config::{LoadConfig, LoadError, Protocol, RequestSpec, Retry};
+pub use outcome::Ending;
+pub use report::{LoadReport, Quantiles, Second, Summary};
+
+use crate::clock::Clock;
+use client::Client;
+use mix::Mix;
+use outcome::{Attempt, Outcome};
+use tally::Recorder;
+
+/// Is told each second of a run as it closes.
+pub type Observer<'a> = &'a mut (dyn FnMut(&Second) + Send);
+
+/// Offers the load and waits for the last answer.
+///
+/// # Errors
+/// A configuration that makes no sense, or a host that cannot be found.
+pub async fn run(config: LoadConfig, observer: Observer<'_>) -> Result<LoadReport, LoadError> {
+    config.validate()?;
+    let mix = Mix::resolve(&config).await?;
+    let mut arrivals = config.arrival_times().peekable();
+    let mut run = Run::start(config, mix, observer);
+    while let Some(&next) = arrivals.peek() {
+        run.wait_until(next).await;
+        let now = run.clock.now();
+        while let Some(due) = arrivals.next_if(|due| *due <= now) {
+            run.dispatch(due);
+        }
+    }
+    run.drain().await;
+    Ok(run.report())
+}
+
+/// A run under way.
+struct Run<'a> {
+    config: LoadConfig,
+    mix: Mix,
+    clock: Clock,
+    choices: SimRng,
+    streams: Streams,
+    /// Requests offered so far, which also numbers their generators.
+    offered: usize,
+    under_way: JoinSet<Outcome>,
+    recorder: Recorder,
+    observer: Observer<'a>,
+}
+
+impl<'a> Run<'a> {
+    fn start(config: LoadConfig, mix: Mix, observer: Observer<'a>) -> Self {
+        let streams = Streams::new(config.seed);
+        Self {
+            recorder: Recorder::new(config.target_time, config.requests.len()),
+            choices: streams.stream("load/mix"),
+            streams,
+            mix,
+            clock: Clock::start(),
+            offered: 0,
+            under_way: JoinSet::new(),
+            observer,
+            config,
+        }
+    }
+
+    /// Sleeps until `at`, closing the seconds that pass meanwhile.
+    async fn wait_until(&mut self, at: Timestamp) {
+        while self.second_end() <= at {
+            sleep_until(self.clock.instant(self.second_end())).await;
+            self.collect();
+            self.close_second();
+        }
+        sleep_until(self.clock.instant(at)).await;
+        // An overdue sleep returns without yielding; those on their way must not starve.
+        tokio::task::yield_now().await;
+        self.collect();
+    }
+
+    /// Sends one request, or counts it as unsent.
+    fn dispatch(&mut self, due: Timestamp) {
+        self.recorder.on_offered();
+        self.offered += 1;
+        let (kind_index, kind) = self.mix.draw(&mut self.choices);
+        let Some(lease) = kind.pool.lease() else {
+            self.recorder.on_outcome(&unsent(kind_index, due));
+            return;
+        };
+        let client = Client {
+            clock: self.clock,
+            kind_index,
+            kind,
+            due,
+            retry: self.config.retry,
+            rng: self.streams.indexed("load/backoff", self.offered),
+        };
+        self.under_way.spawn(client.run(lease));
+    }
+
+    fn collect(&mut self) {
+        while let Some(ended) = self.under_way.try_join_next() {
+            self.recorder.on_outcome(&expect_ended(ended));
+        }
+    }
+
+    fn close_second(&mut self) {
+        let row = self.recorder.close_second(self.under_way.len());
+        (self.observer)(row);
+    }
+
+    fn second_end(&self) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(self.recorder.open_second() + 1)
+    }
+
+    /// Waits for those still under way; each has a bounded patience.
+    async fn drain(&mut self) {
+        while !self.under_way.is_empty() {
+            let second_end = self.clock.instant(self.second_end());
+            match timeout_at(second_end, self.under_way.join_next()).await {
+                Ok(Some(ended)) => self.recorder.on_outcome(&expect_ended(ended)),
+                Ok(None) => break,
+                Err(_) => self.close_second(),
+            }
+        }
+        self.close_second();
+    }
+
+    fn report(&self) -> LoadReport {
+        let requests = self.recorder.requests.summary();
+        let duration_s = self.config.duration.as_secs_f64();
+        let kinds = self.config.requests.iter().zip(&self.recorder.kinds);
+        LoadReport {
+            seed: self.config.seed,
+            duration_s,
+            target_ms: self.config.target_time.as_secs_f64() * 1e3,
+            offered_per_s: requests.total as f64 / duration_s,
+            goodput_per_s: requests.within_target as f64 / duration_s,
+            attempts: (self.config.retry.retries_max > 0).then(|| self.recorder.attempts.summary()),
+            kinds: kinds
+                .map(|(spec, tally)| (spec.name.clone(), tally.summary()))
+                .collect(),
+            send_lag: self.recorder.lag.quantiles(),
+            seconds: self.recorder.seconds.clone(),
+            requests,
+        }
+    }
+}
+
+fn unsent(kind: usize, due: Timestamp) -> Outcome {
+    Outcome {
+        kind,
+        lag: Duration::ZERO,
+        attempts: vec![Attempt {
+            due,
+            finished: due,
+            ending: Ending::Unsent,
+            retry_after: None,
+        }],
+    }
+}
+
+fn expect_ended(ended: Result<Outcome, tokio::task::JoinError>) -> Outcome {
+    ended.expect("a client neither panics nor is aborted while its run lives")
+}

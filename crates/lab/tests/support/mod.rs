@@ -1,0 +1,82 @@
+//! What the socket tests share.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use http::Uri;
+use tidegate_lab::app::{AppConfig, parse_law};
+use tidegate_lab::load::{self, LoadConfig, LoadReport};
+use tidegate_sim::workload::RateFunction;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Longer than any machine takes: a test that waits this long has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn upstream(workers: u32, law: &str) -> AppConfig {
+    let workers = NonZeroU32::new(workers).expect("at least one");
+    AppConfig::new(workers, parse_law(law).expect("a law"))
+}
+
+pub(crate) fn url(addr: SocketAddr, path: &str) -> Uri {
+    format!("http://{addr}{path}").parse().expect("a URL")
+}
+
+/// A load whose clients wait as long as it takes.
+pub(crate) fn patient(addr: SocketAddr, per_second: f64, seconds: u64) -> LoadConfig {
+    let mut config = LoadConfig::new(
+        vec![url(addr, "/")],
+        RateFunction::constant(per_second),
+        Duration::from_secs(seconds),
+    );
+    config.timeout = PATIENCE;
+    config.target_time = PATIENCE;
+    config
+}
+
+pub(crate) async fn run(config: LoadConfig) -> LoadReport {
+    load::run(config, &mut |_| {}).await.expect("a valid load")
+}
+
+pub(crate) async fn get(addr: SocketAddr, path: &str) -> String {
+    fetch(addr, &format!("GET {path} HTTP/1.1\r\n"), "").await
+}
+
+pub(crate) async fn post(addr: SocketAddr, path: &str, body: &str) -> String {
+    fetch(addr, &format!("POST {path} HTTP/1.1\r\n"), body).await
+}
+
+/// Sends one request and returns the whole answer; the server closes after it.
+pub(crate) async fn fetch(addr: SocketAddr, head: &str, body: &str) -> String {
+    let mut socket = TcpStream::connect(addr).await.expect("connects");
+    let length = body.len();
+    let request =
+        format!("{head}host: test\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
+    socket.write_all(request.as_bytes()).await.expect("writes");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await.expect("reads");
+    answer
+}
+
+/// A server that answers the n-th request with what `script` returns for it, and closes.
+pub(crate) async fn scripted(script: fn(usize) -> &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+    let addr = listener.local_addr().expect("has an address");
+    tokio::spawn(async move {
+        for turn in 0.. {
+            let Ok((mut socket, _)) = listener.accept().await else {
+                return;
+            };
+            tokio::spawn(async move {
+                let mut head = [0; 4096];
+                let _ = socket.read(&mut head).await;
+                let _ = socket.write_all(script(turn).as_bytes()).await;
+                let _ = socket.shutdown().await;
+            });
+        }
+    });
+    addr
+}
