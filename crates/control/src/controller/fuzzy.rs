@@ -10,13 +10,13 @@
 //! Δu = step Σ_i Σ_j w_i(e/E) w_j(Δe/C) out(clamp(i + j)),        out(l) = sign(l) (l/3)²
 //! ```
 //!
-//! A table with evenly spaced consequents would be a linear PI controller to the letter. Those
+//! With evenly spaced consequents this would be a linear PI controller up to its limits. Those
 //! here grow with the square of the level: the gain at the setpoint is a third of what the same
 //! table gives linearly and five times smaller than at full error, so that noise is left alone and
 //! a real upset is met with force.
 //!
-//! What breaks it: scales chosen without looking at the plant. The error always answers within
-//! ±`step`, so a plant that needs more per interval is followed late.
+//! What breaks it: scales chosen without looking at the plant. The output never moves by more than
+//! `step`, so a plant that needs more per interval is followed late.
 
 use super::actuator::finite;
 use super::{Actuator, ActuatorConfig, Controller, Terms};

@@ -5,7 +5,8 @@
 //!
 //! - **limits**: what [`Controller::step`] returns lies within the configured range, always;
 //! - **anti-windup**: while the output is limited the integral follows what was really applied,
-//!   so that the controller leaves saturation in the step in which the error changes sign;
+//!   so that the controller leaves saturation in the step in which the error changes sign
+//!   ([`Integration::Forward`]: in the next one);
 //! - **slew limit**: two consecutive outputs differ by at most the configured change;
 //! - **bumpless**: changing gains, or taking over from another controller with
 //!   [`Controller::track`], moves the output by nothing in that instant;

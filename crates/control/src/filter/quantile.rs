@@ -2,9 +2,8 @@
 //!
 //! By nearest rank, the `N_95` of 004: the smallest sample that at least 95 % of the window do not
 //! exceed. It is always a sample that occurred. The window is kept sorted; a sample costs a binary
-//! search and moving at most the whole window in memory, which up to a few thousand samples is
-//! cheaper than any sketch, and there is no error to reason about. For more than that use a
-//! histogram.
+//! search and moving part of the window in memory: right for up to a few thousand samples, and
+//! there is no error to reason about. For more than that use a histogram.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
