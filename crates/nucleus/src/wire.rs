@@ -1,0 +1,138 @@
+//! Header names and values between proxy and replica.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// To the replica: `1` to serve in full, `0` to leave optional content out.
+pub const OPTIONAL: HeaderName = HeaderName::from_static("tidegate-optional");
+/// To the replica: the mean service time it should aim at, in milliseconds.
+pub const SERVICE_TARGET_MS: HeaderName = HeaderName::from_static("tidegate-service-target-ms");
+/// From the replica: how many more requests it wants, as an integer that may be negative.
+pub const DEMAND: HeaderName = HeaderName::from_static("tidegate-demand");
+/// From the replica: how long this request took, in milliseconds.
+pub const SERVICE_MS: HeaderName = HeaderName::from_static("tidegate-service-ms");
+/// From the replica: CPU time per request of late, in milliseconds.
+pub const CPU_MS: HeaderName = HeaderName::from_static("tidegate-cpu-ms");
+/// From the replica: the rest of this request's time, in milliseconds.
+pub const IO_MS: HeaderName = HeaderName::from_static("tidegate-io-ms");
+/// From the replica: its CPU utilization of late, from 0 to 1.
+pub const UTILIZATION: HeaderName = HeaderName::from_static("tidegate-utilization");
+
+/// What the proxy said about a request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Instructions {
+    /// Whether to include optional content; without instructions, yes.
+    pub full: bool,
+    /// The service time to aim at.
+    pub service_target_s: Option<f64>,
+}
+
+impl Instructions {
+    /// Reads them from a request; what is malformed counts as not said.
+    #[must_use]
+    pub fn read(headers: &HeaderMap) -> Self {
+        let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        let target_ms = text(SERVICE_TARGET_MS).and_then(|value| value.trim().parse::<f64>().ok());
+        Self {
+            full: text(OPTIONAL).is_none_or(|value| value.trim() != "0"),
+            service_target_s: target_ms
+                .map(|ms| ms / 1e3)
+                .filter(|s| s.is_finite() && *s >= 0.0),
+        }
+    }
+}
+
+/// What the replica answers with a response.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measurements {
+    /// See [`DEMAND`].
+    pub demand: i64,
+    /// See [`SERVICE_MS`].
+    pub service_s: f64,
+    /// See [`CPU_MS`]; unknown where the system does not account for it.
+    pub cpu_s: Option<f64>,
+    /// See [`UTILIZATION`].
+    pub utilization: Option<f64>,
+}
+
+impl Measurements {
+    /// Adds them to a response's headers or trailers.
+    pub fn write(&self, headers: &mut HeaderMap) {
+        headers.insert(DEMAND, HeaderValue::from(self.demand));
+        insert(headers, SERVICE_MS, self.service_s * 1e3);
+        if let Some(cpu_s) = self.cpu_s {
+            insert(headers, CPU_MS, cpu_s * 1e3);
+            insert(headers, IO_MS, (self.service_s - cpu_s).max(0.0) * 1e3);
+        }
+        if let Some(utilization) = self.utilization {
+            insert(headers, UTILIZATION, utilization);
+        }
+    }
+}
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, value: f64) {
+    if let Ok(value) = HeaderValue::try_from(format!("{value:.4}")) {
+        headers.insert(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn instructions(pairs: &[(&'static str, &'static str)]) -> Instructions {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.insert(*name, HeaderValue::from_static(value));
+        }
+        Instructions::read(&headers)
+    }
+
+    #[test]
+    fn a_request_without_instructions_is_served_in_full() {
+        assert_eq!(
+            instructions(&[]),
+            Instructions {
+                full: true,
+                service_target_s: None
+            }
+        );
+    }
+
+    #[test]
+    fn instructions_are_read_and_nonsense_is_not() {
+        let told = instructions(&[
+            ("tidegate-optional", "0"),
+            ("tidegate-service-target-ms", "250"),
+        ]);
+        assert_eq!(
+            told,
+            Instructions {
+                full: false,
+                service_target_s: Some(0.25)
+            }
+        );
+        for bad in ["NaN", "-1", "inf", "soon"] {
+            assert_eq!(
+                instructions(&[("tidegate-service-target-ms", bad)]).service_target_s,
+                None
+            );
+        }
+    }
+
+    #[test]
+    fn measurements_are_written_as_plain_numbers() {
+        let mut headers = HeaderMap::new();
+        let cpu_s = Some(0.010);
+        Measurements {
+            demand: -2,
+            service_s: 0.0125,
+            cpu_s,
+            utilization: Some(0.5),
+        }
+        .write(&mut headers);
+        assert_eq!(headers[DEMAND], "-2");
+        assert_eq!(headers[SERVICE_MS], "12.5000");
+        assert_eq!(headers[IO_MS], "2.5000");
+        assert_eq!(headers[UTILIZATION], "0.5000");
+    }
+}
