@@ -1,7 +1,7 @@
 //! The discrete-time flow model of PI-gate (002 §4, figure 4).
 //!
-//! Requests are a liquid, time runs in control intervals of length `h`. In interval `k`, with `α(k)` requests offered and at
-//! most `σ(k)` served, both random:
+//! Requests are a liquid, time runs in control intervals of length `h`. In interval `k`, with
+//! `α(k)` requests offered and at most `σ(k)` served, both random:
 //!
 //! ```text
 //! gate     ū(k)   = min(max(h u(k), 0), α(k))
@@ -9,10 +9,12 @@
 //! queue    x(k+1) = max(x(k) + ū(k) - σ(k), 0)
 //! ```
 //!
-//! and the controller turns `ρ(k)` into the rate `u(k+1)` of the next interval: the monitor's delay of one interval.
+//! and the controller turns `ρ(k)` into the rate `u(k+1)` of the next interval: the monitor's delay
+//! of one interval.
 //!
-//! It is the non-linear model that linear design leaves out, two saturations included: {K, Ti} = {5, 0.185} is unstable
-//! on paper and settles here. What breaks it: intervals so short that a request's service does not fit in one.
+//! It is the non-linear model that linear design leaves out, two saturations included: {K, Ti} =
+//! {5, 0.185} is unstable on paper and settles here. What breaks it: intervals so short that a
+//! request's service does not fit in one.
 
 use rand_distr::{Distribution, Poisson};
 use serde::Deserialize;
@@ -124,7 +126,8 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// `min(demand / capacity, 1)`; an interval in which nothing could be served is full if anything wanted to be.
+/// `min(demand / capacity, 1)`; an interval in which nothing could be served is full if anything
+/// wanted to be.
 fn utilization(demand: f64, capacity: f64) -> f64 {
     if demand == 0.0 {
         return 0.0;

@@ -1,14 +1,17 @@
 //! A discrete-event simulator for servers under admission control.
 //!
 //! - [`engine`]: the calendar and the loop; [`rng`]: one random stream per source.
-//! - [`workload`]: who sends what and when; [`service`]: how much work it is.
+//! - [`workload`], [`client`]: who sends what and when; [`service`]: how much work it is.
 //! - [`server`]: cores, slots and queues; [`queue`]: one source in front of one server, as textbooks have it.
+//! - [`scenario`]: clients, admission control and replicas together, as a file describes them.
 //! - [`flow`]: the discrete-time flow model of PI-gate (002).
 //! - [`stats`]: what is measured, with its uncertainty; [`theory`]: what it should be.
 //! - [`experiment`]: files that combine them and compare with the papers ([`papers`]); [`report`],
-//!   [`chart`]: what came out.
+//!   [`chart`]: what came out. [`characterize`]: from an unknown service to its regulator.
 
+pub mod characterize;
 pub mod chart;
+pub mod client;
 pub mod engine;
 pub mod experiment;
 pub mod flow;
@@ -16,6 +19,7 @@ pub mod papers;
 pub mod queue;
 pub mod report;
 pub mod rng;
+pub mod scenario;
 pub mod server;
 pub mod service;
 mod slab;

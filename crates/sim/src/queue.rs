@@ -1,7 +1,8 @@
 //! One source in front of one server, as textbooks have it.
 //!
-//! `A/S/c/K` with any arrivals, any service law, first come first served or sharing: the model behind the verification
-//! against [`theory`](crate::theory), the speed benchmark, and response curves.
+//! `A/S/c/K` with any arrivals, any service law, first come first served or sharing: the model
+//! behind the verification against [`theory`](crate::theory), the speed benchmark, and response
+//! curves.
 
 use serde::Deserialize;
 use tidegate_control::Timestamp;

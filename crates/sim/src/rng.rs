@@ -1,12 +1,12 @@
 //! One stream of random numbers per source.
 //!
-//! A stream is a function of the master seed and of its own name. Sources therefore never share numbers:
-//! adding a source or an observer, or changing what one of them draws, leaves every other stream as it was, and two
-//! configurations compared under one seed see the same arrivals and the same work (common random
-//! numbers).
+//! A stream is a function of the master seed and of its own name. Sources therefore never share
+//! numbers: adding a source or an observer, or changing what one of them draws, leaves every other
+//! stream as it was, and two configurations compared under one seed see the same arrivals and the
+//! same work (common random numbers).
 //!
-//! Generator: xoshiro256++ (Blackman, Vigna 2019), its state filled by SplitMix64 from a hash of seed
-//! and name.
+//! Generator: xoshiro256++ (Blackman, Vigna 2019), its state filled by SplitMix64 from a hash of
+//! seed and name.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;

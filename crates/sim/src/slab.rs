@@ -92,6 +92,14 @@ impl<T> Slab<T> {
         Some(item)
     }
 
+    /// Everything, in order of place.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+        (0u32..).zip(&self.entries).filter_map(|(slot, entry)| {
+            let generation = entry.generation;
+            Some((Key { slot, generation }, entry.item.as_ref()?))
+        })
+    }
+
     /// Removes everything, in order of place, and makes every handle stale.
     pub(crate) fn drain(&mut self) -> Vec<T> {
         let mut items = Vec::with_capacity(self.len());
@@ -128,6 +136,8 @@ mod tests {
         let mut slab = Slab::new();
         let keys: Vec<_> = (0..3).map(|item| slab.insert(item)).collect();
         slab.remove(keys[1]);
+        let listed: Vec<_> = slab.iter().map(|(key, &item)| (key, item)).collect();
+        assert_eq!(listed, [(keys[0], 0), (keys[2], 2)]);
         assert_eq!(slab.drain(), [0, 2]);
         assert_eq!(slab.len(), 0);
         assert!(keys.iter().all(|&key| !slab.contains(key)));

@@ -1,7 +1,8 @@
 //! What queueing theory says a queue does, to check the simulator by and to draw beside it.
 //!
-//! Rates are per second (or any one unit of time); `lambda` arrives, each server does `mu`. A system without a steady state
-//! has infinite waiting, not an error. Source: Kleinrock, Queueing Systems I (1975), by section.
+//! Rates are per second (or any one unit of time); `lambda` arrives, each server does `mu`. A
+//! system without a steady state has infinite waiting, not an error. Source: Kleinrock, Queueing
+//! Systems I (1975), by section.
 
 /// A queue in its steady state.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,15 +30,16 @@ impl Steady {
         }
     }
 
-    /// Kleinrock's power (LQR-proxy eq. 1): goodput as a share of capacity, over response time in service
-    /// times.
+    /// Kleinrock's power (LQR-proxy eq. 1): goodput as a share of capacity, over response time in
+    /// service times.
     #[must_use]
     pub fn power(&self, mu: f64) -> f64 {
         self.utilization / (self.response * mu)
     }
 }
 
-/// Erlang's loss formula: the chance that all of `servers` are busy at `offered` load (lambda / mu).
+/// Erlang's loss formula: the chance that all of `servers` are busy at `offered` load (lambda /
+/// mu).
 ///
 /// `B(0) = 1`, `B(c) = a B(c-1) / (c + a B(c-1))`, which overflows nowhere.
 #[must_use]
@@ -99,7 +101,8 @@ pub fn mm1k(lambda: f64, mu: f64, places: u32) -> Steady {
 
 /// M/M/c/K (§3.8): at most `places` in the system, those in service included; `places >= servers`.
 ///
-/// State probabilities by the birth-death recurrence `p(n) = p(n-1) · lambda / (min(n, c) mu)`, scaled as they grow.
+/// State probabilities by the birth-death recurrence `p(n) = p(n-1) · lambda / (min(n, c) mu)`,
+/// scaled as they grow.
 #[must_use]
 pub fn mmck(lambda: f64, mu: f64, servers: u32, places: u32) -> Steady {
     let (mut weight, mut total, mut queued, mut busy, mut full) = (1.0, 1.0, 0.0, 0.0, 0.0);
@@ -155,8 +158,8 @@ pub fn processor_sharing(lambda: f64, mu: f64, work: f64) -> f64 {
     work / (1.0 - lambda / mu)
 }
 
-/// GI/M/1 (§6.4) for gaps whose Laplace transform is `transform`: with the root `s` in (0, 1) of `s = A*(mu - mu s)`
-/// the response is exponential with mean `1 / (mu (1 - s))`.
+/// GI/M/1 (§6.4) for gaps whose Laplace transform is `transform`: with the root `s` in (0, 1) of
+/// `s = A*(mu - mu s)` the response is exponential with mean `1 / (mu (1 - s))`.
 #[must_use]
 pub fn gim1(lambda: f64, mu: f64, transform: impl Fn(f64) -> f64) -> Steady {
     if lambda >= mu {

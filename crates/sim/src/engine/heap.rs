@@ -1,8 +1,8 @@
 //! A priority queue whose entries can be cancelled.
 //!
 //! Cancelling frees the item at once and leaves a dead key behind. Dead keys are dropped when they
-//! reach the top, and all together when they outnumber the living, so that memory follows the number of live
-//! entries and an operation costs O(log n) amortised.
+//! reach the top, and all together when they outnumber the living, so that memory follows the
+//! number of live entries and an operation costs O(log n) amortised.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

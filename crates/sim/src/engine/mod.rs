@@ -1,11 +1,12 @@
 //! The discrete-event core: a calendar of future events and a loop.
 //!
 //! Time is [`Timestamp`] (integer nanoseconds), so that "at the same time" is exact; events at the
-//! same time happen in the order in which they were scheduled. A run is a function of the model and its
-//! seeds alone. The event type is the model's own: nothing is boxed, and memory follows the
+//! same time happen in the order in which they were scheduled. A run is a function of the model and
+//! its seeds alone. The event type is the model's own: nothing is boxed, and memory follows the
 //! number of pending events, never the length of the run.
 //!
-//! What breaks it: a model that keeps scheduling at the current time without end never lets time advance.
+//! What breaks it: a model that keeps scheduling at the current time without end never lets time
+//! advance.
 //!
 //! ```
 //! use std::time::Duration;

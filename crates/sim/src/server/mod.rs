@@ -9,15 +9,16 @@
 //! | processor sharing | 1 | unlimited |
 //! | sharing with at most M_C in service, FIFO behind | 1 | M_C |
 //!
-//! All `n` jobs in service progress at the same rate `r = speed · min(1, c/n) · penalty(n)`, so one virtual clock `V`
-//! with `dV/dt = r` serves them all: a job that starts at `V` with work `w` is done when the clock shows `V + w`
-//! (virtual time of Parekh and Gallager 1993, with equal weights). A change of speed, or of `n`, changes only how fast the clock
-//! runs; work done so far is kept. An event costs O(log n).
+//! All `n` jobs in service progress at the same rate `r = speed · min(1, c/n) · penalty(n)`, so one
+//! virtual clock `V` with `dV/dt = r` serves them all: a job that starts at `V` with work `w` is
+//! done when the clock shows `V + w` (virtual time of Parekh and Gallager 1993, with equal
+//! weights). A change of speed, or of `n`, changes only how fast the clock runs; work done so far
+//! is kept. An event costs O(log n).
 //!
 //! Work is in seconds at speed 1. The station knows no calendar: its driver asks for
 //! [`next_completion`](Station::next_completion) after every change and calls back then.
 //!
-//! What breaks it: jobs of unequal weight, or a core count below the number of jobs that one core may hold back.
+//! What breaks it: jobs of unequal weight or priority inside the server.
 
 mod spec;
 
@@ -149,8 +150,8 @@ impl<J> Station<J> {
         self.up
     }
 
-    /// Seconds of core time used until `now`; its growth over an interval, divided by the interval and the
-    /// cores, is the utilization.
+    /// Seconds of core time used until `now`; its growth over an interval, divided by the interval
+    /// and the cores, is the utilization.
     #[must_use]
     pub fn busy(&self, now: Timestamp) -> f64 {
         self.busy + self.busy_cores() * now.since(self.seen).as_secs_f64()

@@ -12,8 +12,8 @@ use serde::{Deserialize, Deserializer, de};
 pub struct StationSpec {
     /// How many jobs can progress at full speed at once.
     pub cores: NonZeroU32,
-    /// How many jobs can be in service at once; more than `cores` share them equally. As many as `cores` when
-    /// not given.
+    /// How many jobs can be in service at once; more than `cores` share them equally. As many as
+    /// `cores` when not given.
     pub slots: Option<Bound>,
     /// How many jobs can wait for a slot; the next one is refused.
     pub queue: Bound,
@@ -66,8 +66,8 @@ impl StationSpec {
 /// Throughput falls with concurrency: with `n > knee` jobs in service every core runs at
 /// `1 / (1 + slope (n - knee))` of its speed.
 ///
-/// The simplest form of the universal scalability law's contention (Gunther 1993): locks, cache misses,
-/// garbage collection, swapping.
+/// The simplest form of the universal scalability law's contention (Gunther 1993): locks, cache
+/// misses, garbage collection, swapping.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Penalty {

@@ -189,8 +189,8 @@ impl Stepwise {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever happens, the same jobs leave as in the stepwise model, at nearly the same time: after
-    /// any second at most one step's worth of jobs differs.
+    /// Whatever happens, the same jobs leave as in the stepwise model, at nearly the same time:
+    /// after any second at most one step's worth of jobs differs.
     #[test]
     fn agrees_with_the_stepwise_model(
         cores in 1u32..4,

@@ -15,14 +15,14 @@
 //!     "service = { law = 'log-normal', mean = '25ms', cv2 = 4 }",
 //! )
 //! .unwrap();
-//! assert_eq!(file.service.mean(), 0.025);
+//! assert!((file.service.mean() - 0.025).abs() < 1e-12);
 //! assert!((file.service.cv2() - 4.0).abs() < 1e-12);
 //! ```
 //!
-//! A law given by its mean keeps that mean whatever its shape, so that laws can be exchanged at equal
-//! load; `cv2` is the squared coefficient of variation, variance over squared mean. What breaks it: a Pareto law with
-//! shape at most 2 has no variance, and a mean of samples then converges slower than any
-//! confidence interval says.
+//! A law given by its mean keeps that mean whatever its shape, so that laws can be exchanged at
+//! equal load; `cv2` is the squared coefficient of variation, variance over squared mean. What
+//! breaks it: a Pareto law with shape at most 2 has no variance, and a mean of samples then
+//! converges slower than any confidence interval says.
 
 mod spec;
 
@@ -126,8 +126,8 @@ impl Law {
         self.scale * self.shape.moments().0
     }
 
-    /// Squared coefficient of variation: 0 for a constant, 1 for the exponential law, infinite for a
-    /// Pareto law with shape at most 2.
+    /// Squared coefficient of variation: 0 for a constant, 1 for the exponential law, infinite for
+    /// a Pareto law with shape at most 2.
     #[must_use]
     pub fn cv2(&self) -> f64 {
         let (mean, square) = self.shape.moments();

@@ -1,10 +1,12 @@
 //! Confidence from a single long run.
 //!
-//! Successive response times are correlated, means of long batches hardly: the run is cut into batches and their
-//! means are treated as independent samples (Conway 1963). The number of batches stays between `BATCHES` and twice that: when
-//! it doubles, neighbours are merged, so that batches grow with the run and memory does not.
+//! Successive response times are correlated, means of long batches hardly: the run is cut into
+//! batches and their means are treated as independent samples (Conway 1963). The number of batches
+//! stays between `BATCHES` and twice that: when it doubles, neighbours are merged, so that batches
+//! grow with the run and memory does not.
 //!
-//! What breaks it: a run that is only a few correlation times long; the interval is then too narrow.
+//! What breaks it: a run that is only a few correlation times long; the interval is then too
+//! narrow.
 
 use super::{Estimate, Moments};
 

@@ -7,9 +7,9 @@ use super::Moments;
 
 /// A mean of independent samples, with the half-width of its confidence interval.
 ///
-/// `mean ± t(1 - (1 - level)/2, n - 1) · sd / √n` (Student 1908). Right when the samples are independent and
-/// nearly normal: means of long repetitions, or of batches longer than the correlation. Wrong for single
-/// response times, which are neither.
+/// `mean ± t(1 - (1 - level)/2, n - 1) · sd / √n` (Student 1908). Right when the samples are
+/// independent and nearly normal: means of long repetitions, or of batches longer than the
+/// correlation. Wrong for single response times, which are neither.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
     /// The mean.

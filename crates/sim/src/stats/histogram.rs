@@ -2,8 +2,8 @@
 
 use hdrhistogram::Histogram as Hdr;
 
-/// Times in seconds, from a microsecond to ten hours, each kept to a relative error of 0.1 %; what lies outside
-/// counts as the nearest bound.
+/// Times in seconds, from a microsecond to ten hours, each kept to a relative error of 0.1 %; what
+/// lies outside counts as the nearest bound.
 #[derive(Debug, Clone)]
 pub struct Histogram {
     nanos: Hdr<u64>,

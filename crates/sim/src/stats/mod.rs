@@ -13,8 +13,8 @@ pub use estimate::Estimate;
 pub use histogram::Histogram;
 pub use moments::{Moments, TimeAverage};
 
-/// The empirical distribution function of `samples`: each value with the share of samples up to it, ascending,
-/// equal values once. Samples that are not finite are left out.
+/// The empirical distribution function of `samples`: each value with the share of samples up to it,
+/// ascending, equal values once. Samples that are not finite are left out.
 #[must_use]
 pub fn distribution(samples: &[f64]) -> Vec<(f64, f64)> {
     let mut sorted: Vec<f64> = samples.iter().copied().filter(|x| x.is_finite()).collect();

@@ -4,8 +4,8 @@ use tidegate_control::Timestamp;
 
 /// Count, mean, variance and extremes of samples, without keeping them.
 ///
-/// Welford's recurrence (1962), and Chan's (1979) to merge two: no cancellation where a sum of squares would lose every
-/// digit.
+/// Welford's recurrence (1962), and Chan's (1979) to merge two: no cancellation where a sum of
+/// squares would lose every digit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Moments {
     count: u64,

@@ -1,10 +1,10 @@
 //! Arrival processes: when requests come.
 //!
 //! Two independent choices make an open-loop process: how the rate changes with time
-//! ([`RateFunction`]: constant, steps, ramps, sinusoidal, a Gaussian rush) and how regular arrivals are at a
-//! given rate ([`Spacing`]: Poisson, deterministic, or any law of gaps). A recorded list of times is played back as
-//! it is. Closed loops, where users wait for their answer and think, are made of
-//! clients.
+//! ([`RateFunction`]: constant, steps, ramps, sinusoidal, a Gaussian rush) and how regular arrivals
+//! are at a given rate ([`Spacing`]: Poisson, deterministic, or any law of gaps). A recorded list
+//! of times is played back as it is. Closed loops, where users wait for their answer and think, are
+//! made of [`client`](crate::client)s.
 
 pub mod rate;
 pub mod schedule;
@@ -24,7 +24,8 @@ pub use schedule::Schedule;
 
 /// How regular arrivals are: the law of the gaps on the clock on which the rate is 1.
 ///
-/// In a file `"poisson"`, `"deterministic"`, or a [`Law`] as a table, of which only the shape counts.
+/// In a file `"poisson"`, `"deterministic"`, or a [`Law`] as a table, of which only the shape
+/// counts.
 #[derive(Debug, Clone)]
 pub struct Spacing(Law);
 

@@ -1,9 +1,10 @@
 //! How an arrival rate changes with time.
 //!
-//! Arrivals at a rate that varies are arrivals at rate 1 on a clock that runs at speed `rate(t)`: the next one comes when
-//! the cumulative rate `Λ(t) = ∫ rate` has grown by one more gap of the unit-rate process (time change; Çinlar 1975). Every shape
-//! therefore gives its cumulative rate and the inverse. For Poisson gaps the result is the non-homogeneous Poisson
-//! process, exactly and with one random number per arrival.
+//! Arrivals at a rate that varies are arrivals at rate 1 on a clock that runs at speed `rate(t)`:
+//! the next one comes when the cumulative rate `Λ(t) = ∫ rate` has grown by one more gap of the
+//! unit-rate process (time change; Çinlar 1975). Every shape therefore gives its cumulative rate
+//! and the inverse. For Poisson gaps the result is the non-homogeneous Poisson process, exactly and
+//! with one random number per arrival.
 
 use std::f64::consts::TAU;
 use std::fmt;

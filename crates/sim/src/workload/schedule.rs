@@ -80,7 +80,8 @@ impl Segment {
     }
 }
 
-/// A piecewise linear function of time, never negative; before its first point it has the first value.
+/// A piecewise linear function of time, never negative; before its first point it has the first
+/// value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     segments: Vec<Segment>,
@@ -175,7 +176,8 @@ impl Schedule {
     /// The greatest value.
     #[must_use]
     pub fn max(&self) -> f64 {
-        // The maximum of a piecewise linear function is at the end of a piece; a ramp ends where the next begins.
+        // The maximum of a piecewise linear function is at the end of a piece; a ramp ends where
+        // the next begins.
         self.segments.iter().map(|s| s.value).fold(0.0, f64::max)
     }
 

@@ -1,0 +1,193 @@
+//! The engine of [`tidegate_sentry`] as a protector: the same code as in the live proxy.
+
+use tidegate_control::Timestamp;
+use tidegate_sentry::{
+    Arrival, Ending, Event, Observer, Permit, ReplicaId, Report, Resolution, Sentry, SentryConfig,
+    SentryError, Ticket, Verdict,
+};
+
+use super::protector::{Decision, Protector, RequestId, Wakes};
+
+/// Drives a [`Sentry`], keeping permits and tickets for the scenario.
+#[derive(Debug)]
+pub struct SentryProtector {
+    sentry: Sentry<RequestId>,
+    /// What each request holds, by its slot.
+    held: Vec<Held>,
+    step: Step,
+}
+
+#[derive(Debug)]
+enum Held {
+    Nothing,
+    Ticket(Ticket),
+    Permit(Permit),
+}
+
+/// The last controller step, for the gauges.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    setpoint: f64,
+    measured: f64,
+    output: f64,
+}
+
+impl SentryProtector {
+    /// An engine in front of that many replicas.
+    ///
+    /// # Errors
+    /// What the engine refuses about the configuration.
+    pub fn new(config: &SentryConfig, replicas: usize, seed: u64) -> Result<Self, SentryError> {
+        Ok(Self {
+            sentry: Sentry::new(config, replicas, Timestamp::ZERO, seed)?,
+            held: Vec::new(),
+            step: Step {
+                setpoint: f64::NAN,
+                measured: f64::NAN,
+                output: f64::NAN,
+            },
+        })
+    }
+
+    /// The engine itself.
+    #[must_use]
+    pub fn sentry(&self) -> &Sentry<RequestId> {
+        &self.sentry
+    }
+
+    fn hold(&mut self, request: RequestId, held: Held) {
+        if self.held.len() <= request.slot() {
+            self.held.resize_with(request.slot() + 1, || Held::Nothing);
+        }
+        self.held[request.slot()] = held;
+    }
+
+    fn take(&mut self, request: RequestId) -> Held {
+        std::mem::replace(&mut self.held[request.slot()], Held::Nothing)
+    }
+
+    fn take_permit(&mut self, request: RequestId) -> Permit {
+        match self.take(request) {
+            Held::Permit(permit) => permit,
+            other => unreachable!("an admitted request holds a permit, not {other:?}"),
+        }
+    }
+}
+
+/// Passes resolutions on, keeping the permits.
+fn waker<'a>(held: &'a mut [Held], wakes: &'a mut Wakes) -> impl FnMut(RequestId, Resolution) + 'a {
+    |request, resolution| {
+        let (now_held, decision) = match resolution {
+            Resolution::Admit(permit) => {
+                let replica = permit.replica();
+                (Held::Permit(permit), Decision::Admit(replica))
+            }
+            Resolution::Shed(refusal) => (Held::Nothing, Decision::Shed(refusal)),
+        };
+        held[request.slot()] = now_held;
+        wakes.push_back((request, decision));
+    }
+}
+
+impl Protector for SentryProtector {
+    fn on_arrival(&mut self, now: Timestamp, request: RequestId, arrival: &Arrival) -> Decision {
+        let (held, decision) = match self.sentry.on_arrival(now, arrival, || request) {
+            Verdict::Admit(permit) => {
+                let replica = permit.replica();
+                (Held::Permit(permit), Decision::Admit(replica))
+            }
+            Verdict::Wait(ticket) => (Held::Ticket(ticket), Decision::Wait),
+            Verdict::Shed(refusal) => (Held::Nothing, Decision::Shed(refusal)),
+        };
+        self.hold(request, held);
+        decision
+    }
+
+    fn reassign(&mut self, now: Timestamp, request: RequestId) -> Option<ReplicaId> {
+        let permit = self.take_permit(request);
+        let (permit, moved) = match self.sentry.reassign(now, permit) {
+            Ok(permit) => (permit, true),
+            Err(permit) => (permit, false),
+        };
+        let replica = permit.replica();
+        self.hold(request, Held::Permit(permit));
+        moved.then_some(replica)
+    }
+
+    fn on_stream(&mut self, now: Timestamp, request: RequestId, wakes: &mut Wakes) {
+        let mut permit = self.take_permit(request);
+        self.sentry
+            .on_stream(now, &mut permit, &mut waker(&mut self.held, wakes));
+        self.hold(request, Held::Permit(permit));
+    }
+
+    fn on_end(&mut self, now: Timestamp, request: RequestId, ending: Ending, wakes: &mut Wakes) {
+        let permit = self.take_permit(request);
+        self.sentry
+            .on_end(now, permit, ending, &mut waker(&mut self.held, wakes));
+    }
+
+    fn on_abandon(&mut self, now: Timestamp, request: RequestId) {
+        match self.take(request) {
+            Held::Ticket(ticket) => {
+                let was_waiting = self.sentry.on_abandon(now, ticket);
+                assert!(was_waiting, "the engine had forgotten a waiting request");
+            }
+            other => unreachable!("a waiting request holds a ticket, not {other:?}"),
+        }
+    }
+
+    fn on_report(&mut self, now: Timestamp, replica: ReplicaId, utilization: f64) {
+        let report = Report {
+            utilization: Some(utilization),
+            ..Report::default()
+        };
+        self.sentry.on_report(now, replica, &report);
+    }
+
+    fn set_health(&mut self, now: Timestamp, replica: ReplicaId, up: bool, wakes: &mut Wakes) {
+        self.sentry
+            .set_health(now, replica, up, &mut waker(&mut self.held, wakes));
+    }
+
+    fn poll_timeout(&self) -> Timestamp {
+        self.sentry.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp, observer: &mut dyn Observer, wakes: &mut Wakes) {
+        let Self { sentry, held, step } = self;
+        let mut observe = |event: &Event| {
+            step.observe(event);
+            observer.on_event(event);
+        };
+        sentry.handle_timeout(now, &mut observe, &mut waker(held, wakes));
+    }
+
+    fn gauges(&self, now: Timestamp, gauge: &mut dyn FnMut(&'static str, f64)) {
+        gauge("setpoint", self.step.setpoint);
+        gauge("measured", self.step.measured);
+        gauge("output", self.step.output);
+        let status = self.sentry.status(now);
+        let windows = status.replicas.iter().filter(|replica| replica.up);
+        let window: Option<u32> = windows.map(|replica| replica.window).sum();
+        gauge("window", window.map_or(f64::NAN, f64::from));
+    }
+}
+
+impl Step {
+    fn observe(&mut self, event: &Event) {
+        if let Event::Step {
+            setpoint,
+            measured,
+            output,
+            ..
+        } = *event
+        {
+            *self = Self {
+                setpoint,
+                measured,
+                output,
+            };
+        }
+    }
+}

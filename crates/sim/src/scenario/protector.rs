@@ -1,0 +1,68 @@
+//! What stands between clients and replicas.
+
+use tidegate_control::Timestamp;
+use tidegate_sentry::{Arrival, Ending, Observer, Refusal, ReplicaId};
+
+use crate::slab::Key;
+
+/// A request inside the scenario, from its arrival to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RequestId(pub(super) Key);
+
+impl RequestId {
+    /// A small number that no other live request has: an index for a protector's own table.
+    #[must_use]
+    pub fn slot(self) -> usize {
+        self.0.slot()
+    }
+}
+
+/// What a protector says about a request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Decision {
+    /// Send it there now.
+    Admit(ReplicaId),
+    /// Keep it; a later call resolves it through [`Wakes`].
+    Wait,
+    /// Refuse it now.
+    Shed(Refusal),
+}
+
+/// Requests whose waiting ended in this call, each with [`Decision::Admit`] or [`Decision::Shed`].
+pub type Wakes = std::collections::VecDeque<(RequestId, Decision)>;
+
+/// Admission control and balancing, as the scenario drives it.
+///
+/// The contract is that of [`tidegate_sentry`]: every request that arrived is admitted or shed, now
+/// or later, or abandoned while it waits; every admitted one ends exactly once.
+pub trait Protector: std::fmt::Debug {
+    /// A request arrives.
+    fn on_arrival(&mut self, now: Timestamp, request: RequestId, arrival: &Arrival) -> Decision;
+
+    /// The replica it was sent to is not there; another one, if any.
+    fn reassign(&mut self, now: Timestamp, request: RequestId) -> Option<ReplicaId>;
+
+    /// Its answer turned out to be a stream: it no longer uses the replica's capacity.
+    fn on_stream(&mut self, now: Timestamp, request: RequestId, wakes: &mut Wakes);
+
+    /// An admitted request ends.
+    fn on_end(&mut self, now: Timestamp, request: RequestId, ending: Ending, wakes: &mut Wakes);
+
+    /// Its client leaves while it waits.
+    fn on_abandon(&mut self, now: Timestamp, request: RequestId);
+
+    /// A replica tells its utilization since the last time it did.
+    fn on_report(&mut self, now: Timestamp, replica: ReplicaId, utilization: f64);
+
+    /// A health check found that a replica died or is back.
+    fn set_health(&mut self, now: Timestamp, replica: ReplicaId, up: bool, wakes: &mut Wakes);
+
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called next.
+    fn poll_timeout(&self) -> Timestamp;
+
+    /// The time is there. Afterwards [`poll_timeout`](Self::poll_timeout) is later than `now`.
+    fn handle_timeout(&mut self, now: Timestamp, observer: &mut dyn Observer, wakes: &mut Wakes);
+
+    /// Quantities worth a curve, by name; called once per interval of the record.
+    fn gauges(&self, now: Timestamp, gauge: &mut dyn FnMut(&'static str, f64));
+}

@@ -1,0 +1,85 @@
+//! A replica while it runs: its server, its completion event, its reports.
+
+use tidegate_control::Timestamp;
+
+use super::protector::RequestId;
+use super::spec::{Abandoned, ReplicaSpec};
+use crate::engine::EventId;
+use crate::server::Station;
+
+#[derive(Debug)]
+pub(super) struct Replica {
+    pub(super) station: Station<RequestId>,
+    /// The completion on the calendar.
+    pub(super) completion: Option<(Timestamp, EventId)>,
+    pub(super) abandoned: Abandoned,
+    pub(super) speed: f64,
+    reported: Mark,
+    recorded: Mark,
+}
+
+/// Busy time at an instant, to take differences.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    at: Timestamp,
+    busy: f64,
+}
+
+impl Mark {
+    const START: Self = Self {
+        at: Timestamp::ZERO,
+        busy: 0.0,
+    };
+
+    /// The utilization since the mark, which moves to `now`.
+    fn advance(&mut self, now: Timestamp, station: &Station<RequestId>) -> f64 {
+        let before = std::mem::replace(
+            self,
+            Self {
+                at: now,
+                busy: station.busy(now),
+            },
+        );
+        let possible = now.since(before.at).as_secs_f64() * station.cores();
+        if possible == 0.0 {
+            return 0.0;
+        }
+        // A hair above 1 is rounding.
+        ((self.busy - before.busy) / possible).clamp(0.0, 1.0)
+    }
+}
+
+impl Replica {
+    pub(super) fn new(spec: &ReplicaSpec) -> Self {
+        let speed = spec.speed.value_at(0.0);
+        let mut station = Station::new(&spec.station());
+        station.set_speed(Timestamp::ZERO, speed);
+        Self {
+            station,
+            completion: None,
+            abandoned: spec.abandoned,
+            speed,
+            reported: Mark::START,
+            recorded: Mark::START,
+        }
+    }
+
+    /// Utilization since the last report.
+    pub(super) fn report(&mut self, now: Timestamp) -> f64 {
+        self.reported.advance(now, &self.station)
+    }
+
+    /// Utilization since the last interval of the record.
+    pub(super) fn utilization(&mut self, now: Timestamp) -> f64 {
+        self.recorded.advance(now, &self.station)
+    }
+
+    /// Cores times speed: seconds of work it can do per second.
+    pub(super) fn capacity(&self) -> f64 {
+        if self.station.is_up() {
+            self.station.cores() * self.speed
+        } else {
+            0.0
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! A scenario as a file describes it.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use serde::de::{self, IntoDeserializer, value::MapAccessDeserializer};
+use serde::{Deserialize, Deserializer};
+use tidegate_config::Dur;
+use tidegate_sentry::{SentryConfig, SentryError};
+
+use super::one_or_many::OneOrMany;
+use super::unprotected::Choice;
+use crate::client::ClientSpec;
+use crate::server::{Bound, Penalty, StationSpec};
+use crate::service::Law;
+use crate::workload::schedule::Numbers;
+use crate::workload::{RateFunction, Schedule, Spacing};
+
+/// Clients, protection and replicas; see the [module](super) for a file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// For people.
+    #[serde(default)]
+    pub title: String,
+    /// How long it lasts.
+    pub duration: Dur,
+    /// At the beginning, left out of the totals (not of the time series).
+    #[serde(default)]
+    pub warm_up: Dur,
+    /// Length of an interval of the time series.
+    #[serde(default = "one_second")]
+    pub interval: Dur,
+    /// How often replicas report their utilization.
+    #[serde(default = "one_second")]
+    pub report_interval: Dur,
+    /// How long it takes to notice that a replica died or is back.
+    #[serde(default = "one_second")]
+    pub health_delay: Dur,
+    /// The response time within which an answer counts as goodput within target; the protection's
+    /// when not given.
+    #[serde(default)]
+    pub target: Option<Dur>,
+    /// Classes of requests, the most important first; the protection's when not given.
+    #[serde(default)]
+    pub class: Vec<ClassSpec>,
+    /// Work of a request, in seconds on one core at speed 1.
+    pub service: Law,
+    /// Who sends requests.
+    pub load: OneOrMany<LoadSpec>,
+    /// Who serves them.
+    #[serde(default)]
+    pub replica: OneOrMany<ReplicaSpec>,
+    /// What stands between them.
+    #[serde(default)]
+    pub protect: Protect,
+}
+
+fn one_second() -> Dur {
+    Duration::from_secs(1).into()
+}
+
+/// A class of requests.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClassSpec {
+    /// Its name.
+    pub name: String,
+    /// Its own target.
+    #[serde(default)]
+    pub target: Option<Dur>,
+}
+
+/// A source of requests: open (`rate`), recorded (`times`) or closed (`users`).
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LoadSpec {
+    /// Open loop: arrivals at this rate, whatever happens to them.
+    pub rate: Option<RateFunction>,
+    /// Regularity of open arrivals.
+    pub spacing: Spacing,
+    /// Recorded arrivals.
+    pub times: Option<Vec<Dur>>,
+    /// Closed loop: so many users, each of which waits for its answer and thinks before the next
+    /// request.
+    pub users: Option<NonZeroU32>,
+    /// Think time of a user.
+    pub think: Option<Law>,
+    /// Kinds of client, by weight.
+    pub client: OneOrMany<ClientSpec>,
+}
+
+/// Equal replicas.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReplicaSpec {
+    /// How many.
+    pub count: NonZeroU32,
+    /// Jobs that progress at full speed at once.
+    pub cores: NonZeroU32,
+    /// Jobs in service at once; more than `cores` share them.
+    pub slots: Option<Bound>,
+    /// Jobs that wait for a slot.
+    pub queue: Bound,
+    /// What concurrency costs.
+    pub penalty: Option<Penalty>,
+    /// Speed of its cores: the capacity schedule.
+    pub speed: Numbers,
+    /// When it is dead.
+    pub down: Vec<Outage>,
+    /// What it does with a request whose client has left.
+    pub abandoned: Abandoned,
+}
+
+impl Default for ReplicaSpec {
+    fn default() -> Self {
+        let station = StationSpec::default();
+        Self {
+            count: NonZeroU32::MIN,
+            cores: station.cores,
+            slots: station.slots,
+            queue: station.queue,
+            penalty: station.penalty,
+            speed: Schedule::constant(1.0).into(),
+            down: Vec::new(),
+            abandoned: Abandoned::default(),
+        }
+    }
+}
+
+impl ReplicaSpec {
+    /// The server model of one of them.
+    #[must_use]
+    pub fn station(&self) -> StationSpec {
+        StationSpec {
+            cores: self.cores,
+            slots: self.slots,
+            queue: self.queue,
+            penalty: self.penalty,
+        }
+    }
+}
+
+/// A time in which a replica is dead; what was in it is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Outage {
+    /// When it dies.
+    pub from: Dur,
+    /// When it is back, empty; never when not given.
+    #[serde(default)]
+    pub until: Option<Dur>,
+}
+
+/// What a replica does with a request whose client has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Abandoned {
+    /// Finishes it, as most servers do: the work is wasted.
+    #[default]
+    Finish,
+    /// Notices, and drops it.
+    Cancel,
+}
+
+/// The protection: a table of the engine's configuration, or the name of a plain balancer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Protect {
+    /// `"none"` or `"round-robin"`, `"random"`, `"least-in-flight"`.
+    Unprotected(Choice),
+    /// The engine, in the mode that its table says.
+    Sentry(Box<SentryConfig>),
+}
+
+impl Default for Protect {
+    fn default() -> Self {
+        Self::Unprotected(Choice::default())
+    }
+}
+
+impl<'de> Deserialize<'de> for Protect {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Protect;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"none\", the name of a plain balancer, or a table with a `mode`")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Protect, E> {
+                match name {
+                    "none" => Ok(Protect::default()),
+                    other => {
+                        Choice::deserialize(other.into_deserializer()).map(Protect::Unprotected)
+                    }
+                }
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Protect, A::Error> {
+                let config = SentryConfig::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Protect::Sentry(Box::new(config)))
+            }
+        }
+
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// Why a scenario cannot run; the message names the key and the remedy.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ScenarioError {
+    /// Keys that do not fit together.
+    #[error("{0}")]
+    Inconsistent(String),
+    /// The engine refuses its configuration.
+    #[error("protect: {0}")]
+    Sentry(#[from] SentryError),
+}
+
+fn refuse<T>(message: impl Into<String>) -> Result<T, ScenarioError> {
+    Err(ScenarioError::Inconsistent(message.into()))
+}
+
+impl Scenario {
+    /// What keeps it from running, found without running it.
+    ///
+    /// # Errors
+    /// The first problem found.
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        self.check_times()?;
+        self.check_classes()?;
+        self.load
+            .iter()
+            .try_for_each(|load| self.check_load(load))?;
+        self.replica.iter().try_for_each(check_outages)?;
+        if self.load.is_empty() || self.replica.is_empty() {
+            return refuse("a scenario needs at least one `load` and one `replica`");
+        }
+        if self.replica_count() > usize::from(u16::MAX) {
+            return refuse("a scenario has at most 65535 replicas");
+        }
+        match &self.protect {
+            Protect::Sentry(config) => Ok(config.validate()?),
+            Protect::Unprotected(_) => Ok(()),
+        }
+    }
+
+    fn check_times(&self) -> Result<(), ScenarioError> {
+        if self.interval.is_zero() || self.report_interval.is_zero() {
+            return refuse("`interval` and `report_interval` are longer than 0");
+        }
+        if self.warm_up >= self.duration {
+            return refuse("`duration` is longer than `warm_up`, which is not measured");
+        }
+        Ok(())
+    }
+
+    fn check_classes(&self) -> Result<(), ScenarioError> {
+        let Protect::Sentry(config) = &self.protect else {
+            return Ok(());
+        };
+        let same = self.class.len() == config.classes.len()
+            && (self.class.iter().zip(&config.classes)).all(|(ours, its)| ours.name == its.name);
+        if self.class.is_empty() || config.classes.is_empty() || same {
+            return Ok(());
+        }
+        refuse("`class` and `protect.classes` name different classes: leave one of them out")
+    }
+
+    fn check_load(&self, load: &LoadSpec) -> Result<(), ScenarioError> {
+        let kinds = [
+            load.rate.is_some(),
+            load.times.is_some(),
+            load.users.is_some(),
+        ];
+        if kinds.iter().filter(|&&given| given).count() != 1 {
+            return refuse("a `load` has one of `rate`, `times` and `users`");
+        }
+        let think = load.think.as_ref().is_some_and(|think| think.mean() > 0.0);
+        if think != load.users.is_some() {
+            return refuse("a closed loop needs both `users` and `think`, longer than 0");
+        }
+        let weights: f64 = load.client.iter().map(|client| client.share).sum();
+        if weights <= 0.0 {
+            return refuse("the `share`s of a load's clients cannot all be 0");
+        }
+        for client in load.client.iter() {
+            client.check().or_else(refuse)?;
+            self.class_index(client)?;
+        }
+        Ok(())
+    }
+
+    /// The classes in force, with their targets; never none.
+    #[must_use]
+    pub fn classes(&self) -> Vec<ClassSpec> {
+        let config = match &self.protect {
+            Protect::Sentry(config) => Some(config),
+            Protect::Unprotected(_) => None,
+        };
+        let target = self.target.or_else(|| config.and_then(|c| c.target));
+        let mut classes = self.class.clone();
+        if classes.is_empty() {
+            classes.extend(
+                config
+                    .iter()
+                    .flat_map(|config| &config.classes)
+                    .map(|c| ClassSpec {
+                        name: c.name.clone(),
+                        target: c.target,
+                    }),
+            );
+        }
+        if classes.is_empty() {
+            classes.push(ClassSpec {
+                name: tidegate_sentry::DEFAULT_CLASS.to_owned(),
+                target: None,
+            });
+        }
+        for class in &mut classes {
+            class.target = class.target.or(target);
+        }
+        classes
+    }
+
+    pub(super) fn class_index(&self, client: &ClientSpec) -> Result<u16, ScenarioError> {
+        let Some(name) = &client.class else {
+            return Ok(0);
+        };
+        let classes = self.classes();
+        match classes.iter().position(|class| class.name == *name) {
+            Some(index) => u16::try_from(index).or_else(|_| refuse("too many classes")),
+            None => {
+                let known: Vec<_> = classes.iter().map(|class| class.name.as_str()).collect();
+                refuse(format!(
+                    "a client has the class `{name}`; known: {}",
+                    known.join(", ")
+                ))
+            }
+        }
+    }
+
+    /// Number of replicas in all.
+    #[must_use]
+    pub fn replica_count(&self) -> usize {
+        self.replica.iter().map(|r| r.count.get() as usize).sum()
+    }
+}
+
+fn check_outages(replica: &ReplicaSpec) -> Result<(), ScenarioError> {
+    let mut free_from = Some(Dur::default());
+    for outage in &replica.down {
+        let in_order = free_from.is_some_and(|free| free <= outage.from)
+            && outage.until.is_none_or(|until| until > outage.from);
+        if !in_order {
+            return refuse("the times in `down` are in order and do not overlap");
+        }
+        free_from = outage.until;
+    }
+    Ok(())
+}
