@@ -6,8 +6,8 @@
 //! K = (R + BᵀPB)⁻¹ BᵀPA,    P from the Riccati equation (module `riccati`)
 //! ```
 //! It exists when the input can calm every mode that does not die by itself (stabilisable) and the
-//! cost sees every such mode (detectable); both are tested by Popov, Belevitch and Hautus: full rank of
-//! `[λI - A, B]` and of `[λI - A; Q]` at every eigenvalue with `|λ| >= 1`.
+//! cost sees every such mode (detectable); both are tested by Popov, Belevitch and Hautus: full
+//! rank of `[λI - A, B]` and of `[λI - A; Q]` at every eigenvalue with `|λ| >= 1`.
 //!
 //! What breaks it: limits. The gain is optimal while the gate is not saturated, near the
 //! operating point at which `A` and `B` were identified.

@@ -44,7 +44,8 @@ pub enum DesignError {
     /// A mode that costs nothing however far it runs away.
     #[error(
         "(A, Q) is not detectable: the state weights do not see the mode with eigenvalue {}, \
-         which does not die out by itself; give a weight to a state that it moves", show(*.eigenvalue)
+         which does not die out by itself; give a weight to a state that it moves",
+        show(*.eigenvalue)
     )]
     NotDetectable {
         /// Of the mode.
@@ -69,7 +70,10 @@ pub enum DesignError {
         difference: f64,
     },
     /// The iteration did not end in a solution.
-    #[error("the Riccati equation was not solved: relative residual {residual:.1e}")]
+    #[error(
+        "the Riccati equation was not solved (relative residual {residual:.1e}): \
+         the input hardly reaches a mode that does not die out by itself"
+    )]
     Unsolved {
         /// What is left of the equation.
         residual: f64,

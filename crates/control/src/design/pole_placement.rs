@@ -6,8 +6,8 @@
 //!
 //! ```text
 //! L(z) = K (1 + h / (Ti (z-1))) · (1 + 1/(z-1)) · 1/(sigma z)
-//! 1 + L = 0   <=>   z² + (K - 2 sigma)/sigma z + (sigma Ti - K Ti + K h)/(sigma Ti) = 0   (002 eq. 3)
-//! K = sigma (2 + a1)      Ti = h (2 + a1) / (1 + a1 + a2)       for the wanted z² + a1 z + a2
+//! z² + (K - 2 sigma)/sigma z + (sigma Ti - K Ti + K h)/(sigma Ti) = 0       (002 eq. 3: 1 + L = 0)
+//! K = sigma (2 + a1)    Ti = h (2 + a1) / (1 + a1 + a2)          for the wanted z² + a1 z + a2
 //! ```
 //! The zero of the queue cancels the pole of the monitor at `z = 0`.
 //!
@@ -117,8 +117,8 @@ impl UtilizationLoop {
     /// Gains for a loop that has settled to 2 % after about `settling_s`, damped by `damping`
     /// (1: no oscillation of the poles' own; 0.7: brisk).
     ///
-    /// Both poles then decay like `0.02^(t / settling_s)` (the slower one for a damping above 1). The
-    /// zero of the controller moves the real figure; read it off the step response.
+    /// Both poles then decay like `0.02^(t / settling_s)` (the slower one for a damping above 1).
+    /// The zero of the controller moves the real figure; read it off the step response.
     ///
     /// # Errors
     /// Times or damping not positive.
@@ -248,7 +248,8 @@ mod tests {
             x += u - 0.8 * sigma;
             errors.push(e);
         }
-        // Pair 0.8198 e^{±0.4305 i}: e(k+2) = 1.49 e(k+1) - 0.6721 e(k) once the start is forgotten.
+        // Pair 0.8198 e^{±0.4305 i}: e(k+2) = 1.49 e(k+1) - 0.6721 e(k) once the start is
+        // forgotten.
         for e in errors[3..].windows(3) {
             assert!(
                 (e[2] - 1.49 * e[1] + 0.672_142_857 * e[0]).abs() < 1e-9,

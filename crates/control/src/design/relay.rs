@@ -1,8 +1,8 @@
 //! Relay feedback: finds the ultimate gain of a live system without endangering it.
 //!
-//! The command is `bias + d` while the measurement is below the setpoint and `bias - d` while it is above
-//! (with a hysteresis `e` against noise), so the plant oscillates with a bounded amplitude `a`
-//! near its ultimate period. From the describing function of the relay (Åström and Hägglund,
+//! The command is `bias + d` while the measurement is below the setpoint and `bias - d` while it is
+//! above (with a hysteresis `e` against noise), so the plant oscillates with a bounded amplitude
+//! `a` near its ultimate period. From the describing function of the relay (Åström and Hägglund,
 //! *Automatica* 20, 1984):
 //!
 //! ```text

@@ -22,8 +22,9 @@ const DOUBLINGS_MAX: usize = 60;
 const NEWTON_STEPS_MAX: usize = 6;
 /// Change at which an iteration has arrived.
 const ARRIVED: f64 = 1e-15;
-/// Residual beyond which a solution is none.
-const RESIDUAL_MAX: f64 = 1e-8;
+/// Residual beyond which a solution is none. `BᵀPB` loses `eps |K|²` to cancellation when the input
+/// hardly reaches an unstable mode; a gain with less than six digits is no design.
+const RESIDUAL_MAX: f64 = 1e-6;
 
 /// The problem: `x(k+1) = A x + B u` with cost `Σ xᵀQx + uᵀRu`.
 #[derive(Debug, Clone, Copy)]
@@ -87,17 +88,15 @@ impl Problem<'_> {
         Some(weight.cholesky()?.solve(&(bp * self.a)))
     }
 
+    /// The residual in the form `FᵀPF + KᵀRK + Q - P` with `F = A - BK`: a sum of positive terms,
+    /// in which nothing cancels that is not the residual.
     fn assess(&self, p: Matrix) -> Option<Solution> {
         let gain = self.gain(&p)?;
-        let apa = self.a.transpose() * &p * self.a;
-        let saved = self.a.transpose() * &p * self.b * &gain;
-        let left = &apa - &p - saved + self.q;
-        let scale = apa.norm() + p.norm() + self.q.norm();
-        let residual = if scale == 0.0 {
-            0.0
-        } else {
-            left.norm() / scale
-        };
+        let f = self.a - self.b * &gain;
+        let onwards = f.transpose() * &p * f + gain.transpose() * self.r * &gain + self.q;
+        let scale = p.norm();
+        let left = (onwards - &p).norm();
+        let residual = if left == 0.0 { 0.0 } else { left / scale };
         residual
             .is_finite()
             .then_some(Solution { p, gain, residual })

@@ -1,8 +1,8 @@
 //! Root locus: where the closed-loop poles go as the gain moves.
 //!
-//! For the open loop `k num/den` they are the roots of `den + k num`. The gains are spaced so that no
-//! pole moves further than a fixed step between two of them, and the poles of one gain are matched with
-//! those of the one before: each branch is a curve that can be drawn as a line.
+//! For the open loop `k num/den` they are the roots of `den + k num`. The gains are spaced so that
+//! no pole moves further than a fixed step between two of them, and the poles of one gain are
+//! matched with those of the one before: each branch is a curve that can be drawn as a line.
 
 use std::ops::RangeInclusive;
 

@@ -5,11 +5,11 @@
 //!
 //! - [`raise_gain`] raises `K` until the oscillation no longer dies. On a live system that means
 //!   walking to the edge of instability: use it on models.
-//! - [`relay_experiment`] drives the plant with [`Relay`], whose output is bounded by construction; that is the one
-//!   for a live system.
+//! - [`relay_experiment`] drives the plant with [`Relay`], whose output is bounded by construction:
+//!   that is the one for a live system.
 //!
-//! What breaks it: a plant with neither delay nor higher order oscillates only because it is sampled
-//! (`Tu` of two samples); its table gains are those of the sampler. Noise larger than the
+//! What breaks it: a plant with neither delay nor higher order oscillates only because it is
+//! sampled (`Tu` of two samples); its table gains are those of the sampler. Noise larger than the
 //! oscillation hides it.
 
 use super::{DesignError, Relay, RelayState};
@@ -111,8 +111,8 @@ pub enum Form {
 pub enum Rule {
     /// Classic: quarter-amplitude decay, fast and rather lively.
     ZieglerNichols,
-    /// Tyreus and Luyben (1992): gentler, for plants whose capacity is not to be swung about; PI and
-    /// PID only.
+    /// Tyreus and Luyben (1992): gentler, for plants whose capacity is not to be swung about; PI
+    /// and PID only.
     TyreusLuyben,
 }
 
@@ -168,8 +168,8 @@ pub struct RaisingConfig {
 /// is known to nine digits.
 ///
 /// # Errors
-/// A first gain already unstable, no oscillation up to `gain_max`, growth without oscillation (a gain of the wrong
-/// sign).
+/// A first gain already unstable, no oscillation up to `gain_max`, growth without oscillation (a
+/// gain of the wrong sign).
 pub fn raise_gain<P: Plant>(
     config: &RaisingConfig,
     mut plant: impl FnMut() -> P,

@@ -1,22 +1,25 @@
 //! First order plus dead time from a recorded excitation.
 //!
-//! For a trial lag `T` and dead time `L` the response `g` of a plant of gain one to the recorded input
-//! is known exactly; then `y = y0 + K g` is linear in `K` and `y0`. The pair `(T, L)` of least residual is
-//! found on a grid, coarse to fine: the residual has a single valley for a clean step but ridges for
-//! other inputs, on which descent alone can stop early. The plant is taken to be at rest, at the first
-//! input, when the record begins.
+//! For a trial lag `T` and dead time `L` the response `g` of a plant of gain one to the recorded
+//! input is known exactly; then `y = y0 + K g` is linear in `K` and `y0`. The pair `(T, L)` of
+//! least residual is found on a grid and then by descent from its best points: the residual has a
+//! single valley for a clean step, askew along a constant sum of the two, but ridges for other
+//! inputs. The plant is taken to be at rest, at the first input, when the record begins.
 //!
 //! What breaks it: disturbances of the size of the response, a record that ends before the response
 //! does (refused), a plant of higher order (its smaller lags are counted as dead time, which is
 //! what a Smith predictor wants).
 
+use super::simplex::minimise;
 use super::{IdentifyError, Series, check_columns, check_moving, mean, r_squared};
 use crate::system::{Fopdt, positive};
 
-/// Trial values of each of the two times per round.
-const TRIALS: usize = 24;
-/// Rounds of refinement; each narrows both times by `TRIALS / 4`.
-const ROUNDS: usize = 9;
+/// Trial values of the lag, by equal ratios.
+const LAGS: usize = 24;
+/// Trial values of the dead time.
+const DEAD_TIMES: usize = 64;
+/// Descents from the best trials; with a clean step one would do.
+const DESCENTS: usize = 4;
 /// Share of explained variance below which the input is not the cause.
 const R_SQUARED_MIN: f64 = 0.5;
 /// Samples below which a fit of four numbers says nothing.
@@ -130,35 +133,47 @@ impl<'a> Search<'a> {
         (0.05 * self.interval_s).ln()
     }
 
-    fn run(&self) -> Scored {
-        let mut lag = (self.lag_log_min(), self.lag_log_max());
-        let mut dead = (0.0, 0.75 * self.span_s());
-        let mut best = self.best_of(lag, dead, None);
-        for _ in 0..ROUNDS {
-            lag = around(
-                best.trial.lag_log,
-                lag,
-                (self.lag_log_min(), self.lag_log_max()),
-            );
-            dead = around(best.trial.dead_s, dead, (0.0, 0.75 * self.span_s()));
-            best = self.best_of(lag, dead, Some(best));
-        }
-        best
+    /// A plant that has not begun to answer after three quarters of the record is not identified.
+    fn dead_max_s(&self) -> f64 {
+        0.75 * self.span_s()
     }
 
-    fn best_of(&self, lag: (f64, f64), dead: (f64, f64), so_far: Option<Scored>) -> Scored {
-        let at = |(low, high): (f64, f64), i: usize| low + (high - low) * i as f64 / TRIALS as f64;
-        let trials = (0..=TRIALS).flat_map(|i| (0..=TRIALS).map(move |j| (i, j)));
+    fn run(&self) -> Scored {
+        let mut trials = self.grid();
+        trials.sort_by(|a, b| a.residual.total_cmp(&b.residual));
         trials
-            .map(|(i, j)| {
-                self.score(Trial {
-                    lag_log: at(lag, i),
-                    dead_s: at(dead, j),
-                })
-            })
-            .chain(so_far)
+            .iter()
+            .take(DESCENTS)
+            .map(|start| self.descend(start.trial))
+            .chain(trials.first().copied())
             .min_by(|a, b| a.residual.total_cmp(&b.residual))
-            .expect("at least one trial")
+            .expect("the grid is not empty")
+    }
+
+    fn cell(&self) -> [f64; 2] {
+        let lags = self.lag_log_max() - self.lag_log_min();
+        [lags / LAGS as f64, self.dead_max_s() / DEAD_TIMES as f64]
+    }
+
+    fn grid(&self) -> Vec<Scored> {
+        let [lag, dead] = self.cell();
+        let trials = (0..=LAGS).flat_map(|i| (0..=DEAD_TIMES).map(move |j| (i, j)));
+        let trial = |(i, j): (usize, usize)| Trial {
+            lag_log: self.lag_log_min() + lag * i as f64,
+            dead_s: dead * j as f64,
+        };
+        trials.map(|at| self.score(trial(at))).collect()
+    }
+
+    fn descend(&self, start: Trial) -> Scored {
+        let folded = |[lag_log, dead_s]: [f64; 2]| Trial {
+            lag_log: fold(lag_log, self.lag_log_min(), self.lag_log_max()),
+            dead_s: fold(dead_s, 0.0, self.dead_max_s()),
+        };
+        let residual = |at: [f64; 2]| self.score(folded(at)).residual;
+        let first = minimise(residual, [start.lag_log, start.dead_s], self.cell());
+        // A simplex can collapse on a slope; a fresh one from there tells.
+        self.score(folded(minimise(residual, first, self.cell())))
     }
 
     fn unit_plant(trial: Trial) -> Fopdt {
@@ -222,10 +237,15 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Two cells of the last grid to either side, within bounds.
-fn around(centre: f64, (low, high): (f64, f64), bounds: (f64, f64)) -> (f64, f64) {
-    let half = 2.0 * (high - low) / TRIALS as f64;
-    ((centre - half).max(bounds.0), (centre + half).min(bounds.1))
+/// Mirrors what lies beyond a bound back inside, so that a minimum on the bound is a minimum.
+fn fold(x: f64, low: f64, high: f64) -> f64 {
+    let mirrored = if x > high { 2.0 * high - x } else { x };
+    let mirrored = if mirrored < low {
+        2.0 * low - mirrored
+    } else {
+        mirrored
+    };
+    mirrored.clamp(low, high)
 }
 
 #[cfg(test)]

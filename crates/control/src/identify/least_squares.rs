@@ -1,7 +1,7 @@
 //! Ordinary least squares with what is needed to judge it.
 //!
-//! `min |X b - y|²` by the singular value decomposition of `X` with its columns scaled to length one, so
-//! that the condition number speaks of the data and not of their units. Standard errors are
+//! `min |X b - y|²` by the singular value decomposition of `X` with its columns scaled to length
+//! one, so that the condition number speaks of the data and not of their units. Standard errors are
 //! `s sqrt((XᵀX)⁻¹_ii)` with `s² = |X b - y|² / (N - p)`. They hold for residuals that are
 //! independent; filtered measurements are not, quite, and true errors are then somewhat larger.
 

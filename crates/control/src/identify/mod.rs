@@ -1,8 +1,8 @@
 //! Models from recorded runs.
 //!
 //! - [`fit_state_space`]: `x(k+1) = A x(k) + B u(k)` by least squares (000 §III-A), for [`Lqr`].
-//! - [`fit_fopdt`]: first order plus dead time from a step or any other excitation, for a Smith predictor
-//!   or the tuning tables.
+//! - [`fit_fopdt`]: first order plus dead time from a step or any other excitation, for a Smith
+//!   predictor or the tuning tables.
 //!
 //! Both say how good the fit is, and refuse data that cannot answer: an input that never
 //! moved, two columns that move together, a response that has not arrived by the end.
@@ -11,6 +11,7 @@
 
 mod fopdt;
 mod least_squares;
+mod simplex;
 mod state_space;
 
 pub use fopdt::{FopdtFit, fit_fopdt};
@@ -70,8 +71,9 @@ pub enum IdentifyError {
     },
     /// Columns that cannot be told apart.
     #[error(
-        "the record cannot tell the columns {names} apart (condition number {condition:.1e}): they move \
-         together, as they do when a controller computed the input from the state; excite the input by itself"
+        "the record cannot tell the columns {names} apart (condition number {condition:.1e}): they \
+         move together, as they do when a controller computed the input from the state; \
+         excite the input by itself"
     )]
     Collinear {
         /// Which columns.

@@ -1,11 +1,12 @@
 //! Least-squares fit of `x(k+1) = A x(k) + B u(k) + c` (000 §III-A, eq. 4).
 //!
 //! Each state is one regression over all transitions of the record. With a diagonal `A` (000 eq. 7)
-//! a state is explained by its own past and the inputs; with a full one by all states. The offset `c`
-//! absorbs the operating point of a record of raw values; leave it out for a record of deviations.
+//! a state is explained by its own past and the inputs; with a full one by all states. The offset
+//! `c` absorbs the operating point of a record of raw values; leave it out for a record of
+//! deviations.
 //!
-//! What breaks it: data from a closed loop, where the input follows from the state (refused);
-//! noise on the state pulls `A` towards zero, because yesterday's noise is taken for yesterday's state.
+//! What breaks it: data from a closed loop, where the input follows from the state (refused); noise
+//! on the state pulls `A` towards zero, because yesterday's noise is taken for yesterday's state.
 //! Filter the record with the same filter that the controller will use.
 
 use super::least_squares::{Regressors, Solution};
@@ -35,8 +36,8 @@ pub struct FitOptions {
 pub struct StateFit {
     /// Share of the variance of the next value that the model explains, one step ahead.
     pub r_squared: f64,
-    /// The same when the model runs free from the first sample, knowing the inputs alone. A slow state is
-    /// predicted well one step ahead by any model; this one is hard to please.
+    /// The same when the model runs free from the first sample, knowing the inputs alone. A slow
+    /// state is predicted well one step ahead by any model; this one is hard to please.
     pub r_squared_free_run: f64,
     /// Standard deviation of what is left.
     pub residual_sd: f64,

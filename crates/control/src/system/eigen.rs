@@ -33,7 +33,8 @@ fn triangular(m: Matrix, attempt: usize) -> Option<Matrix> {
     Schur::try_new(m, tolerance, steps).map(|schur| schur.unpack().1)
 }
 
-/// `H M H` with the reflection `H = I - 2 v vᵀ`, a different `v` per attempt; the first is as given.
+/// `H M H` with the reflection `H = I - 2 v vᵀ`, a different `v` per attempt; the first is as
+/// given.
 fn reflected(m: &Matrix, attempt: usize) -> Matrix {
     if attempt == 0 {
         return m.clone();

@@ -7,8 +7,9 @@
 //! Åström and Wittenmark, *Computer-Controlled Systems*, 3rd edition, section 3.2 and 4.2.
 //!
 //! Crossovers are found by scanning the half circle and closing in by bisection. The scan is
-//! logarithmic towards 0 and `pi` and denser beside every pole and zero near the circle; a resonance
-//! narrower than that spacing and further from the circle than its own width does not exist.
+//! logarithmic towards 0 and `pi` and denser beside every pole and zero near the circle; a
+//! resonance narrower than that spacing and further from the circle than its own width does not
+//! exist.
 
 use std::f64::consts::PI;
 

@@ -114,9 +114,9 @@ impl StateSpace {
 
     /// What `input` does to `output`, both counted from 0. Panics when there is no such one.
     ///
-    /// Faddeev and LeVerrier: `adj(zI - A) = Σ M_k z^(n-k)` with `M_1 = I`,
-    /// `M_(k+1) = A M_k + p_k I`, `p_k = -tr(A M_k) / k`. Good for the small orders of loops; beyond
-    /// ten states rounding shows.
+    /// Faddeev and LeVerrier: `adj(zI - A) = Σ M_k z^(n-k)` with `M_1 = I`, `M_(k+1) = A M_k + p_k
+    /// I`, `p_k = -tr(A M_k) / k`. Good for the small orders of loops; beyond ten states rounding
+    /// shows.
     #[must_use]
     pub fn transfer(&self, output: usize, input: usize) -> TransferFunction {
         let (row, column) = (self.c.row(output), self.b.column(input));
