@@ -61,6 +61,8 @@ pub struct Permit {
     pub(crate) admitted: Timestamp,
     /// Age group of the slot, for finding requests that are in flight for far too long.
     pub(crate) generation: u32,
+    /// Counted by the window at the entrance.
+    pub(crate) counted: bool,
     /// Became a long stream: holds no slot any more.
     pub(crate) streaming: bool,
 }
@@ -158,6 +160,8 @@ pub enum ShedReason {
     Rate,
     /// Percent blocking chose it.
     Blocked,
+    /// The window at the entrance is full.
+    Window,
     /// The queue is full by count.
     QueueFull,
     /// The queue is full by bytes.
@@ -170,11 +174,12 @@ pub enum ShedReason {
 
 impl ShedReason {
     /// Every reason, in the order of [`ShedReason::index`].
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Predicted,
         Self::Expired,
         Self::Rate,
         Self::Blocked,
+        Self::Window,
         Self::QueueFull,
         Self::QueueBytes,
         Self::NoReplica,
@@ -195,6 +200,7 @@ impl ShedReason {
             Self::Expired => "expired",
             Self::Rate => "rate",
             Self::Blocked => "blocked",
+            Self::Window => "window",
             Self::QueueFull => "queue-full",
             Self::QueueBytes => "queue-bytes",
             Self::NoReplica => "no-replica",

@@ -55,16 +55,10 @@ impl Balancer {
                     Slots::Any => replicas[index].is_up(),
                 }
         };
-        let take = |index: &usize| match slots {
-            Slots::Free => replicas[*index].try_acquire(),
-            Slots::Any => {
-                replicas[*index].acquire();
-                true
-            }
-        };
+        let take = |index: &usize| replicas[*index].take(slots);
         let first = self.choose(policy, replicas, now, &eligible)?;
         let taken = Some(first).filter(take).or_else(|| {
-            let others = self.from_random_start(replicas.len());
+            let others = self.starting_anywhere(replicas.len());
             others.filter(|&index| eligible(index)).find(take)
         })?;
         u16::try_from(taken).ok().map(ReplicaId)
@@ -81,7 +75,7 @@ impl Balancer {
         if n == 1 {
             return eligible(0).then_some(0);
         }
-        let mut candidates = self.from_random_start(n).filter(|&index| eligible(index));
+        let mut candidates = self.starting_anywhere(n).filter(|&index| eligible(index));
         match policy {
             Balance::RoundRobin => {
                 let turn = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -119,7 +113,7 @@ impl Balancer {
         }
     }
 
-    fn from_random_start(&self, n: usize) -> impl Iterator<Item = usize> + use<> {
+    fn starting_anywhere(&self, n: usize) -> impl Iterator<Item = usize> + use<> {
         rotated(self.dice.below(n), n)
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::api::{Ending, ShedReason};
+use crate::atomic::{AtomicF64, add_one};
 use crate::status::ClassStatus;
 
 /// A duration without bound, in nanoseconds.
@@ -15,28 +16,55 @@ pub(crate) struct Class {
     pub(crate) name: String,
     /// Waiters of the class in the central queue.
     pub(crate) queued: AtomicU32,
+    pub(crate) forecast: Forecast,
+    pub(crate) counters: Counters,
+}
+
+/// What the adaptation published for the class: with this a newcomer is judged.
+#[derive(Debug)]
+pub(crate) struct Forecast {
     /// Waiters at this importance or above with which a newcomer is still in time.
     pub(crate) ahead_limit: AtomicU32,
     /// Waiting time beyond which it is too late to start, in nanoseconds.
     pub(crate) wait_limit_ns: AtomicU64,
     /// The target in force, in nanoseconds.
     pub(crate) target_ns: AtomicU64,
-    /// What the class can count on being drained per second.
+    /// What the class can count on being drained per second; 0 while unknown.
     pub(crate) drain: AtomicF64,
-    pub(crate) counters: Counters,
+    /// What a request takes in a replica at present, in seconds.
+    pub(crate) residence: AtomicF64,
+    /// Offered load over what can be served, at least 1.
+    pub(crate) pressure: AtomicF64,
 }
 
-impl Class {
-    pub(crate) fn new(name: String, target: Option<Duration>) -> Self {
+impl Forecast {
+    fn new(target: Option<Duration>) -> Self {
         Self {
-            name,
-            queued: AtomicU32::new(0),
             ahead_limit: AtomicU32::new(u32::MAX),
             wait_limit_ns: AtomicU64::new(NEVER),
             target_ns: AtomicU64::new(target.map_or(NEVER, saturating_nanos)),
-            drain: AtomicF64::default(),
-            counters: Counters::default(),
+            drain: AtomicF64::new(0.0),
+            residence: AtomicF64::new(0.0),
+            pressure: AtomicF64::new(1.0),
         }
+    }
+
+    /// Nothing is refused on a forecast.
+    pub(crate) fn withdraw(&self) {
+        self.ahead_limit.store(u32::MAX, Ordering::Relaxed);
+        self.wait_limit_ns.store(NEVER, Ordering::Relaxed);
+        self.drain.store(0.0);
+        self.pressure.store(1.0);
+    }
+
+    /// Waiting time beyond which it is too late to start.
+    pub(crate) fn wait_limit(&self) -> Duration {
+        Duration::from_nanos(self.wait_limit_ns.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_target(&self, target: Option<Duration>) {
+        let nanos = target.map_or(NEVER, saturating_nanos);
+        self.target_ns.store(nanos, Ordering::Relaxed);
     }
 
     /// The target in force, if there is one.
@@ -45,17 +73,41 @@ impl Class {
         (nanos != NEVER).then(|| Duration::from_nanos(nanos))
     }
 
+    /// Response time of a request with `ahead` before it (003 eq. 3 with measured quantities):
+    /// what is queued ahead over the drain rate, plus service. None while nothing is known.
+    pub(crate) fn response_seconds(&self, ahead: u32) -> Option<f64> {
+        let drain = self.drain.load();
+        let waiting = f64::from(ahead) / drain;
+        (drain > 0.0).then(|| waiting + self.residence.load())
+    }
+}
+
+impl Class {
+    pub(crate) fn new(name: String, target: Option<Duration>) -> Self {
+        Self {
+            name,
+            queued: AtomicU32::new(0),
+            forecast: Forecast::new(target),
+            counters: Counters::default(),
+        }
+    }
+
+    pub(crate) fn queued(&self) -> u32 {
+        self.queued.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn status(&self) -> ClassStatus {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
         ClassStatus {
             name: self.name.clone(),
-            target_seconds: self.target().map(|target| target.as_secs_f64()),
-            queued: self.queued.load(Ordering::Relaxed),
+            target_seconds: self.forecast.target().map(|target| target.as_secs_f64()),
+            queued: self.queued(),
             arrived: load(&counters.arrived),
             admitted: load(&counters.admitted),
             waited: load(&counters.waited),
             served: load(&counters.served),
+            in_target: load(&counters.in_target),
             dropped: load(&counters.dropped),
             abandoned: load(&counters.abandoned),
             ignored: load(&counters.ignored),
@@ -86,6 +138,7 @@ pub(crate) struct Counters {
     pub(crate) admitted: AtomicU64,
     pub(crate) waited: AtomicU64,
     pub(crate) served: AtomicU64,
+    pub(crate) in_target: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) abandoned: AtomicU64,
     pub(crate) ignored: AtomicU64,
@@ -116,22 +169,14 @@ impl Counters {
         let counts = self.shed.iter();
         counts.map(|count| count.load(Ordering::Relaxed)).sum()
     }
-}
 
-pub(crate) fn add_one(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
-
-/// A floating-point number for one writer and many readers.
-#[derive(Debug, Default)]
-pub(crate) struct AtomicF64(AtomicU64);
-
-impl AtomicF64 {
-    pub(crate) fn load(&self) -> f64 {
-        f64::from_bits(self.0.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn store(&self, value: f64) {
-        self.0.store(value.to_bits(), Ordering::Relaxed);
+    /// Refusals at the entrance, enforced or not.
+    pub(crate) fn refused_by_gate(&self) -> u64 {
+        const GATE: [ShedReason; 3] = [ShedReason::Rate, ShedReason::Blocked, ShedReason::Window];
+        let count = |counters: &[AtomicU64], reason: ShedReason| {
+            counters[reason.index()].load(Ordering::Relaxed)
+        };
+        let both = |reason| count(&self.shed, reason) + count(&self.would_shed, reason);
+        GATE.into_iter().map(both).sum()
     }
 }

@@ -49,7 +49,7 @@ pub enum SentryError {
 impl SentryError {
     pub(crate) fn out_of_range(
         key: &'static str,
-        given: impl ToString,
+        given: impl std::fmt::Display,
         remedy: &'static str,
     ) -> Self {
         Self::OutOfRange {

@@ -61,6 +61,8 @@ pub enum Event {
         /// Whether it gets requests from now on.
         up: bool,
     },
+    /// What happened in about a second.
+    Measured(Measurement),
     /// An operator's switch was moved.
     Switch {
         /// When.
@@ -70,6 +72,39 @@ pub enum Event {
         /// Its position from now on.
         on: bool,
     },
+}
+
+/// Counts and times of a stretch of time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Measurement {
+    /// Its end.
+    pub at: Timestamp,
+    /// Its length.
+    pub seconds: f64,
+    /// Requests that arrived.
+    pub offered: u64,
+    /// Requests that got a slot.
+    pub admitted: u64,
+    /// Requests the replicas answered in full.
+    pub served: u64,
+    /// Those of them that were answered within the target.
+    pub in_target: u64,
+    /// Requests refused.
+    pub shed: u64,
+    /// Mean response time of those that were served.
+    pub response_seconds: Option<f64>,
+    /// Median of the response time.
+    pub response_p50_seconds: Option<f64>,
+    /// 95th percentile of the response time.
+    pub response_p95_seconds: Option<f64>,
+    /// 99th percentile of the response time.
+    pub response_p99_seconds: Option<f64>,
+    /// Mean utilization the replicas reported.
+    pub utilization: Option<f64>,
+    /// Requests in flight at the end.
+    pub in_flight: u32,
+    /// Requests waiting at the end.
+    pub queued: u32,
 }
 
 /// Receives the engine's events.

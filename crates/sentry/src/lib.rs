@@ -20,15 +20,21 @@
 //! call. Everything takes `&self`; while there is room only atomics are touched.
 
 mod api;
+mod atomic;
 mod balance;
 mod class;
 mod config;
+mod engine;
 mod error;
 mod event;
+pub mod gate;
+mod mode;
+mod monitor;
+mod number;
+mod plan;
 mod queue;
 mod random;
 mod replica;
-mod sentry;
 mod status;
 
 pub use api::{
@@ -40,9 +46,9 @@ pub use config::{
     LowTrafficConfig, LqrConfig, Measure, ModeName, PiConfig, PidConfig, QueueConfig, SentryConfig,
     StaticConfig, StepConfig, WarmUp,
 };
+pub use engine::Sentry;
 pub use error::SentryError;
-pub use event::{Event, Observer};
-pub use sentry::Sentry;
-pub use status::{ClassStatus, QueueStatus, ReplicaStatus, Status};
+pub use event::{Event, Measurement, Observer};
+pub use status::{ClassStatus, ControllerStatus, QueueStatus, ReplicaStatus, Status};
 
 pub mod brownout;

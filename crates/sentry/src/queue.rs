@@ -10,6 +10,7 @@
 use tidegate_control::Timestamp;
 
 use crate::api::{ClassId, ReplicaId, Ticket};
+use crate::gate::Passed;
 
 const NONE: u32 = u32::MAX;
 
@@ -29,6 +30,7 @@ pub(crate) struct Waiter<T> {
     pub(crate) arrived: Timestamp,
     pub(crate) deadline: Option<Timestamp>,
     pub(crate) sticky: Option<ReplicaId>,
+    pub(crate) passed: Passed,
 }
 
 #[derive(Debug)]
@@ -109,41 +111,68 @@ impl<T> Queue<T> {
         lanes.iter().map(|lane| lane.len).sum()
     }
 
+    /// Waiters for one replica, of this importance or above.
+    pub(crate) fn len_for(&self, class: ClassId, replica: ReplicaId) -> u32 {
+        self.len_to(class, lane_of(Some(replica)))
+    }
+
+    /// Whether a newcomer would be the first in line for a slot.
+    pub(crate) fn none_before(&self, class: ClassId, sticky: Option<ReplicaId>) -> bool {
+        self.len_to(class, 0) == 0 && self.len_to(class, lane_of(sticky)) == 0
+    }
+
+    fn len_to(&self, class: ClassId, lane: usize) -> u32 {
+        let last = usize::from(class.0).min(self.classes.len() - 1);
+        self.classes[..=last]
+            .iter()
+            .filter_map(|lanes| lanes.0.get(lane))
+            .map(|lane| lane.len)
+            .sum()
+    }
+
     /// Parks a waiter at the end of its lane.
     pub(crate) fn push(&mut self, waiter: Waiter<T>) -> Ticket {
         self.sequence += 1;
         self.len += 1;
         self.bytes += u64::from(waiter.bytes);
-        let (class, lane) = self.place_of(&waiter);
-        let tail = self.classes[class].at(lane).tail;
-        let index = self.occupy(waiter, tail);
+        let index = self.occupy(waiter);
+        self.link_last(index);
+        Ticket(self.sequence << INDEX_BITS | u64::from(index))
+    }
+
+    fn occupy(&mut self, waiter: Waiter<T>) -> u32 {
+        let slot = Slot {
+            sequence: self.sequence,
+            previous: NONE,
+            next: NONE,
+            waiter: Some(waiter),
+        };
+        match self.free.pop() {
+            Some(index) => {
+                self.slots[index as usize] = slot;
+                index
+            }
+            None => {
+                self.slots.push(slot);
+                self.slots.len() as u32 - 1
+            }
+        }
+    }
+
+    fn link_last(&mut self, index: u32) {
+        let Some(waiter) = &self.slots[index as usize].waiter else {
+            return;
+        };
+        let (class, lane) = self.place_of(waiter);
         let lane = self.classes[class].at(lane);
-        lane.tail = index;
+        let tail = std::mem::replace(&mut lane.tail, index);
         lane.len += 1;
         if tail == NONE {
             lane.head = index;
         } else {
             self.slots[tail as usize].next = index;
         }
-        Ticket(self.sequence << INDEX_BITS | u64::from(index))
-    }
-
-    fn occupy(&mut self, waiter: Waiter<T>, previous: u32) -> u32 {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot {
-                sequence: 0,
-                previous: NONE,
-                next: NONE,
-                waiter: None,
-            });
-            self.slots.len() as u32 - 1
-        });
-        let slot = &mut self.slots[index as usize];
-        slot.sequence = self.sequence;
-        slot.previous = previous;
-        slot.next = NONE;
-        slot.waiter = Some(waiter);
-        index
+        self.slots[index as usize].previous = tail;
     }
 
     /// Removes whoever holds the ticket, if it still waits.
@@ -255,5 +284,22 @@ impl<T> Queue<T> {
             .map(|lane| lane.tail)
             .filter(|&tail| tail != NONE)
             .max_by_key(|&tail| self.slots[tail as usize].sequence)
+    }
+
+    /// Sorts the waiters anew after the list of classes changed; tickets stay valid.
+    pub(crate) fn reclassify(&mut self, classes: usize, class_of: impl Fn(ClassId) -> ClassId) {
+        self.classes.clear();
+        self.classes.resize_with(classes, Lanes::default);
+        let waits = |&index: &u32| self.slots[index as usize].waiter.is_some();
+        let mut order: Vec<u32> = (0..self.slots.len() as u32).filter(waits).collect();
+        order.sort_unstable_by_key(|&index| self.slots[index as usize].sequence);
+        for index in order {
+            let slot = &mut self.slots[index as usize];
+            (slot.previous, slot.next) = (NONE, NONE);
+            if let Some(waiter) = &mut slot.waiter {
+                waiter.class = class_of(waiter.class);
+            }
+            self.link_last(index);
+        }
     }
 }

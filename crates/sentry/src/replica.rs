@@ -3,10 +3,13 @@
 //! All atomics. The window (`limit`) is published by the adaptation; requests take and give
 //! slots without a lock.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
+
+use crate::atomic::{AtomicF64, add_one};
+use crate::balance::Slots;
 
 /// A window without bound.
 pub(crate) const UNLIMITED: u32 = u32::MAX;
@@ -28,7 +31,11 @@ pub(crate) struct Replica {
     in_flight: AtomicU32,
     streams: AtomicU32,
     limit: AtomicU32,
+    served: AtomicU64,
+    ages: Ages,
     recent: PeakEwma,
+    /// Its part of what all replicas can serve, 0 while unknown.
+    pub(crate) drain_share: AtomicF64,
 }
 
 impl Replica {
@@ -38,7 +45,10 @@ impl Replica {
             in_flight: AtomicU32::new(0),
             streams: AtomicU32::new(0),
             limit: AtomicU32::new(limit),
+            served: AtomicU64::new(0),
+            ages: Ages::default(),
             recent: PeakEwma::default(),
+            drain_share: AtomicF64::new(0.0),
         }
     }
 
@@ -66,6 +76,11 @@ impl Replica {
         self.streams.load(Ordering::Relaxed)
     }
 
+    /// Requests served since the start.
+    pub(crate) fn served(&self) -> u64 {
+        self.served.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn limit(&self) -> u32 {
         self.limit.load(Ordering::Relaxed)
     }
@@ -78,8 +93,18 @@ impl Replica {
         self.is_up() && self.in_flight() < self.limit()
     }
 
-    /// Takes a slot if there is one.
-    pub(crate) fn try_acquire(&self) -> bool {
+    /// Takes a slot, if there is one or if it does not matter.
+    pub(crate) fn take(&self, slots: Slots) -> bool {
+        match slots {
+            Slots::Free => self.try_acquire(),
+            Slots::Any => {
+                self.acquire();
+                true
+            }
+        }
+    }
+
+    fn try_acquire(&self) -> bool {
         let limit = self.limit();
         let take = |n: u32| (n < limit).then(|| n + 1);
         self.is_up()
@@ -89,19 +114,25 @@ impl Replica {
                 .is_ok()
     }
 
-    /// Takes a slot whether or not there is one.
-    pub(crate) fn acquire(&self) {
+    fn acquire(&self) {
         self.in_flight.fetch_add(1, Ordering::SeqCst);
     }
 
-    pub(crate) fn release(&self) {
+    /// Notes the age of a slot that was taken; the number goes with the permit.
+    pub(crate) fn enter(&self) -> u32 {
+        self.ages.enter()
+    }
+
+    /// Gives back a slot.
+    pub(crate) fn release(&self, generation: u32) {
+        self.ages.leave(generation);
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// A request became a stream: its slot is free again.
-    pub(crate) fn start_stream(&self) {
+    pub(crate) fn start_stream(&self, generation: u32) {
         self.streams.fetch_add(1, Ordering::Relaxed);
-        self.release();
+        self.release(generation);
     }
 
     pub(crate) fn end_stream(&self) {
@@ -113,14 +144,85 @@ impl Replica {
         self.in_flight() == 0 && self.streams() == 0
     }
 
-    /// A request took `residence` from admission to end.
-    pub(crate) fn on_residence(&self, now: Timestamp, residence: Duration) {
+    /// A request was served, `residence` after its admission.
+    pub(crate) fn on_served(&self, now: Timestamp, residence: Duration) {
+        add_one(&self.served);
         self.recent.record(now, residence.as_secs_f64());
+    }
+
+    /// A request failed. A replica that fails fast must not look like a fast one.
+    pub(crate) fn on_failure(&self, now: Timestamp) {
+        let worse = self.recent.read(now).unwrap_or(0.0) * 2.0;
+        let penalty = worse.clamp(FAILURE_SECONDS_MIN, FAILURE_SECONDS_MAX);
+        self.recent.record(now, penalty);
     }
 
     /// Its response time lately, for balancing; none before the first sample.
     pub(crate) fn recent_seconds(&self, now: Timestamp) -> Option<f64> {
         self.recent.read(now)
+    }
+
+    /// Starts a new age group.
+    pub(crate) fn next_generation(&self) {
+        self.ages.next();
+    }
+
+    /// Requests in flight since before the last three age groups.
+    pub(crate) fn overdue(&self) -> u32 {
+        self.ages.overdue()
+    }
+}
+
+/// What a failure counts as in the balancer. Chosen: worse than most answers, and forgotten
+/// within the time constant of the average.
+const FAILURE_SECONDS_MIN: f64 = 1.0;
+const FAILURE_SECONDS_MAX: f64 = 10.0;
+
+/// How many requests in flight are of which age, without a list of them.
+///
+/// Slots are counted by the generation in which they were taken. Generations share four counters;
+/// before one is used again, what is left in it counts as overdue. A request may end between the
+/// two, and is then subtracted from the wrong one; the sum stays right, and as the counter is
+/// added to the overdue ones again later the mistake cancels.
+#[derive(Debug, Default)]
+struct Ages {
+    generation: AtomicU32,
+    groups: [AtomicI32; 4],
+    overdue: AtomicI32,
+}
+
+impl Ages {
+    fn enter(&self) -> u32 {
+        let generation = self.generation.load(Ordering::Relaxed);
+        self.group(generation).fetch_add(1, Ordering::Relaxed);
+        generation
+    }
+
+    fn leave(&self, generation: u32) {
+        let age = self
+            .generation
+            .load(Ordering::Relaxed)
+            .wrapping_sub(generation);
+        let counter = match age {
+            0..4 => self.group(generation),
+            _ => &self.overdue,
+        };
+        counter.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn next(&self) {
+        let next = self.generation.load(Ordering::Relaxed).wrapping_add(1);
+        let left = self.group(next).swap(0, Ordering::Relaxed);
+        self.overdue.fetch_add(left, Ordering::Relaxed);
+        self.generation.store(next, Ordering::Relaxed);
+    }
+
+    fn group(&self, generation: u32) -> &AtomicI32 {
+        &self.groups[(generation % 4) as usize]
+    }
+
+    fn overdue(&self) -> u32 {
+        u32::try_from(self.overdue.load(Ordering::Relaxed)).unwrap_or(0)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the engine says about itself when asked.
 
 use serde::Serialize;
+use tidegate_control::controller::Terms;
 
 use crate::api::ReplicaId;
 use crate::config::ModeName;
@@ -16,12 +17,37 @@ pub struct Status {
     pub kill_switch: bool,
     /// New requests are refused, those inside are finished.
     pub draining: bool,
+    /// What the replicas can serve per second together, where the mode knows.
+    pub drain_rate: Option<f64>,
+    /// Whether more arrives than can be served, where the mode knows.
+    pub overloaded: Option<bool>,
+    /// The controller's last step, where the mode has one.
+    pub controller: Option<ControllerStatus>,
+    /// Parts of reports that were not finite or not in their range.
+    pub bad_reports: u64,
     /// Per replica.
     pub replicas: Vec<ReplicaStatus>,
     /// The central queue.
     pub queue: QueueStatus,
     /// Per class, the most important first.
     pub classes: Vec<ClassStatus>,
+}
+
+/// A controller's last step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ControllerStatus {
+    /// Which controller.
+    pub name: &'static str,
+    /// What it wants to measure.
+    pub setpoint: f64,
+    /// What it measured; NaN (`null` in JSON) before the first step or without samples.
+    pub measured: f64,
+    /// Its command.
+    pub output: f64,
+    /// The parts of the command.
+    pub terms: Terms,
+    /// Samples that were refused because they were not finite or missing.
+    pub bad_samples: u64,
 }
 
 /// One replica.
@@ -37,6 +63,8 @@ pub struct ReplicaStatus {
     pub in_flight: u32,
     /// Long streams, which hold none.
     pub streams: u32,
+    /// Requests served since the start.
+    pub served: u64,
 }
 
 /// The central queue.
@@ -65,6 +93,8 @@ pub struct ClassStatus {
     pub waited: u64,
     /// Requests the replica answered in full.
     pub served: u64,
+    /// Those of them that were answered within the target.
+    pub in_target: u64,
     /// Requests the replica failed.
     pub dropped: u64,
     /// Requests whose client left, while queued or in flight.

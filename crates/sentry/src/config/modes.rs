@@ -136,7 +136,7 @@ macro_rules! feedback_table {
                     initial: 0.0,
                     max_change: None,
                     tokens_per_request: 1.0,
-                    burst: 1.0,
+                    burst: 10.0,
                 }
             }
         }
@@ -232,7 +232,7 @@ impl Default for StaticConfig {
             window: None,
             setpoint: None,
             service_time: None,
-            burst: 1.0,
+            burst: 10.0,
         }
     }
 }

@@ -1,0 +1,224 @@
+//! Adaptation: once per tick, by one caller.
+//!
+//! A tick takes the difference of all counters since the last one. Ticks add up to the control
+//! interval of the strategy, which is called when it is due and publishes its command.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tidegate_control::Timestamp;
+
+use super::Sentry;
+use crate::api::Resolution;
+use crate::error::SentryError;
+use crate::event::{Event, Measurement, Observer};
+use crate::gate::Gate;
+use crate::mode::{self, Handover, Step, Strategy};
+use crate::monitor::{Interval, Totals};
+use crate::plan::Plan;
+use crate::status::ControllerStatus;
+
+/// Between the steps of slow strategies waiters still have to expire. Chosen: small against any
+/// target a person would notice.
+const HOUSEKEEPING: Duration = Duration::from_millis(100);
+
+/// How often an [`Event::Measured`] is due.
+const MEASURED: f64 = 1.0;
+
+/// The slow path's state.
+#[derive(Debug)]
+pub(super) struct Adaptation {
+    strategy: Box<dyn Strategy>,
+    last_tick: Timestamp,
+    next_step: Timestamp,
+    totals: Totals,
+    /// Scratch for the tick's own samples.
+    tick: Interval,
+    since_step: Interval,
+    since_measured: Interval,
+    /// Requests admitted per second in the last measured second.
+    admitted_per_second: f64,
+    events: Vec<Event>,
+}
+
+impl Adaptation {
+    pub(super) fn new(plan: &Plan, gate: &Gate, now: Timestamp) -> Result<Self, SentryError> {
+        let mut strategy = mode::strategy(&plan.config, now)?;
+        strategy.start(now, plan, gate, None);
+        Ok(Self {
+            last_tick: now,
+            next_step: now + strategy.interval(),
+            strategy,
+            totals: Totals::default(),
+            tick: Interval::default(),
+            since_step: Interval::default(),
+            since_measured: Interval::default(),
+            admitted_per_second: 0.0,
+            events: Vec::new(),
+        })
+    }
+
+    pub(super) fn next_tick(&self) -> Timestamp {
+        self.next_step.min(self.last_tick + HOUSEKEEPING)
+    }
+
+    pub(super) fn note(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    pub(super) fn controller(&self) -> Option<ControllerStatus> {
+        self.strategy.status()
+    }
+
+    pub(super) fn drain_rate(&self) -> Option<f64> {
+        self.strategy.drain_rate()
+    }
+
+    pub(super) fn overloaded(&self) -> Option<bool> {
+        self.strategy.overloaded()
+    }
+
+    /// Starts the strategy of a new plan from where the present one stands; on an error nothing
+    /// has changed.
+    pub(super) fn reconfigure(
+        &mut self,
+        old: &Plan,
+        new: &Plan,
+        gate: &Gate,
+        now: Timestamp,
+    ) -> Result<(), SentryError> {
+        let mut strategy = mode::strategy(&new.config, now)?;
+        let handover = Handover {
+            admitted_per_second: self.admitted_per_second,
+            in_system: old.in_system(),
+            gate: self.strategy.command(),
+        };
+        let same_mode = old.config.mode == new.config.mode;
+        if !(same_mode && self.strategy.reconfigure(now, new)) {
+            strategy.start(now, new, gate, Some(&handover));
+            self.next_step = now + strategy.interval();
+            self.strategy = strategy;
+            self.since_step.clear();
+        }
+        if !same_mode {
+            self.events.push(Event::Mode {
+                at: now,
+                from: old.config.mode,
+                to: new.config.mode,
+            });
+        }
+        Ok(())
+    }
+
+    fn measured(&mut self, now: Timestamp, plan: &Plan) -> Event {
+        let interval = &self.since_measured;
+        let counts = interval.counts;
+        self.admitted_per_second = interval.per_second(counts.admitted);
+        let event = Event::Measured(Measurement {
+            at: now,
+            seconds: interval.seconds,
+            offered: counts.arrived,
+            admitted: counts.admitted,
+            served: counts.served,
+            in_target: counts.in_target,
+            shed: counts.shed,
+            response_seconds: interval.response.mean_seconds(),
+            response_p50_seconds: interval.response.quantile_seconds(0.5),
+            response_p95_seconds: interval.response.quantile_seconds(0.95),
+            response_p99_seconds: interval.response.quantile_seconds(0.99),
+            utilization: interval.utilization(),
+            in_flight: plan.in_flight(),
+            queued: plan.queued(),
+        });
+        self.since_measured.clear();
+        event
+    }
+}
+
+impl<T> Sentry<T> {
+    /// When [`Sentry::handle_timeout`] wants to be called next.
+    pub fn poll_timeout(&self) -> Timestamp {
+        Timestamp::from_nanos(self.next_tick_ns.load(Ordering::Relaxed))
+    }
+
+    /// Runs the adaptation if it is due. One caller at a time does it; another returns at once.
+    pub fn handle_timeout(
+        &self,
+        now: Timestamp,
+        observer: &mut dyn Observer,
+        wake: &mut dyn FnMut(T, Resolution),
+    ) {
+        if now < self.poll_timeout() {
+            return;
+        }
+        let Some(mut adaptation) = self.adaptation.try_lock() else {
+            return;
+        };
+        let plan = self.plan.load_full();
+        self.tick(&plan, &mut adaptation, now, observer);
+        self.next_tick_ns
+            .store(adaptation.next_tick().as_nanos(), Ordering::Relaxed);
+        drop(adaptation);
+        self.trim(&plan, now);
+        self.dispatch(now, wake);
+    }
+
+    fn tick(
+        &self,
+        plan: &Plan,
+        adaptation: &mut Adaptation,
+        now: Timestamp,
+        observer: &mut dyn Observer,
+    ) {
+        adaptation
+            .events
+            .drain(..)
+            .for_each(|event| observer.on_event(&event));
+        self.take_measurements(plan, adaptation, now);
+        if adaptation.since_measured.seconds >= MEASURED {
+            let event = adaptation.measured(now, plan);
+            observer.on_event(&event);
+        }
+        if now >= adaptation.next_step {
+            self.step(plan, adaptation, now, observer);
+        }
+    }
+
+    fn take_measurements(&self, plan: &Plan, adaptation: &mut Adaptation, now: Timestamp) {
+        let totals = Totals::of(plan.classes.iter().map(|class| &**class));
+        let tick = &mut adaptation.tick;
+        tick.clear();
+        tick.add_tick(now - adaptation.last_tick, totals, adaptation.totals);
+        self.tally.drain_into(tick);
+        adaptation.since_step.merge(tick);
+        adaptation.since_measured.merge(tick);
+        adaptation.totals = totals;
+        adaptation.last_tick = now;
+    }
+
+    fn step(
+        &self,
+        plan: &Plan,
+        adaptation: &mut Adaptation,
+        now: Timestamp,
+        observer: &mut dyn Observer,
+    ) {
+        let killed = self.kill_switch.load(Ordering::Relaxed);
+        if !killed {
+            adaptation.strategy.step(&mut Step {
+                now,
+                interval: &adaptation.since_step,
+                plan,
+                gate: &self.gate,
+                dry_run: self.dry_run.load(Ordering::Relaxed),
+                observer,
+            });
+        }
+        adaptation.since_step.clear();
+        // The next multiple of the interval, not "now plus an interval": steps do not drift.
+        let interval = adaptation.strategy.interval();
+        while adaptation.next_step <= now {
+            adaptation.next_step += interval;
+        }
+    }
+}

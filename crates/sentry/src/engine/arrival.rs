@@ -1,0 +1,227 @@
+//! A request arrives: admit, park or refuse.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tidegate_control::Timestamp;
+
+use super::Sentry;
+use super::waiting::Origin;
+use crate::api::{Arrival, ClassId, Permit, Refusal, ReplicaId, ShedReason, Verdict};
+use crate::atomic::add_one;
+use crate::balance::Slots;
+use crate::gate::Passed;
+use crate::number::within;
+use crate::plan::Plan;
+
+/// Nobody is told to come back sooner, or later, than this.
+const RETRY_MIN: f64 = 1.0;
+const RETRY_MAX: f64 = 60.0;
+
+impl<T> Sentry<T> {
+    /// Decides about a request that arrives. `waiter` is called only when it has to wait; it must
+    /// not call back into the engine.
+    pub fn on_arrival(
+        &self,
+        now: Timestamp,
+        arrival: &Arrival,
+        waiter: impl FnOnce() -> T,
+    ) -> Verdict {
+        let plan = self.plan.load();
+        let counters = &plan.class(arrival.class).counters;
+        add_one(&counters.arrived);
+        let decision = if self.bypass() {
+            self.decide_open(&plan, now, arrival)
+        } else {
+            self.decide(&plan, now, arrival, waiter)
+        };
+        decision.unwrap_or_else(|refusal| {
+            counters.shed(refusal.reason);
+            Verdict::Shed(refusal)
+        })
+    }
+
+    fn decide(
+        &self,
+        plan: &Plan,
+        now: Timestamp,
+        arrival: &Arrival,
+        waiter: impl FnOnce() -> T,
+    ) -> Result<Verdict, Refusal> {
+        self.refuse_if_draining(plan, arrival.class)?;
+        let passed = self.pass_gate(plan, now, arrival.class)?;
+        let verdict = self.enter(plan, now, arrival, passed, waiter);
+        if verdict.is_err() {
+            self.gate.leave(passed);
+        }
+        verdict
+    }
+
+    /// The request passed the gate: a slot, a place in the queue, or neither.
+    fn enter(
+        &self,
+        plan: &Plan,
+        now: Timestamp,
+        arrival: &Arrival,
+        passed: Passed,
+        waiter: impl FnOnce() -> T,
+    ) -> Result<Verdict, Refusal> {
+        if self.parked.load(Ordering::SeqCst) == 0
+            && let Some(replica) = self.place(plan, now, arrival.sticky, Slots::Free)
+        {
+            let origin = Origin::arriving(now, arrival, passed);
+            return Ok(Verdict::Admit(self.permit(plan, now, origin, replica)));
+        }
+        if !plan.any_up() {
+            return Err(self.refusal(plan, ShedReason::NoReplica, arrival.class));
+        }
+        let ahead = plan.queued_ahead(arrival.class);
+        self.refuse_if_late(plan, now, arrival, ahead)?;
+        self.park(plan, now, arrival, passed, waiter)
+    }
+
+    /// Kill switch or dry run: admitted whatever the decision would have been.
+    fn decide_open(
+        &self,
+        plan: &Plan,
+        now: Timestamp,
+        arrival: &Arrival,
+    ) -> Result<Verdict, Refusal> {
+        self.refuse_if_draining(plan, arrival.class)?;
+        let passed = match self.kill_switch.load(Ordering::Relaxed) {
+            true => Passed { counted: false },
+            false => self.rehearse(plan, now, arrival),
+        };
+        let Some(replica) = self.place(plan, now, arrival.sticky, Slots::Any) else {
+            self.gate.leave(passed);
+            return Err(self.refusal(plan, ShedReason::NoReplica, arrival.class));
+        };
+        let origin = Origin::arriving(now, arrival, passed);
+        Ok(Verdict::Admit(self.permit(plan, now, origin, replica)))
+    }
+
+    /// Dry run: makes the decision and counts a refusal, which is not carried out. What is in
+    /// flight beyond the windows stands for the queue that would be there.
+    fn rehearse(&self, plan: &Plan, now: Timestamp, arrival: &Arrival) -> Passed {
+        let counters = &plan.class(arrival.class).counters;
+        let passed = self.pass_gate(plan, now, arrival.class);
+        let late = passed.as_ref().err().copied().map_or_else(
+            || {
+                let excess = plan.in_flight_beyond_windows();
+                self.refuse_if_late(plan, now, arrival, excess)
+            },
+            Err,
+        );
+        if let Err(refusal) = late {
+            counters.would_shed(refusal.reason);
+        }
+        passed.unwrap_or(Passed { counted: false })
+    }
+
+    fn refuse_if_draining(&self, plan: &Plan, class: ClassId) -> Result<(), Refusal> {
+        match self.draining.load(Ordering::Relaxed) {
+            true => Err(self.refusal(plan, ShedReason::Draining, class)),
+            false => Ok(()),
+        }
+    }
+
+    fn pass_gate(&self, plan: &Plan, now: Timestamp, class: ClassId) -> Result<Passed, Refusal> {
+        self.gate
+            .pass(now, &self.gate_dice)
+            .map_err(|closed| Refusal {
+                measured: closed.measured,
+                limit: closed.limit,
+                ..self.refusal(plan, closed.reason, class)
+            })
+    }
+
+    /// The prediction test: with `ahead` in front of it, would it be answered in time?
+    pub(super) fn refuse_if_late(
+        &self,
+        plan: &Plan,
+        now: Timestamp,
+        arrival: &Arrival,
+        ahead: u32,
+    ) -> Result<(), Refusal> {
+        let forecast = &plan.class(arrival.class).forecast;
+        let predicted = || forecast.response_seconds(ahead + 1);
+        let refusal = |measured: f64, limit: f64| Refusal {
+            measured,
+            limit,
+            ..self.refusal(plan, ShedReason::Predicted, arrival.class)
+        };
+        if ahead >= forecast.ahead_limit.load(Ordering::Relaxed) {
+            let target = forecast.target().map_or(f64::INFINITY, |t| t.as_secs_f64());
+            return Err(refusal(predicted().unwrap_or(0.0), target));
+        }
+        let Some(deadline) = arrival.deadline.filter(|_| ahead > 0) else {
+            return Ok(());
+        };
+        let left = deadline.since(now).as_secs_f64();
+        match predicted().filter(|&seconds| seconds > left) {
+            Some(seconds) => Err(refusal(seconds, left)),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes a slot: of the sticky replica while it is healthy, else of any.
+    pub(super) fn place(
+        &self,
+        plan: &Plan,
+        now: Timestamp,
+        sticky: Option<ReplicaId>,
+        slots: Slots,
+    ) -> Option<ReplicaId> {
+        let wanted = sticky.and_then(|id| plan.replica(id).map(|replica| (id, replica)));
+        match wanted {
+            Some((id, replica)) if replica.is_up() => replica.take(slots).then_some(id),
+            _ => {
+                let policy = plan.config.balance;
+                self.balancer
+                    .place(policy, &plan.replicas, now, slots, None)
+            }
+        }
+    }
+
+    /// Fills in the permit for a slot that was taken.
+    pub(super) fn permit(
+        &self,
+        plan: &Plan,
+        now: Timestamp,
+        origin: Origin,
+        replica: ReplicaId,
+    ) -> Permit {
+        add_one(&plan.class(origin.class).counters.admitted);
+        let generation = plan.replicas[usize::from(replica.0)].enter();
+        Permit {
+            replica,
+            class: origin.class,
+            arrived: origin.arrived,
+            admitted: now,
+            generation,
+            counted: origin.passed.counted,
+            streaming: false,
+        }
+    }
+
+    /// A refusal without figures.
+    pub(super) fn refusal(&self, plan: &Plan, reason: ShedReason, class: ClassId) -> Refusal {
+        Refusal {
+            reason,
+            class,
+            retry_after: self.retry_after(plan, class),
+            measured: 0.0,
+            limit: 0.0,
+        }
+    }
+
+    /// When the queue of now will be drained, longer the more everybody asks for: if all come
+    /// back after it, they come at the rate that can be served.
+    fn retry_after(&self, plan: &Plan, class: ClassId) -> Duration {
+        let forecast = &plan.class(class).forecast;
+        let drained = forecast.response_seconds(plan.queued_ahead(class));
+        let at_gate = || self.gate.wait_seconds();
+        let seconds = drained.or_else(at_gate).unwrap_or(0.0) * forecast.pressure.load();
+        Duration::from_secs_f64(within(seconds, RETRY_MIN, RETRY_MAX))
+    }
+}

@@ -1,0 +1,119 @@
+//! An admitted request goes elsewhere, becomes a stream, or ends.
+
+use tidegate_control::Timestamp;
+
+use super::Sentry;
+use crate::api::{Ending, Permit, ReplicaId, Report, Resolution};
+use crate::atomic::add_one;
+use crate::balance::Slots;
+use crate::class::Class;
+use crate::gate::Passed;
+use crate::replica::Replica;
+
+impl<T> Sentry<T> {
+    /// Another replica with room, for a request that the first one never saw.
+    ///
+    /// # Errors
+    /// Gives the permit back unchanged when no other replica has room.
+    pub fn reassign(&self, now: Timestamp, permit: Permit) -> Result<Permit, Permit> {
+        let plan = self.plan.load();
+        let slots = if self.bypass() {
+            Slots::Any
+        } else {
+            Slots::Free
+        };
+        let policy = plan.config.balance;
+        let except = Some(permit.replica);
+        let placed = self
+            .balancer
+            .place(policy, &plan.replicas, now, slots, except);
+        let Some(replica) = placed.filter(|_| !permit.streaming) else {
+            return Err(permit);
+        };
+        let before = &plan.replicas[usize::from(permit.replica.0)];
+        before.on_failure(now);
+        before.release(permit.generation);
+        Ok(Permit {
+            replica,
+            generation: plan.replicas[usize::from(replica.0)].enter(),
+            ..permit
+        })
+    }
+
+    /// The response turned out to be a long stream: the request gives its slot back and is no
+    /// sample. It still ends in [`Sentry::on_end`]. Calling it twice is a no-op.
+    pub fn on_stream(
+        &self,
+        now: Timestamp,
+        permit: &mut Permit,
+        wake: &mut dyn FnMut(T, Resolution),
+    ) {
+        if permit.streaming {
+            return;
+        }
+        permit.streaming = true;
+        let plan = self.plan.load();
+        plan.replicas[usize::from(permit.replica.0)].start_stream(permit.generation);
+        self.leave_gate(permit);
+        drop(plan);
+        self.dispatch(now, wake);
+    }
+
+    /// The request ended, whichever way.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "whoever has ended has no permit any more"
+    )]
+    pub fn on_end(
+        &self,
+        now: Timestamp,
+        permit: Permit,
+        ending: Ending,
+        wake: &mut dyn FnMut(T, Resolution),
+    ) {
+        let plan = self.plan.load();
+        let class = plan.class(permit.class);
+        let replica = &plan.replicas[usize::from(permit.replica.0)];
+        class.counters.ended(ending);
+        if permit.streaming {
+            replica.end_stream();
+            return;
+        }
+        match ending {
+            Ending::Served => self.sample(now, &permit, class, replica),
+            Ending::Dropped => replica.on_failure(now),
+            Ending::Abandoned | Ending::Ignored => {}
+        }
+        replica.release(permit.generation);
+        self.leave_gate(&permit);
+        drop(plan);
+        self.dispatch(now, wake);
+    }
+
+    fn leave_gate(&self, permit: &Permit) {
+        self.gate.leave(Passed {
+            counted: permit.counted,
+        });
+    }
+
+    fn sample(&self, now: Timestamp, permit: &Permit, class: &Class, replica: &Replica) {
+        let response = now - permit.arrived;
+        let residence = now - permit.admitted;
+        self.tally.response.record(response);
+        self.tally.residence.record(residence);
+        replica.on_served(now, residence);
+        if class
+            .forecast
+            .target()
+            .is_none_or(|target| response <= target)
+        {
+            add_one(&class.counters.in_target);
+        }
+    }
+
+    /// A replica says something about itself. A report for the interval that ends now has to
+    /// come before [`Sentry::handle_timeout`] of the same instant.
+    pub fn on_report(&self, _now: Timestamp, _replica: ReplicaId, report: &Report) {
+        self.tally.reports.on_report(report);
+    }
+}

@@ -1,0 +1,107 @@
+//! The engine: admission per request, with what the adaptation has published.
+//!
+//! Locking: a request that finds a free slot, or is refused, touches atomics only. One lock
+//! guards the queue; it is taken to park, to remove and to resolve a waiter. Whoever frees a slot
+//! looks at the number of waiters *after* it gave the slot back, and whoever parks looks for a
+//! slot again *after* it was counted as a waiter (both sequentially consistent), so that a free
+//! slot and a waiter never miss each other. A second lock makes the adaptation the business of
+//! one caller at a time; no request ever waits for it.
+
+mod adaptation;
+mod arrival;
+mod ending;
+mod operator;
+mod waiting;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use tidegate_control::Timestamp;
+
+use crate::balance::Balancer;
+use crate::config::SentryConfig;
+use crate::error::SentryError;
+use crate::gate::Gate;
+use crate::monitor::Tally;
+use crate::plan::Plan;
+use crate::random::Dice;
+
+use adaptation::Adaptation;
+use waiting::Waiting;
+
+#[expect(
+    clippy::disallowed_types,
+    reason = "the queue has to be one for all threads, and adaptation one at a time; neither is \
+              locked while there is room"
+)]
+type Lock<T> = parking_lot::Mutex<T>;
+
+/// The admission engine of one application. See the [crate's description](crate) for how a
+/// driver uses it.
+///
+/// `T` is what the driver needs to go on with a request that waited: a oneshot sender in a
+/// proxy, an index in a simulator.
+#[derive(Debug)]
+pub struct Sentry<T> {
+    plan: ArcSwap<Plan>,
+    balancer: Balancer,
+    gate: Gate,
+    gate_dice: Dice,
+    tally: Tally,
+    waiting: Lock<Waiting<T>>,
+    /// Waiters that have to be resolved, for looking at without the lock.
+    parked: AtomicU32,
+    parked_bytes: AtomicU64,
+    kill_switch: AtomicBool,
+    dry_run: AtomicBool,
+    draining: AtomicBool,
+    next_tick_ns: AtomicU64,
+    adaptation: Lock<Adaptation>,
+}
+
+impl<T> Sentry<T> {
+    /// An engine for `replicas` replicas with ids from 0, all of them healthy.
+    ///
+    /// # Errors
+    /// When the configuration contradicts itself.
+    pub fn new(
+        config: &SentryConfig,
+        replicas: usize,
+        now: Timestamp,
+        seed: u64,
+    ) -> Result<Self, SentryError> {
+        let plan = Plan::new(config, replicas)?;
+        let gate = Gate::new(now);
+        let adaptation = Adaptation::new(&plan, &gate, now)?;
+        Ok(Self {
+            waiting: Lock::new(Waiting::new(plan.classes.len())),
+            plan: ArcSwap::from_pointee(plan),
+            balancer: Balancer::new(seed),
+            gate,
+            gate_dice: Dice::new(seed ^ GATE_STREAM),
+            tally: Tally::new(),
+            parked: AtomicU32::new(0),
+            parked_bytes: AtomicU64::new(0),
+            kill_switch: AtomicBool::new(false),
+            dry_run: AtomicBool::new(config.dry_run),
+            draining: AtomicBool::new(false),
+            next_tick_ns: AtomicU64::new(adaptation.next_tick().as_nanos()),
+            adaptation: Lock::new(adaptation),
+        })
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> Arc<SentryConfig> {
+        Arc::clone(&self.plan.load().config)
+    }
+
+    /// Whether windows and gate are only looked at, not enforced.
+    fn bypass(&self) -> bool {
+        self.kill_switch.load(Ordering::Relaxed) || self.dry_run.load(Ordering::Relaxed)
+    }
+}
+
+/// Keeps the gate's dice apart from the balancer's: changing one policy does not change what
+/// the other draws.
+const GATE_STREAM: u64 = 0x6761_7465;

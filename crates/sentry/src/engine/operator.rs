@@ -1,0 +1,140 @@
+//! What an operator, a health check or a reload does to the engine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tidegate_control::Timestamp;
+
+use super::Sentry;
+use crate::api::{ReplicaChange, ReplicaId, Resolution};
+use crate::config::SentryConfig;
+use crate::error::SentryError;
+use crate::event::Event;
+use crate::plan::Plan;
+use crate::replica::{Health, UNLIMITED};
+use crate::status::{QueueStatus, ReplicaStatus, Status};
+
+impl<T> Sentry<T> {
+    /// A health check decided. Waiters for a replica that went down go elsewhere; without any
+    /// healthy replica they are refused.
+    pub fn set_health(
+        &self,
+        now: Timestamp,
+        replica: ReplicaId,
+        up: bool,
+        wake: &mut dyn FnMut(T, Resolution),
+    ) {
+        let plan = self.plan.load_full();
+        let Some(state) = plan.replica(replica) else {
+            return;
+        };
+        if state.health() == Health::Retired || state.is_up() == up {
+            return;
+        }
+        state.set_health(if up { Health::Up } else { Health::Down });
+        self.note(Event::Health {
+            at: now,
+            replica,
+            up,
+        });
+        self.dispatch(now, wake);
+    }
+
+    /// Takes over a new configuration and a changed list of replicas, whole or not at all,
+    /// without a bump: windows, estimates and the queue stay, and a new mode starts from where
+    /// the old one stood. Returns the ids of the replicas added, in the order of `changes`.
+    ///
+    /// # Errors
+    /// When the configuration contradicts itself or a change names an unknown replica; then
+    /// nothing has changed.
+    pub fn reconfigure(
+        &self,
+        now: Timestamp,
+        config: &SentryConfig,
+        changes: &[ReplicaChange],
+        wake: &mut dyn FnMut(T, Resolution),
+    ) -> Result<Vec<ReplicaId>, SentryError> {
+        let mut adaptation = self.adaptation.lock();
+        let old = self.plan.load_full();
+        let (new, added) = old.changed(config, changes)?;
+        adaptation.reconfigure(&old, &new, &self.gate, now)?;
+        for change in changes {
+            if let ReplicaChange::Remove(id) = *change {
+                new.replicas[usize::from(id.0)].set_health(Health::Retired);
+            }
+        }
+        let new = Arc::new(new);
+        self.plan.store(Arc::clone(&new));
+        self.reclassify(&old, &new);
+        self.dry_run.store(config.dry_run, Ordering::SeqCst);
+        drop(adaptation);
+        self.dispatch(now, wake);
+        Ok(added)
+    }
+
+    /// Decide and report, but admit everything; what waits is admitted at once.
+    pub fn set_dry_run(&self, now: Timestamp, on: bool, wake: &mut dyn FnMut(T, Resolution)) {
+        self.switch(now, "dry_run", &self.dry_run, on);
+        self.dispatch(now, wake);
+    }
+
+    /// Fails open: everything is admitted from now on, and what waits at once.
+    pub fn set_kill_switch(&self, now: Timestamp, on: bool, wake: &mut dyn FnMut(T, Resolution)) {
+        self.switch(now, "kill_switch", &self.kill_switch, on);
+        self.dispatch(now, wake);
+    }
+
+    /// Refuses what arrives from now on; what waits or is in flight is finished.
+    pub fn set_draining(&self, now: Timestamp, on: bool) {
+        self.switch(now, "draining", &self.draining, on);
+    }
+
+    fn switch(&self, now: Timestamp, name: &'static str, switch: &AtomicBool, on: bool) {
+        if switch.swap(on, Ordering::SeqCst) != on {
+            self.note(Event::Switch { at: now, name, on });
+        }
+    }
+
+    /// Keeps an event for the observer of the next tick.
+    fn note(&self, event: Event) {
+        self.adaptation.lock().note(event);
+    }
+
+    /// A picture of the engine.
+    pub fn status(&self, _now: Timestamp) -> Status {
+        let plan = self.plan.load();
+        let adaptation = self.adaptation.lock();
+        Status {
+            mode: plan.config.mode,
+            dry_run: self.dry_run.load(Ordering::Relaxed),
+            kill_switch: self.kill_switch.load(Ordering::Relaxed),
+            draining: self.draining.load(Ordering::Relaxed),
+            drain_rate: adaptation.drain_rate(),
+            overloaded: adaptation.overloaded(),
+            controller: adaptation.controller(),
+            bad_reports: self.tally.reports.bad(),
+            replicas: replica_statuses(&plan),
+            queue: QueueStatus {
+                requests: self.parked.load(Ordering::Relaxed),
+                bytes: self.parked_bytes.load(Ordering::Relaxed),
+            },
+            classes: plan.classes.iter().map(|class| class.status()).collect(),
+        }
+    }
+}
+
+fn replica_statuses(plan: &Plan) -> Vec<ReplicaStatus> {
+    plan.replicas
+        .iter()
+        .enumerate()
+        .filter(|(_, replica)| replica.health() != Health::Retired || !replica.is_idle())
+        .map(|(index, replica)| ReplicaStatus {
+            id: ReplicaId(index as u16),
+            up: replica.is_up(),
+            window: Some(replica.limit()).filter(|&limit| limit != UNLIMITED),
+            in_flight: replica.in_flight(),
+            streams: replica.streams(),
+            served: replica.served(),
+        })
+        .collect()
+}

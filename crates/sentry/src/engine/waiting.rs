@@ -1,0 +1,350 @@
+//! Waiters: parking, leaving, and being resolved.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use tidegate_control::Timestamp;
+
+use super::Sentry;
+use crate::api::{Arrival, ClassId, Refusal, ReplicaId, Resolution, ShedReason, Ticket, Verdict};
+use crate::atomic::add_one;
+use crate::balance::Slots;
+use crate::gate::Passed;
+use crate::plan::Plan;
+use crate::queue::{Queue, Waiter};
+
+/// The queue, and those who were put out of it and have not been told yet.
+#[derive(Debug)]
+pub(super) struct Waiting<T> {
+    pub(super) queue: Queue<T>,
+    evicted: VecDeque<(Waiter<T>, Refusal)>,
+}
+
+impl<T> Waiting<T> {
+    pub(super) fn new(classes: usize) -> Self {
+        Self {
+            queue: Queue::new(classes),
+            evicted: VecDeque::new(),
+        }
+    }
+}
+
+/// What a permit keeps of how its request came in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Origin {
+    pub(super) class: ClassId,
+    pub(super) arrived: Timestamp,
+    pub(super) passed: Passed,
+}
+
+impl Origin {
+    pub(super) fn arriving(now: Timestamp, arrival: &Arrival, passed: Passed) -> Self {
+        Self {
+            class: arrival.class,
+            arrived: now,
+            passed,
+        }
+    }
+
+    fn of<T>(waiter: &Waiter<T>) -> Self {
+        Self {
+            class: waiter.class,
+            arrived: waiter.arrived,
+            passed: waiter.passed,
+        }
+    }
+}
+
+/// What can be done about the waiter at the head of a lane.
+enum Next {
+    Admit(ReplicaId),
+    Expire(Refusal),
+}
+
+impl<T> Sentry<T> {
+    /// No slot was free a moment ago: looks once more, then parks or refuses.
+    pub(super) fn park(
+        &self,
+        plan: &Plan,
+        now: Timestamp,
+        arrival: &Arrival,
+        passed: Passed,
+        waiter: impl FnOnce() -> T,
+    ) -> Result<Verdict, Refusal> {
+        let mut waiting = self.waiting.lock();
+        // Counted before looking again: see the engine's description.
+        self.parked.fetch_add(1, Ordering::SeqCst);
+        let parked = self.park_counted(plan, now, arrival, passed, waiter, &mut waiting);
+        if !matches!(parked, Ok(Verdict::Wait(_))) {
+            self.parked.fetch_sub(1, Ordering::SeqCst);
+        }
+        parked
+    }
+
+    fn park_counted(
+        &self,
+        plan: &Plan,
+        now: Timestamp,
+        arrival: &Arrival,
+        passed: Passed,
+        waiter: impl FnOnce() -> T,
+        waiting: &mut Waiting<T>,
+    ) -> Result<Verdict, Refusal> {
+        if waiting.queue.none_before(arrival.class, arrival.sticky)
+            && let Some(replica) = self.place(plan, now, arrival.sticky, Slots::Free)
+        {
+            let origin = Origin::arriving(now, arrival, passed);
+            return Ok(Verdict::Admit(self.permit(plan, now, origin, replica)));
+        }
+        self.refuse_if_sticky_is_late(plan, now, arrival, &waiting.queue)?;
+        self.make_room(plan, waiting, arrival)?;
+        let class = plan.class(arrival.class);
+        add_one(&class.counters.waited);
+        class.queued.fetch_add(1, Ordering::Relaxed);
+        let ticket = waiting.queue.push(Waiter {
+            value: waiter(),
+            class: arrival.class,
+            bytes: arrival.bytes,
+            arrived: now,
+            deadline: arrival.deadline,
+            sticky: arrival.sticky,
+            passed,
+        });
+        self.publish_bytes(waiting);
+        Ok(Verdict::Wait(ticket))
+    }
+
+    /// A sticky session waits for one replica only, at that one's rate.
+    fn refuse_if_sticky_is_late(
+        &self,
+        plan: &Plan,
+        now: Timestamp,
+        arrival: &Arrival,
+        queue: &Queue<T>,
+    ) -> Result<(), Refusal> {
+        let Some((id, replica)) = arrival.sticky.and_then(|id| Some((id, plan.replica(id)?)))
+        else {
+            return Ok(());
+        };
+        let share = replica.drain_share.load();
+        if share <= 0.0 || !replica.is_up() {
+            return Ok(());
+        }
+        let in_lane = f64::from(queue.len_for(arrival.class, id));
+        // As many in the common queue would take as long. `as` saturates.
+        self.refuse_if_late(plan, now, arrival, (in_lane / share) as u32)
+    }
+
+    /// Finds room within the queue's bounds, at the expense of less important waiters if need be.
+    fn make_room(
+        &self,
+        plan: &Plan,
+        waiting: &mut Waiting<T>,
+        arrival: &Arrival,
+    ) -> Result<(), Refusal> {
+        while let Err(mut refusal) = self.fits(plan, &waiting.queue, arrival) {
+            let Some(waiter) = waiting.queue.pop_less_important(arrival.class) else {
+                return Err(refusal);
+            };
+            refusal.class = waiter.class;
+            self.evict(plan, waiting, waiter, refusal);
+        }
+        Ok(())
+    }
+
+    fn fits(&self, plan: &Plan, queue: &Queue<T>, arrival: &Arrival) -> Result<(), Refusal> {
+        let bounds = &plan.config.queue;
+        if queue.len() >= bounds.max_requests {
+            return Err(Refusal {
+                measured: f64::from(queue.len()),
+                limit: f64::from(bounds.max_requests),
+                ..self.refusal(plan, ShedReason::QueueFull, arrival.class)
+            });
+        }
+        let bytes = queue.bytes() + u64::from(arrival.bytes);
+        if bytes > bounds.max_bytes.0 {
+            return Err(Refusal {
+                measured: bytes as f64,
+                limit: bounds.max_bytes.0 as f64,
+                ..self.refusal(plan, ShedReason::QueueBytes, arrival.class)
+            });
+        }
+        Ok(())
+    }
+
+    /// Puts a waiter, already out of the queue, among those to be told.
+    fn evict(&self, plan: &Plan, waiting: &mut Waiting<T>, waiter: Waiter<T>, refusal: Refusal) {
+        plan.class(waiter.class)
+            .queued
+            .fetch_sub(1, Ordering::Relaxed);
+        waiting.evicted.push_back((waiter, refusal));
+    }
+
+    fn publish_bytes(&self, waiting: &Waiting<T>) {
+        self.parked_bytes
+            .store(waiting.queue.bytes(), Ordering::Relaxed);
+    }
+
+    /// The client left while its request was queued: it leaves the queue at once. False when the
+    /// request was resolved already (or is about to be, through `wake`).
+    pub fn on_abandon(&self, _now: Timestamp, ticket: Ticket) -> bool {
+        let plan = self.plan.load();
+        let mut waiting = self.waiting.lock();
+        let Some(waiter) = waiting.queue.remove(ticket) else {
+            return false;
+        };
+        let class = plan.class(waiter.class);
+        class.queued.fetch_sub(1, Ordering::Relaxed);
+        add_one(&class.counters.abandoned);
+        self.settle(&waiting, &waiter);
+        true
+    }
+
+    /// A waiter is gone from here, whichever way.
+    fn settle(&self, waiting: &Waiting<T>, waiter: &Waiter<T>) -> Origin {
+        self.parked.fetch_sub(1, Ordering::SeqCst);
+        self.publish_bytes(waiting);
+        Origin::of(waiter)
+    }
+
+    /// Resolves waiters as long as one can go. Each is told without the lock held, so that `wake`
+    /// may call into the engine again.
+    pub(super) fn dispatch(&self, now: Timestamp, wake: &mut dyn FnMut(T, Resolution)) {
+        while self.parked.load(Ordering::SeqCst) > 0 {
+            let Some((value, resolution)) = self.resolve_one(now) else {
+                return;
+            };
+            wake(value, resolution);
+        }
+    }
+
+    fn resolve_one(&self, now: Timestamp) -> Option<(T, Resolution)> {
+        let plan = self.plan.load();
+        let mut waiting = self.waiting.lock();
+        if let Some((waiter, refusal)) = waiting.evicted.pop_front() {
+            return Some(self.shed(&plan, &waiting, waiter, refusal));
+        }
+        let (waiter, next) = waiting
+            .queue
+            .pop_placed(|waiter| self.next_for(&plan, now, waiter))?;
+        plan.class(waiter.class)
+            .queued
+            .fetch_sub(1, Ordering::Relaxed);
+        Some(match next {
+            Next::Expire(refusal) => self.shed(&plan, &waiting, waiter, refusal),
+            Next::Admit(replica) => {
+                let origin = self.settle(&waiting, &waiter);
+                let permit = self.permit(&plan, now, origin, replica);
+                (waiter.value, Resolution::Admit(permit))
+            }
+        })
+    }
+
+    fn shed(
+        &self,
+        plan: &Plan,
+        waiting: &Waiting<T>,
+        waiter: Waiter<T>,
+        refusal: Refusal,
+    ) -> (T, Resolution) {
+        let origin = self.settle(waiting, &waiter);
+        self.gate.leave(origin.passed);
+        plan.class(waiter.class).counters.shed(refusal.reason);
+        (waiter.value, Resolution::Shed(refusal))
+    }
+
+    /// A slot for the waiter, or the end of its hopes; none if it has to wait on.
+    fn next_for(&self, plan: &Plan, now: Timestamp, waiter: &Waiter<T>) -> Option<Next> {
+        if self.bypass() {
+            let placed = self.place(plan, now, waiter.sticky, Slots::Any);
+            return Some(placed.map_or_else(|| self.no_replica(plan, waiter), Next::Admit));
+        }
+        if let Some(refusal) = self.expired(plan, now, waiter) {
+            return Some(Next::Expire(refusal));
+        }
+        match self.place(plan, now, waiter.sticky, Slots::Free) {
+            Some(replica) => Some(Next::Admit(replica)),
+            None if !plan.any_up() => Some(self.no_replica(plan, waiter)),
+            None => None,
+        }
+    }
+
+    fn no_replica(&self, plan: &Plan, waiter: &Waiter<T>) -> Next {
+        Next::Expire(self.refusal(plan, ShedReason::NoReplica, waiter.class))
+    }
+
+    /// It waited so long that it could not be answered in time any more.
+    fn expired(&self, plan: &Plan, now: Timestamp, waiter: &Waiter<T>) -> Option<Refusal> {
+        let waited = now - waiter.arrived;
+        let forecast = &plan.class(waiter.class).forecast;
+        let limit = forecast.wait_limit();
+        let too_late = waiter.deadline.is_some_and(|deadline| deadline <= now);
+        (too_late || waited > limit).then(|| Refusal {
+            measured: waited.as_secs_f64(),
+            limit: limit.as_secs_f64(),
+            ..self.refusal(plan, ShedReason::Expired, waiter.class)
+        })
+    }
+
+    /// Refuses those at the end of the queue who cannot be served in time any more, after the
+    /// forecast got worse. They have waited least, and waiting longer would not help them.
+    pub(super) fn trim(&self, plan: &Plan, now: Timestamp) {
+        let mut waiting = self.waiting.lock();
+        for index in (0..plan.classes.len()).rev() {
+            let class = ClassId(index as u16);
+            while let Some(refusal) = self.last_is_late(plan, now, class, &waiting.queue) {
+                let Some(waiter) = waiting.queue.pop_last(index) else {
+                    break;
+                };
+                self.evict(plan, &mut waiting, waiter, refusal);
+            }
+        }
+    }
+
+    fn last_is_late(
+        &self,
+        plan: &Plan,
+        now: Timestamp,
+        class: ClassId,
+        queue: &Queue<T>,
+    ) -> Option<Refusal> {
+        let forecast = &plan.class(class).forecast;
+        let last = queue.peek_last(usize::from(class.0))?;
+        let waited = (now - last.arrived).as_secs_f64();
+        let ahead = plan.queued_ahead(class).saturating_sub(1);
+        let limit = f64::from(forecast.ahead_limit.load(Ordering::Relaxed));
+        let allowed = limit * TRIM_TOLERANCE + 1.0 - waited * forecast.drain.load();
+        (f64::from(ahead) > allowed).then(|| Refusal {
+            measured: waited + forecast.response_seconds(ahead + 1).unwrap_or(0.0),
+            limit: forecast.target().map_or(0.0, |target| target.as_secs_f64()),
+            ..self.refusal(plan, ShedReason::Predicted, class)
+        })
+    }
+
+    /// Brings the queue in line with a new list of classes.
+    pub(super) fn reclassify(&self, old: &Plan, new: &Plan) {
+        let mut waiting = self.waiting.lock();
+        let index_of = |class: ClassId| {
+            let name = &old.class(class).name;
+            let position = new.classes.iter().position(|class| class.name == *name);
+            ClassId(position.unwrap_or(new.classes.len() - 1) as u16)
+        };
+        waiting.queue.reclassify(new.classes.len(), index_of);
+        for class in old.classes.iter().chain(&new.classes) {
+            class.queued.store(0, Ordering::Relaxed);
+        }
+        for (index, class) in new.classes.iter().enumerate() {
+            class
+                .queued
+                .store(waiting.queue.len_of(index), Ordering::Relaxed);
+        }
+        for (waiter, refusal) in &mut waiting.evicted {
+            waiter.class = index_of(waiter.class);
+            refusal.class = waiter.class;
+        }
+    }
+}
+
+/// Whoever was let in is not thrown out again because the estimate wavers. Chosen: above the
+/// noise of the drain rate's estimate, far below a real change.
+const TRIM_TOLERANCE: f64 = 1.3;

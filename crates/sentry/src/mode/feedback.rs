@@ -1,0 +1,192 @@
+//! Modes `step`, `pi` and `pid`: one measured quantity, one controller, one gate (002 §2).
+//!
+//! Every interval `h` the controller turns `e = setpoint - measured` into a command for the
+//! gate. Mode `pi` is 002 §5 to the letter: the integral sums errors up to the previous
+//! interval, the command may go negative and counts as zero in the gate,
+//!
+//! ```text
+//! u(k) = K e(k) + K h/Ti Σ_{i<k} e(i)
+//! ```
+//!
+//! Two rules are ours. A command does not grow in an interval in which the gate refused nobody:
+//! what the server does then says nothing about a higher limit, and an integral that grows
+//! through a quiet night would let the morning's burst through. And without enough samples
+//! (`low_traffic`) or without a report the command is held.
+//!
+//! What breaks it: gains found for one capacity used at a quarter of it.
+
+use std::time::Duration;
+
+use tidegate_control::controller::{
+    ActuatorConfig, Integration, Limits, Pid, PidConfig, PidGains, Step as StepController,
+    StepConfig,
+};
+use tidegate_control::{ControlError, Controller, Timestamp};
+
+use super::{Handover, Step, Strategy};
+use crate::config::{Feedback, GateKind, Measure, SentryConfig};
+use crate::error::SentryError;
+use crate::event::Event;
+use crate::gate::Gate;
+use crate::plan::Plan;
+use crate::status::ControllerStatus;
+
+/// A controller with what it measures and what it commands.
+#[derive(Debug)]
+pub(crate) struct FeedbackLoop {
+    name: &'static str,
+    feedback: Feedback,
+    min_samples: f64,
+    controller: Box<dyn Controller>,
+    measured: f64,
+}
+
+impl FeedbackLoop {
+    pub(crate) fn step(config: &SentryConfig) -> Result<Self, SentryError> {
+        let feedback = config.step.feedback();
+        let controller = StepController::new(StepConfig {
+            step: config.step.step,
+            dead_band: config.step.dead_band,
+            actuator: actuator(&feedback),
+        });
+        Self::new(config, "step", feedback, controller)
+    }
+
+    pub(crate) fn pi(config: &SentryConfig) -> Result<Self, SentryError> {
+        let feedback = config.pi.feedback();
+        let gains = PidGains::pi(config.pi.gain, config.pi.integral_time.0);
+        let controller = Pid::new(PidConfig {
+            integration: Integration::Forward,
+            ..PidConfig::new(gains, feedback.interval, actuator(&feedback))
+        });
+        Self::new(config, "pi", feedback, controller)
+    }
+
+    pub(crate) fn pid(config: &SentryConfig) -> Result<Self, SentryError> {
+        let feedback = config.pid.feedback();
+        let pid = &config.pid;
+        let gains = PidGains::pid(pid.gain, pid.integral_time.0, pid.derivative_time.0);
+        let controller = Pid::new(PidConfig {
+            derivative_filter: pid.derivative_filter,
+            ..PidConfig::new(gains, feedback.interval, actuator(&feedback))
+        });
+        Self::new(config, "pid", feedback, controller)
+    }
+
+    fn new<C: Controller + 'static>(
+        config: &SentryConfig,
+        name: &'static str,
+        feedback: Feedback,
+        controller: Result<C, ControlError>,
+    ) -> Result<Self, SentryError> {
+        let controller = controller.map_err(|cause| SentryError::Controller {
+            table: name,
+            cause: cause.to_string(),
+        })?;
+        Ok(Self {
+            name,
+            feedback,
+            min_samples: f64::from(config.low_traffic.min_samples),
+            controller: Box::new(controller),
+            measured: f64::NAN,
+        })
+    }
+
+    /// The measured quantity, NaN when there is none.
+    fn measure(&self, step: &Step<'_>) -> f64 {
+        let interval = step.interval;
+        let enough = interval.response.count() >= self.min_samples;
+        let of_samples = |value: Option<f64>| value.filter(|_| enough);
+        let value = match self.feedback.measure {
+            Measure::Utilization => interval.utilization(),
+            Measure::ResponseTime => of_samples(interval.response.mean_seconds()),
+            Measure::ResponseTimeP95 => of_samples(interval.response.quantile_seconds(0.95)),
+            Measure::WaitingTime => of_samples(interval.waiting_seconds()),
+            Measure::Goodput => of_samples(Some(interval.per_second(interval.counts.served))),
+            Measure::InSystem => Some(f64::from(step.in_system())),
+        };
+        value.unwrap_or(f64::NAN)
+    }
+
+    fn requests(&self) -> f64 {
+        self.controller.output() / self.tokens()
+    }
+
+    /// Units of the controller's output per request.
+    fn tokens(&self) -> f64 {
+        match self.feedback.gate {
+            GateKind::Rate => self.feedback.tokens_per_request,
+            GateKind::Percent | GateKind::Window => 1.0,
+        }
+    }
+
+    fn publish(&self, now: Timestamp, gate: &Gate) {
+        gate.set(
+            now,
+            self.feedback.gate,
+            self.requests(),
+            self.feedback.burst,
+        );
+    }
+}
+
+fn actuator(feedback: &Feedback) -> ActuatorConfig {
+    ActuatorConfig {
+        limits: Limits {
+            min: feedback.min,
+            max: feedback.max,
+        },
+        slew: feedback.max_change,
+        initial: feedback.initial,
+    }
+}
+
+impl Strategy for FeedbackLoop {
+    fn interval(&self) -> Duration {
+        self.feedback.interval
+    }
+
+    fn start(&mut self, now: Timestamp, plan: &Plan, gate: &Gate, handover: Option<&Handover>) {
+        super::without_forecast(plan);
+        if let Some(handover) = handover {
+            let command = handover.command(self.feedback.gate) * self.tokens();
+            self.controller.track(command);
+        }
+        self.publish(now, gate);
+    }
+
+    fn step(&mut self, step: &mut Step<'_>) {
+        self.measured = self.measure(step);
+        let before = self.controller.output();
+        let output = self.controller.step(self.feedback.setpoint, self.measured);
+        let was_binding = step.interval.counts.refused_by_gate > 0;
+        if output > before && !was_binding {
+            self.controller.track(before);
+        }
+        self.publish(step.now, step.gate);
+        let event = Event::Step {
+            at: step.now,
+            controller: self.name,
+            setpoint: self.feedback.setpoint,
+            measured: self.measured,
+            output: self.controller.output(),
+            terms: self.controller.terms(),
+        };
+        step.observe(&event);
+    }
+
+    fn command(&self) -> Option<(GateKind, f64)> {
+        Some((self.feedback.gate, self.requests()))
+    }
+
+    fn status(&self) -> Option<ControllerStatus> {
+        Some(ControllerStatus {
+            name: self.name,
+            setpoint: self.feedback.setpoint,
+            measured: self.measured,
+            output: self.controller.output(),
+            terms: self.controller.terms(),
+            bad_samples: self.controller.bad_samples(),
+        })
+    }
+}

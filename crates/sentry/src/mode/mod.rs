@@ -1,0 +1,135 @@
+//! Modes: who decides how much is admitted.
+//!
+//! A [`Strategy`] is called once per control interval with what was measured; it publishes its
+//! command to the gate, the windows and the classes' forecasts, from where requests read it.
+
+mod auto;
+mod feedback;
+mod fixed;
+mod lqr;
+mod off;
+
+use std::time::Duration;
+
+use tidegate_control::Timestamp;
+
+use crate::config::{GateKind, ModeName, SentryConfig};
+use crate::error::SentryError;
+use crate::event::{Event, Observer};
+use crate::gate::Gate;
+use crate::monitor::Interval;
+use crate::plan::Plan;
+use crate::status::ControllerStatus;
+
+/// What a strategy sees and reaches in a step.
+pub(crate) struct Step<'a> {
+    pub(crate) now: Timestamp,
+    /// What happened since the last step.
+    pub(crate) interval: &'a Interval,
+    pub(crate) plan: &'a Plan,
+    pub(crate) gate: &'a Gate,
+    /// Nothing is enforced: what is in flight is not what the windows say.
+    pub(crate) dry_run: bool,
+    pub(crate) observer: &'a mut dyn Observer,
+}
+
+impl Step<'_> {
+    pub(crate) fn in_system(&self) -> u32 {
+        self.plan.in_system()
+    }
+
+    pub(crate) fn observe(&mut self, event: &Event) {
+        self.observer.on_event(event);
+    }
+}
+
+/// Where the engine stands when another strategy takes over, so that nothing jumps.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Handover {
+    /// Requests admitted per second lately.
+    pub(crate) admitted_per_second: f64,
+    /// Requests waiting or in flight.
+    pub(crate) in_system: u32,
+    /// The gate's kind and command, in requests, if it was not open.
+    pub(crate) gate: Option<(GateKind, f64)>,
+}
+
+impl Handover {
+    /// What a gate of this kind has to be set to for things to stay as they are.
+    fn command(&self, kind: GateKind) -> f64 {
+        match self.gate {
+            Some((same, command)) if same == kind => command,
+            _ => match kind {
+                GateKind::Rate => self.admitted_per_second,
+                GateKind::Percent => 1.0,
+                GateKind::Window => f64::from(self.in_system),
+            },
+        }
+    }
+}
+
+/// Turns measurements into commands.
+pub(crate) trait Strategy: std::fmt::Debug + Send {
+    /// Time between two steps.
+    fn interval(&self) -> Duration;
+
+    /// Puts the command in force before the first step; `handover` says where another strategy
+    /// left off, if one was there.
+    fn start(&mut self, now: Timestamp, plan: &Plan, gate: &Gate, handover: Option<&Handover>);
+
+    /// Takes one step.
+    fn step(&mut self, step: &mut Step<'_>);
+
+    /// Takes over changed parameters of the same mode in place; false to be replaced instead.
+    fn reconfigure(&mut self, now: Timestamp, plan: &Plan) -> bool {
+        let _ = (now, plan);
+        false
+    }
+
+    /// What the replicas can serve per second, if it is known.
+    fn drain_rate(&self) -> Option<f64> {
+        None
+    }
+
+    /// Whether more arrives than can be served, if it is known.
+    fn overloaded(&self) -> Option<bool> {
+        None
+    }
+
+    /// The gate's kind and command, in requests, if it is not open.
+    fn command(&self) -> Option<(GateKind, f64)> {
+        None
+    }
+
+    /// What the controller did last, for status and metrics.
+    fn status(&self) -> Option<ControllerStatus> {
+        None
+    }
+}
+
+/// The strategy of a configuration.
+pub(crate) fn strategy(
+    config: &SentryConfig,
+    now: Timestamp,
+) -> Result<Box<dyn Strategy>, SentryError> {
+    Ok(match config.mode {
+        ModeName::Off => Box::new(off::Off),
+        ModeName::Auto => Box::new(auto::Auto::new(config, now)),
+        ModeName::Static => Box::new(fixed::Fixed::new(config)?),
+        ModeName::Step => Box::new(feedback::FeedbackLoop::step(config)?),
+        ModeName::Pi => Box::new(feedback::FeedbackLoop::pi(config)?),
+        ModeName::Pid => Box::new(feedback::FeedbackLoop::pid(config)?),
+        ModeName::Lqr => Box::new(lqr::Lqr::new(config)?),
+    })
+}
+
+/// Opens what a strategy without forecast does not use, and gives every replica its slots.
+fn without_forecast(plan: &Plan) {
+    for class in &plan.classes {
+        class.forecast.withdraw();
+    }
+    let slots = crate::plan::initial_window(&plan.config);
+    for replica in &plan.replicas {
+        replica.set_limit(slots);
+    }
+}

@@ -1,0 +1,182 @@
+//! Log-linear histograms of durations: filled by many threads, emptied by one.
+//!
+//! A bucket is an eighth of an octave, so that a quantile is off by at most 6 % of itself;
+//! means are exact. From 1 µs to 18 minutes in 240 buckets; what lies outside counts at the ends.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Buckets per octave, as a power of two.
+const SUB_BITS: u32 = 3;
+/// Durations below 2^10 ns (1 µs) share the first bucket.
+const LOWEST_BITS: u32 = 10;
+/// Durations from 2^40 ns (18 minutes) share the last one.
+const HIGHEST_BITS: u32 = 40;
+const BUCKETS: usize = ((HIGHEST_BITS - LOWEST_BITS) << SUB_BITS) as usize;
+
+fn bucket_of(nanos: u64) -> usize {
+    let nanos = nanos.clamp(1 << LOWEST_BITS, (1 << HIGHEST_BITS) - 1);
+    let octave = nanos.ilog2();
+    let sub = (nanos >> (octave - SUB_BITS)) & ((1 << SUB_BITS) - 1);
+    ((octave - LOWEST_BITS) << SUB_BITS) as usize + sub as usize
+}
+
+/// The middle of a bucket, in seconds.
+fn middle_seconds(bucket: usize) -> f64 {
+    let octave = LOWEST_BITS + (bucket >> SUB_BITS) as u32;
+    let sub = (bucket & ((1 << SUB_BITS) - 1)) as f64;
+    let eighth = 1.0 / f64::from(1 << SUB_BITS);
+    (1_u64 << octave) as f64 * (1.0 + (sub + 0.5) * eighth) * 1e-9
+}
+
+/// What requests write into.
+#[derive(Debug)]
+pub(crate) struct AtomicHistogram {
+    buckets: Box<[AtomicU32]>,
+    sum_ns: AtomicU64,
+}
+
+impl AtomicHistogram {
+    pub(crate) fn new() -> Self {
+        Self {
+            buckets: (0..BUCKETS).map(|_| AtomicU32::new(0)).collect(),
+            sum_ns: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn record(&self, sample: Duration) {
+        let nanos = u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX);
+        self.buckets[bucket_of(nanos)].fetch_add(1, Ordering::Relaxed);
+        self.sum_ns.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// Adds what was recorded since the last call to `into`.
+    pub(crate) fn drain_into(&self, into: &mut Histogram) {
+        for (count, bucket) in into.buckets.iter_mut().zip(&self.buckets) {
+            let taken = bucket.swap(0, Ordering::Relaxed);
+            *count += f64::from(taken);
+            into.count += f64::from(taken);
+        }
+        into.sum_seconds += self.sum_ns.swap(0, Ordering::Relaxed) as f64 * 1e-9;
+    }
+}
+
+/// What the adaptation reads; counts are weights, so that the past can be discounted.
+#[derive(Debug, Clone)]
+pub(crate) struct Histogram {
+    buckets: Box<[f64]>,
+    count: f64,
+    sum_seconds: f64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            buckets: vec![0.0; BUCKETS].into(),
+            count: 0.0,
+            sum_seconds: 0.0,
+        }
+    }
+}
+
+impl Histogram {
+    pub(crate) fn count(&self) -> f64 {
+        self.count
+    }
+
+    pub(crate) fn mean_seconds(&self) -> Option<f64> {
+        (self.count > 0.0).then(|| self.sum_seconds / self.count)
+    }
+
+    /// The value below which the share `q` of the samples lies.
+    pub(crate) fn quantile_seconds(&self, q: f64) -> Option<f64> {
+        let rank = q * self.count;
+        let mut below = 0.0;
+        let reached = |&(_, &count): &(usize, &f64)| {
+            below += count;
+            count > 0.0 && below >= rank
+        };
+        let (bucket, _) = self.buckets.iter().enumerate().find(reached)?;
+        Some(middle_seconds(bucket))
+    }
+
+    /// Squared coefficient of variation, from the buckets' middles.
+    pub(crate) fn squared_variation(&self) -> Option<f64> {
+        let mean = self.mean_seconds().filter(|&mean| mean > 0.0)?;
+        let deviation = |bucket: usize| (middle_seconds(bucket) - mean).powi(2);
+        let weighted = self.buckets.iter().enumerate();
+        let sum: f64 = weighted.map(|(bucket, n)| n * deviation(bucket)).sum();
+        Some(sum / self.count / (mean * mean))
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            *mine += theirs;
+        }
+        self.count += other.count;
+        self.sum_seconds += other.sum_seconds;
+    }
+
+    /// Discounts everything so far.
+    pub(crate) fn fade(&mut self, left: f64) {
+        self.buckets.iter_mut().for_each(|count| *count *= left);
+        self.count *= left;
+        self.sum_seconds *= left;
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.fade(0.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn filled(samples: impl IntoIterator<Item = Duration>) -> Histogram {
+        let atomic = AtomicHistogram::new();
+        samples.into_iter().for_each(|sample| atomic.record(sample));
+        let mut histogram = Histogram::default();
+        atomic.drain_into(&mut histogram);
+        histogram
+    }
+
+    #[test]
+    fn quantiles_of_an_even_spread() {
+        let histogram = filled((1..=1000).map(Duration::from_millis));
+        for (q, expected) in [(0.5, 0.5), (0.95, 0.95), (0.99, 0.99)] {
+            let quantile = histogram.quantile_seconds(q).unwrap();
+            assert!((quantile / expected - 1.0).abs() < 0.07, "{q}: {quantile}");
+        }
+        assert!((histogram.mean_seconds().unwrap() - 0.5005).abs() < 1e-9);
+        // Uniform: variance (b-a)^2/12 over mean^2 is one third.
+        assert!((histogram.squared_variation().unwrap() - 1.0 / 3.0).abs() < 0.02);
+    }
+
+    #[test]
+    fn draining_empties() {
+        let atomic = AtomicHistogram::new();
+        atomic.record(Duration::from_millis(5));
+        let mut histogram = Histogram::default();
+        atomic.drain_into(&mut histogram);
+        atomic.drain_into(&mut histogram);
+        assert_eq!(histogram.count(), 1.0);
+        histogram.clear();
+        assert_eq!(histogram.mean_seconds(), None);
+        assert_eq!(histogram.quantile_seconds(0.5), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_bucket_holds_its_middle(nanos in 1_024_u64..(1 << 40)) {
+            let middle = middle_seconds(bucket_of(nanos)) * 1e9;
+            prop_assert!((middle / nanos as f64 - 1.0).abs() <= 0.0626);
+        }
+
+        #[test]
+        fn everything_lands_in_a_bucket(nanos: u64) {
+            prop_assert!(bucket_of(nanos) < BUCKETS);
+        }
+    }
+}

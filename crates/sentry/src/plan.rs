@@ -1,0 +1,219 @@
+//! What requests read: classes, replicas and the configuration, replaced as a whole.
+
+use std::sync::Arc;
+
+use crate::api::{ClassId, ReplicaChange, ReplicaId};
+use crate::class::Class;
+use crate::config::{ModeName, SentryConfig};
+use crate::error::SentryError;
+use crate::replica::{Health, Replica, UNLIMITED};
+
+/// Replicas have small ids.
+const REPLICAS_MAX: usize = 10_000;
+
+/// See the module's description.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) config: Arc<SentryConfig>,
+    pub(crate) classes: Vec<Arc<Class>>,
+    pub(crate) replicas: Vec<Arc<Replica>>,
+}
+
+impl Plan {
+    pub(crate) fn new(config: &SentryConfig, replicas: usize) -> Result<Self, SentryError> {
+        config.validate()?;
+        if replicas > REPLICAS_MAX {
+            return Err(too_many_replicas());
+        }
+        let limit = initial_window(config);
+        Ok(Self {
+            classes: classes_of(config, &[]),
+            replicas: (0..replicas)
+                .map(|_| Arc::new(Replica::new(limit)))
+                .collect(),
+            config: Arc::new(config.clone()),
+        })
+    }
+
+    /// The plan after a change, and the ids of the replicas added; nothing has changed yet for
+    /// those that remain.
+    pub(crate) fn changed(
+        &self,
+        config: &SentryConfig,
+        changes: &[ReplicaChange],
+    ) -> Result<(Self, Vec<ReplicaId>), SentryError> {
+        config.validate()?;
+        let (replicas, added) = change_replicas(&self.replicas, changes, initial_window(config))?;
+        let plan = Self {
+            classes: classes_of(config, &self.classes),
+            replicas,
+            config: Arc::new(config.clone()),
+        };
+        Ok((plan, added))
+    }
+
+    /// A class by its id; an id that went with an older configuration is the last class.
+    pub(crate) fn class(&self, class: ClassId) -> &Class {
+        &self.classes[usize::from(class.0).min(self.classes.len() - 1)]
+    }
+
+    pub(crate) fn replica(&self, replica: ReplicaId) -> Option<&Replica> {
+        self.replicas
+            .get(usize::from(replica.0))
+            .map(|replica| &**replica)
+    }
+
+    /// Replicas that may get requests, with their ids.
+    pub(crate) fn up(&self) -> impl Iterator<Item = (ReplicaId, &Replica)> {
+        let all = self.replicas.iter().enumerate();
+        all.filter(|(_, replica)| replica.is_up())
+            .map(|(index, replica)| (ReplicaId(index as u16), &**replica))
+    }
+
+    pub(crate) fn any_up(&self) -> bool {
+        self.replicas.iter().any(|replica| replica.is_up())
+    }
+
+    /// Waiters of this importance or above.
+    pub(crate) fn queued_ahead(&self, class: ClassId) -> u32 {
+        let last = usize::from(class.0).min(self.classes.len() - 1);
+        self.classes[..=last]
+            .iter()
+            .map(|class| class.queued())
+            .sum()
+    }
+
+    pub(crate) fn queued(&self) -> u32 {
+        self.classes.iter().map(|class| class.queued()).sum()
+    }
+
+    /// Requests waiting or in flight.
+    pub(crate) fn in_system(&self) -> u32 {
+        self.queued() + self.in_flight()
+    }
+
+    /// What would wait if the windows were enforced.
+    pub(crate) fn in_flight_beyond_windows(&self) -> u32 {
+        self.up()
+            .map(|(_, replica)| replica.in_flight().saturating_sub(replica.limit()))
+            .sum()
+    }
+
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.replicas
+            .iter()
+            .map(|replica| replica.in_flight())
+            .sum()
+    }
+}
+
+/// A replica's window before anything is known about it.
+pub(crate) fn initial_window(config: &SentryConfig) -> u32 {
+    let limits = &config.limits;
+    match config.mode {
+        ModeName::Off => UNLIMITED,
+        ModeName::Auto => limits
+            .window_initial
+            .clamp(limits.window_min, limits.window_max),
+        _ => limits.slots.unwrap_or(UNLIMITED),
+    }
+}
+
+/// The classes of a configuration; one that existed before keeps its counters.
+fn classes_of(config: &SentryConfig, old: &[Arc<Class>]) -> Vec<Arc<Class>> {
+    (0..config.class_count() as u16)
+        .map(|index| {
+            let name = config.class_name(ClassId(index));
+            let known = old.iter().find(|class| class.name == name);
+            known.cloned().unwrap_or_else(|| {
+                let target = config.target_of(ClassId(index));
+                Arc::new(Class::new(name.to_owned(), target))
+            })
+        })
+        .collect()
+}
+
+type Replicas = Vec<Arc<Replica>>;
+
+fn change_replicas(
+    old: &[Arc<Replica>],
+    changes: &[ReplicaChange],
+    limit: u32,
+) -> Result<(Replicas, Vec<ReplicaId>), SentryError> {
+    let mut replicas = old.to_vec();
+    let mut added = Vec::new();
+    for change in changes {
+        match *change {
+            ReplicaChange::Remove(id) => known(&replicas, id)?,
+            ReplicaChange::Add => added.push(add_replica(&mut replicas, limit)?),
+        }
+    }
+    Ok((replicas, added))
+}
+
+fn known(replicas: &[Arc<Replica>], id: ReplicaId) -> Result<(), SentryError> {
+    let replica = replicas.get(usize::from(id.0));
+    match replica.map(|replica| replica.health()) {
+        None | Some(Health::Retired) => Err(SentryError::NoSuchReplica(id.0)),
+        Some(_) => Ok(()),
+    }
+}
+
+fn add_replica(replicas: &mut Replicas, limit: u32) -> Result<ReplicaId, SentryError> {
+    let reusable = |replica: &Arc<Replica>| {
+        // A permit in flight would be given back to a stranger, hence the second condition.
+        replica.health() == Health::Retired && replica.is_idle()
+    };
+    let replica = Arc::new(Replica::new(limit));
+    let index = match replicas.iter().position(reusable) {
+        Some(index) => {
+            replicas[index] = replica;
+            index
+        }
+        None if replicas.len() < REPLICAS_MAX => {
+            replicas.push(replica);
+            replicas.len() - 1
+        }
+        None => return Err(too_many_replicas()),
+    };
+    Ok(ReplicaId(index as u16))
+}
+
+fn too_many_replicas() -> SentryError {
+    SentryError::TooMany {
+        what: "replicas",
+        limit: REPLICAS_MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::balance::Slots;
+
+    #[test]
+    fn ids_stay_and_are_used_again_only_when_nothing_refers_to_them() {
+        let config = SentryConfig::default();
+        let plan = Plan::new(&config, 3).unwrap();
+        assert!(plan.replicas[1].take(Slots::Free));
+        let generation = plan.replicas[1].enter();
+        plan.replicas[1].set_health(Health::Retired);
+        let (plan, added) = plan.changed(&config, &[ReplicaChange::Add]).unwrap();
+        assert_eq!(added, [ReplicaId(3)]);
+        plan.replicas[1].release(generation);
+        let (plan, added) = plan.changed(&config, &[ReplicaChange::Add]).unwrap();
+        assert_eq!(added, [ReplicaId(1)]);
+        assert!(plan.replicas[1].is_up());
+    }
+
+    #[test]
+    fn a_removed_replica_cannot_be_removed_again() {
+        let config = SentryConfig::default();
+        let plan = Plan::new(&config, 1).unwrap();
+        let remove = [ReplicaChange::Remove(ReplicaId(0))];
+        assert!(plan.changed(&config, &remove).is_ok());
+        plan.replicas[0].set_health(Health::Retired);
+        let refused = plan.changed(&config, &remove).unwrap_err();
+        assert_eq!(refused, SentryError::NoSuchReplica(0));
+    }
+}
