@@ -2,7 +2,7 @@
 //!
 //! Requests leave at the times of an arrival process, whatever the server does: real visitors do
 //! not wait for each other. Three things follow.
-//! - Latency counts from the time a request was meant to leave (see [`tally`]).
+//! - Latency counts from the time a request was meant to leave (see `tally`).
 //! - The generator never blocks. When every connection it may open is busy the request is counted
 //!   as unsent, and shown.
 //! - A run is bounded by construction: by the end of the schedule, plus the patience of the
@@ -13,7 +13,8 @@
 //! never early; how late it was is part of the report.
 
 mod client;
-pub mod config;
+mod config;
+mod file;
 mod http1;
 mod http2;
 mod mix;
@@ -30,6 +31,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout_at};
 
 pub use config::{LoadConfig, LoadError, Protocol, RequestSpec, Retry};
+pub use file::LoadFile;
 pub use outcome::Ending;
 pub use report::{LoadReport, Quantiles, Second, Summary};
 

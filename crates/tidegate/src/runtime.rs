@@ -1,0 +1,23 @@
+//! The runtime of the small tools, and what it has cost.
+
+use std::fs;
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::error::CliError;
+
+/// A runtime on the calling thread: the tools leave the other cores to what they measure.
+pub(crate) fn current_thread() -> Result<Runtime, CliError> {
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::Usage(format!("cannot start the runtime: {error}")))
+}
+
+/// CPU time of the calling thread in microseconds, where the system says (Linux).
+pub(crate) fn cpu_us() -> Option<f64> {
+    // First field: nanoseconds spent on a CPU.
+    let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let nanos: f64 = text.split_whitespace().next()?.parse().ok()?;
+    Some(nanos / 1e3)
+}

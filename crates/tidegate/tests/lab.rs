@@ -1,0 +1,185 @@
+//! `tidegate app` and `tidegate load` as people start them.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A running `tidegate app`, ended with the test.
+struct App {
+    process: Child,
+    url: String,
+}
+
+impl App {
+    fn start(flags: &[&str]) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["app", "--listen", "127.0.0.1:0", "--json"])
+            .args(flags)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let stdout = process.stdout.take().expect("is piped");
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line).expect("reads");
+        let said: Value = serde_json::from_str(&line).expect("JSON");
+        let url = format!("http://{}/", said["listen"].as_str().expect("an address"));
+        Self { process, url }
+    }
+}
+
+impl Drop for App {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn load(flags: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .arg("load")
+        .args(flags)
+        .output()
+        .expect("runs")
+}
+
+fn report(flags: &[&str]) -> Value {
+    let output = load(&[flags, &["--json"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn a_load_is_served_and_reported() {
+    let app = App::start(&["--workers", "20", "--service", "det:5ms"]);
+    let folder = tempfile::tempdir().unwrap();
+    let csv = folder.path().join("seconds.csv");
+    let flags = [
+        "--rate",
+        "100/s",
+        "--duration",
+        "1s",
+        "--constant",
+        "--timeout",
+        "60s",
+    ];
+    let report = report(&[&flags[..], &["--csv", csv.to_str().unwrap(), &app.url]].concat());
+    assert_eq!(report["requests"]["total"], 99);
+    assert_eq!(report["requests"]["ok"], 99);
+    assert_eq!(report["seed"], 1);
+    assert!(report["requests"]["latency"]["p50_ms"].as_f64().unwrap() >= 5.0);
+    let rows = fs::read_to_string(csv).unwrap();
+    assert!(rows.starts_with("second,offered,ok,"), "{rows}");
+    assert!(rows.lines().count() >= 2, "{rows}");
+}
+
+#[test]
+fn a_schedule_with_kinds_is_read_from_a_file() {
+    let app = App::start(&[
+        "--workers",
+        "20",
+        "--service",
+        "det:1ms",
+        "--slow-path",
+        "/slow=5x",
+    ]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("load.toml");
+    let text = "duration = '1s'\nspacing = 'deterministic'\n\
+                rate = [{ at = '0s', value = '50/s' }, { at = '1s', value = '150/s', ramp = true }]\n\
+                [[request]]\nname = 'fast'\n[[request]]\nname = 'slow'\npath = '/slow'\n";
+    fs::write(&file, text).unwrap();
+    let report = report(&[
+        "--schedule",
+        file.to_str().unwrap(),
+        "--timeout",
+        "60s",
+        &app.url,
+    ]);
+    // The ramp from 50/s to 150/s holds 100 requests; the last one is due as it ends.
+    assert_eq!(report["requests"]["total"], 99);
+    let kinds = report["kinds"].as_object().unwrap();
+    assert_eq!(kinds.keys().collect::<Vec<_>>(), ["fast", "slow"]);
+}
+
+#[test]
+fn classes_differ_in_one_header() {
+    let app = App::start(&["--workers", "20", "--service", "det:1ms"]);
+    let classes = ["--class-header", "x-plan: gold=1, bronze=3"];
+    let flags = ["--rate", "100/s", "--duration", "1s", "--timeout", "60s"];
+    let report = report(&[&flags[..], &classes, &[&app.url]].concat());
+    let total = |kind: &str| report["kinds"][kind]["total"].as_u64().unwrap();
+    assert_eq!(
+        total("gold") + total("bronze"),
+        report["requests"]["total"].as_u64().unwrap()
+    );
+}
+
+#[test]
+fn people_get_text_and_progress_goes_to_standard_error() {
+    let app = App::start(&["--workers", "20", "--service", "det:1ms"]);
+    let output = load(&["--rate", "50/s", "--duration", "1s", &app.url]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("offered"), "{text}");
+    assert!(text.contains("answered within 500ms"), "{text}");
+    let progress = String::from_utf8(output.stderr).unwrap();
+    assert!(progress.contains("1 s  offered"), "{progress}");
+}
+
+#[test]
+fn mistakes_are_refused_with_their_remedy_and_no_output() {
+    for (flags, message) in [
+        (
+            &["--rate", "5", "--duration", "1s", "http://x/"][..],
+            "is not a rate",
+        ),
+        (&["--rate", "5/s", "http://127.0.0.1/"], "--duration"),
+        (
+            &["--rate", "5/s", "--duration", "1s", "ftp://x/"],
+            "write http://",
+        ),
+        (&["--schedule", "nowhere.toml", "http://x/"], "nowhere.toml"),
+        (
+            &[
+                "--rate",
+                "1/s",
+                "--duration",
+                "1s",
+                "--class-header",
+                "x",
+                "http://x/",
+            ],
+            "WEIGHT",
+        ),
+        (
+            &[
+                "--rate",
+                "9000000/s",
+                "--duration",
+                "1h",
+                "http://127.0.0.1/",
+            ],
+            "lower the rate",
+        ),
+    ] {
+        let output = load(flags);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {stderr}");
+        assert!(stderr.contains(message), "{flags:?}: {stderr}");
+        assert!(output.stdout.is_empty(), "{flags:?}");
+    }
+}
+
+#[test]
+fn a_port_in_use_is_said_plainly() {
+    let app = App::start(&[]);
+    let addr = app.url.trim_start_matches("http://").trim_end_matches('/');
+    let second = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["app", "--listen", addr])
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(second.stderr).unwrap();
+    assert_eq!(second.status.code(), Some(2));
+    assert!(stderr.contains("cannot listen on"), "{stderr}");
+}
