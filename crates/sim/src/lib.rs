@@ -4,11 +4,13 @@
 //! - [`workload`], [`client`]: who sends what and when; [`service`]: how much work it is.
 //! - [`server`]: cores, slots and queues; [`queue`]: one source in front of one server, as textbooks have it.
 //! - [`scenario`]: clients, admission control and replicas together, as a file describes them.
+//! - [`rivals`]: what others use for admission control; [`brownout`]: replicas that can leave content out (004).
 //! - [`flow`]: the discrete-time flow model of PI-gate (002).
 //! - [`stats`]: what is measured, with its uncertainty; [`theory`]: what it should be.
 //! - [`experiment`]: files that combine them and compare with the papers ([`papers`]); [`report`],
 //!   [`chart`]: what came out. [`characterize`]: from an unknown service to its regulator.
 
+pub mod brownout;
 pub mod characterize;
 pub mod chart;
 pub mod client;
@@ -18,6 +20,7 @@ pub mod flow;
 pub mod papers;
 pub mod queue;
 pub mod report;
+pub mod rivals;
 pub mod rng;
 pub mod scenario;
 pub mod server;
