@@ -1,0 +1,60 @@
+//! What happens by the clock: reports, the protector's timer, intervals of the record.
+
+use tidegate_control::Timestamp;
+use tidegate_sentry::Event as EngineEvent;
+
+use super::{Event, World, replica_id};
+use crate::engine::Calendar;
+
+impl World<'_> {
+    /// Reports come before a controller's step at the same instant: its sample is the interval that
+    /// ends there.
+    pub(super) fn report_if_due(&mut self, now: Timestamp) {
+        if now < self.next_report {
+            return;
+        }
+        self.next_report = now + self.scenario.report_interval.0;
+        for (index, replica) in self.replicas.iter_mut().enumerate() {
+            let utilization = replica.report(now);
+            if replica.station.is_up() {
+                self.protector
+                    .on_report(now, replica_id(index), utilization);
+            }
+        }
+    }
+
+    pub(super) fn tick(&mut self, now: Timestamp) {
+        self.timer = None;
+        self.report_if_due(now);
+        let events = &mut self.recorder.events;
+        let mut observer = |event: &EngineEvent| events.push(event.clone());
+        self.protector
+            .handle_timeout(now, &mut observer, &mut self.wakes);
+        assert!(
+            self.protector.poll_timeout() > now,
+            "after its timeout a protector wants to be called later"
+        );
+    }
+
+    pub(super) fn expect_timer(&mut self, calendar: &mut Calendar<Event>) {
+        let wanted = self.protector.poll_timeout();
+        if self.timer.is_some_and(|(time, _)| time == wanted) {
+            return;
+        }
+        if let Some((_, event)) = self.timer.take() {
+            calendar.cancel(event);
+        }
+        if wanted < Timestamp::MAX {
+            self.timer = Some((wanted, calendar.at(wanted, Event::Timer)));
+        }
+    }
+
+    pub(super) fn close_interval(&mut self, calendar: &mut Calendar<Event>) {
+        let now = calendar.now();
+        let count = self.replicas.len() as f64;
+        let replicas = self.replicas.iter_mut();
+        let sum: f64 = replicas.map(|replica| replica.utilization(now)).sum();
+        self.recorder.close(now, sum / count, &*self.protector);
+        calendar.after(self.scenario.interval.0, Event::Interval);
+    }
+}
