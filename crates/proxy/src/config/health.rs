@@ -24,6 +24,7 @@ pub struct Health {
 pub struct ActiveHealth {
     /// Path to GET, such as `"/healthz"`. Without it replicas are not asked while they work, and an
     /// ejected one is tried by opening a connection.
+    #[schemars(example = &"/healthz")]
     pub path: Option<String>,
     /// Time between two checks of a replica, give or take a tenth so that checks spread out.
     pub interval: Dur,
@@ -38,6 +39,7 @@ pub struct ActiveHealth {
     #[schemars(range(min = 1))]
     pub healthy_after: u32,
     /// The `Host` to send, instead of the replica's.
+    #[schemars(example = &"shop.example")]
     pub host: Option<String>,
 }
 
@@ -62,6 +64,7 @@ pub struct PassiveHealth {
     /// Refused, reset and timed-out requests in a row that eject a replica; 0 never ejects.
     pub failures: u32,
     /// Share of 5xx answers among `window` that ejects a replica; `"100%"` asks for all of them.
+    #[schemars(example = &"50%")]
     pub errors: Option<Share>,
     /// Answers that the share is taken over.
     #[schemars(range(min = 1))]

@@ -57,8 +57,10 @@ impl FromStr for Listener {
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
     /// PEM file with the certificate, then its intermediates.
+    #[schemars(example = &"shop.pem")]
     pub cert: PathBuf,
     /// PEM file with the private key (PKCS#8, PKCS#1 or SEC1).
+    #[schemars(example = &"shop.key")]
     pub key: PathBuf,
     /// Server names it is presented for (`"shop.example"`, `"*.shop.example"`). Without any it is
     /// presented where no other certificate matches; otherwise the first certificate is.

@@ -29,6 +29,7 @@ mod operate;
 pub mod pem;
 mod place;
 pub mod reference;
+mod summary;
 mod traffic;
 mod types;
 mod upstream;
@@ -55,7 +56,7 @@ pub use validate::{Problem, Severity};
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Worker threads, each with its own connections; by default one per core.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1), example = 4)]
     pub threads: Option<usize>,
     /// Where clients connect: an address, a table, or a list of them.
     #[serde(deserialize_with = "listeners")]
@@ -107,6 +108,39 @@ impl Config {
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         validate::problems(self)
+    }
+
+    /// The files it names and whose content is read when it is put in force.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let certificates = self.listen.iter().flat_map(|listener| &listener.tls);
+        let tls = &self.upstream.tls;
+        let texts = &self.refusal;
+        let optional = [&tls.ca, &tls.client_cert, &tls.client_key]
+            .into_iter()
+            .chain([&texts.html, &texts.json, &texts.text])
+            .chain([&self.admin.token_file]);
+        certificates
+            .flat_map(|certificate| [&certificate.cert, &certificate.key])
+            .chain(optional.flatten())
+            .map(PathBuf::as_path)
+    }
+
+    /// What another configuration changes that cannot change while the proxy runs.
+    #[must_use]
+    pub fn fixed_difference(&self, other: &Self) -> Option<String> {
+        let sockets = |config: &Self| -> Vec<_> {
+            let listeners = config.listen.iter();
+            listeners.map(|l| (l.addr, l.tls.is_empty())).collect()
+        };
+        let differences = [
+            ("`threads`", self.threads != other.threads),
+            ("`listen`", sockets(self) != sockets(other)),
+            ("`admin.enabled`", self.admin.enabled != other.admin.enabled),
+            ("`admin.addr`", self.admin.addr != other.admin.addr),
+        ];
+        let changed = differences.iter().filter(|(_, differs)| *differs);
+        let names: Vec<_> = changed.map(|(name, _)| *name).collect();
+        (!names.is_empty()).then(|| names.join(" and "))
     }
 
     /// Makes relative file names relative to `base`, the directory the file is in.

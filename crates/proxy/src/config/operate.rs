@@ -19,8 +19,10 @@ pub struct Admin {
     /// Address and port. Anything but loopback needs a token.
     pub addr: Addr,
     /// What callers have to send as `Authorization: Bearer TOKEN`.
+    #[schemars(example = &"3f9c0b0d6a5e4c12")]
     pub token: Option<Secret>,
     /// File that holds the token, instead of `token`.
+    #[schemars(example = &"/run/secrets/tidegate")]
     pub token_file: Option<PathBuf>,
     /// Names under which the listener is reached, beside its address and `localhost`. Requests for
     /// other hosts are refused, so that a web page cannot reach it by DNS rebinding.

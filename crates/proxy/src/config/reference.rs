@@ -58,9 +58,13 @@ impl Page {
     fn table(&mut self, path: &str, schema: &Value) {
         let empty = Map::new();
         let keys = schema["properties"].as_object().unwrap_or(&empty);
+        let required = |key: &String| {
+            let required = schema["required"].as_array();
+            required.is_some_and(|list| list.iter().any(|name| name == key))
+        };
         for (key, schema) in keys {
             if let Shape::Plain = shape(&self.definitions, schema) {
-                self.plain(key, schema);
+                self.plain(key, schema, required(key));
             }
         }
         for (key, schema) in keys {
@@ -85,7 +89,7 @@ impl Page {
         self.table(&path, inner);
     }
 
-    fn plain(&mut self, key: &str, schema: &Value) {
+    fn plain(&mut self, key: &str, schema: &Value, required: bool) {
         let target = resolve(&self.definitions, schema).clone();
         self.out.push('\n');
         self.prose(description(schema, &target));
@@ -99,7 +103,10 @@ impl Page {
         let value = match schema.get("default").filter(|value| !value.is_null()) {
             Some(default) => default.clone(),
             None => {
-                self.prose("Not set by default; for example:");
+                self.prose(match required {
+                    true => "Has to be given; for example:",
+                    false => "Not set by default; for example:",
+                });
                 example(schema, &target)
             }
         };
@@ -115,11 +122,17 @@ impl Page {
 
     fn prose(&mut self, text: &str) {
         for paragraph in text.split("\n\n").filter(|text| !text.is_empty()) {
+            let indent = if paragraph.starts_with("- ") {
+                "#  "
+            } else {
+                "#"
+            };
             let mut line = String::from("#");
             for word in paragraph.split_whitespace() {
                 if line.len() + 1 + word.len() > WIDTH {
                     self.line(&line);
-                    line.truncate(1);
+                    line.clear();
+                    line.push_str(indent);
                 }
                 line.push(' ');
                 line.push_str(word);

@@ -122,11 +122,14 @@ impl Default for Retry {
 #[serde(default, deny_unknown_fields)]
 pub struct Sticky {
     /// Name of a cookie that the proxy sets. Give either this or `header`.
+    #[schemars(example = &"tidegate")]
     pub cookie: Option<String>,
     /// Name of a request header whose value chooses the replica.
+    #[schemars(example = &"x-customer")]
     pub header: Option<String>,
     /// Key that the cookie's value is derived with. Proxies that share clients need the same one;
     /// without it a new one is drawn at every start.
+    #[schemars(example = &"3f9c0b0d6a5e4c12")]
     pub secret: Option<Secret>,
 }
 
@@ -156,18 +159,25 @@ impl Default for Forward {
 
 /// Puts requests into a class. All conditions given have to hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct ClassRule {
     /// Name of a class under `[[protect.classes]]`.
+    #[schemars(example = &"gold")]
     pub class: String,
     /// How the path has to begin. A `/` at the end is not needed: `/shop` covers `/shop/cart` and
     /// `/shop`, not `/shopping`.
+    #[schemars(example = &"/checkout")]
+    #[serde(default)]
     pub path: Option<String>,
     /// Methods it may have.
+    #[serde(default)]
     pub methods: Vec<String>,
     /// The host it has to be for, without a port.
+    #[schemars(example = &"shop.example")]
+    #[serde(default)]
     pub host: Option<String>,
     /// Headers it has to carry, with their values; `"*"` is any value.
+    #[serde(default)]
     pub headers: BTreeMap<String, String>,
 }
 
@@ -177,11 +187,15 @@ pub struct ClassRule {
 #[serde(default, deny_unknown_fields)]
 pub struct RefusalTexts {
     /// One sentence for the built-in page, instead of the usual one.
+    #[schemars(example = &"We are very busy. Your cart is safe.")]
     pub message: Option<String>,
     /// File with a whole HTML page.
+    #[schemars(example = &"busy.html")]
     pub html: Option<PathBuf>,
     /// File with a JSON document.
+    #[schemars(example = &"busy.json")]
     pub json: Option<PathBuf>,
     /// File with plain text.
+    #[schemars(example = &"busy.txt")]
     pub text: Option<PathBuf>,
 }

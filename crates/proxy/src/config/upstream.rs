@@ -62,6 +62,7 @@ impl From<Vec<Replica>> for Upstream {
 #[serde(deny_unknown_fields)]
 pub struct Replica {
     /// Scheme, host and port: `"http://10.0.0.7:3000"`. Without a port, 80 or 443.
+    #[schemars(example = &"http://10.0.0.7:3000")]
     pub url: Origin,
 }
 
@@ -179,12 +180,16 @@ pub enum HostHeader {
 #[serde(default, deny_unknown_fields)]
 pub struct UpstreamTls {
     /// PEM file with the authorities to trust, instead of the system's.
+    #[schemars(example = &"ca.pem")]
     pub ca: Option<PathBuf>,
     /// Name to verify and to send as SNI, instead of the URL's host.
+    #[schemars(example = &"shop.internal")]
     pub server_name: Option<String>,
     /// PEM file with a certificate to present to replicas; needs `client_key`.
+    #[schemars(example = &"proxy.pem")]
     pub client_cert: Option<PathBuf>,
     /// PEM file with the key of `client_cert`.
+    #[schemars(example = &"proxy.key")]
     pub client_key: Option<PathBuf>,
     /// Accept any certificate. Anybody on the path can then read and change everything.
     pub insecure: bool,

@@ -91,6 +91,18 @@ impl Default for Snapshot {
 }
 
 impl Snapshot {
+    /// What was recorded since an earlier snapshot.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let counts = self.counts.iter().zip(&earlier.counts);
+        Self {
+            counts: counts
+                .map(|(now, then)| now.saturating_sub(*then))
+                .collect(),
+            sum_micros: self.sum_micros.saturating_sub(earlier.sum_micros),
+        }
+    }
+
     /// Values recorded.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -172,7 +184,7 @@ mod tests {
     #[test]
     fn exported_buckets_are_cumulative_and_rise() {
         let histogram = Histogram::default();
-        for micros in [1, 64, 100, 1_000_000, 100_000_000] {
+        for micros in [1, 64, 100, 1_000_000, 200_000_000] {
             histogram.record(Duration::from_micros(micros));
         }
         let mut snapshot = Snapshot::default();

@@ -11,10 +11,11 @@ pub mod text;
 
 use std::array;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate_sentry::ClassId;
+use parking_lot::Mutex;
+use tidegate_sentry::{ClassId, Refusal};
 
 use histogram::Histogram;
 pub use histogram::Snapshot;
@@ -78,6 +79,7 @@ impl Direction {
 #[derive(Debug)]
 pub struct Metrics {
     cores: Box<[Core]>,
+    ticks: Histogram,
 }
 
 impl Metrics {
@@ -86,6 +88,7 @@ impl Metrics {
     pub fn new(cores: usize) -> Self {
         Self {
             cores: (0..cores.max(1)).map(|_| Core::default()).collect(),
+            ticks: Histogram::default(),
         }
     }
 
@@ -95,10 +98,22 @@ impl Metrics {
         &self.cores[index % self.cores.len()]
     }
 
+    /// The engine's adaptation took this long.
+    pub fn record_tick(&self, took: Duration) {
+        self.ticks.record(took);
+    }
+
+    /// A few of the refusals since the last call, one per worker thread at most. The first call
+    /// asks for them.
+    pub fn take_shed_samples(&self) -> Vec<Refusal> {
+        self.cores.iter().filter_map(Core::take_sample).collect()
+    }
+
     /// The sums over all worker threads.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
+        self.ticks.add_to(&mut totals.ticks);
         for core in &self.cores {
             core.add_to(&mut totals);
         }
@@ -121,6 +136,8 @@ pub struct Core {
     retries: AtomicU64,
     retries_denied: AtomicU64,
     log_lines_lost: AtomicU64,
+    sample_wanted: AtomicBool,
+    sample: Mutex<Option<Refusal>>,
 }
 
 #[derive(Debug, Default)]
@@ -142,6 +159,8 @@ impl Default for Core {
             retries: AtomicU64::new(0),
             retries_denied: AtomicU64::new(0),
             log_lines_lost: AtomicU64::new(0),
+            sample_wanted: AtomicBool::new(false),
+            sample: Mutex::new(None),
         }
     }
 }
@@ -155,6 +174,20 @@ impl Core {
     /// A replica took this long from admission to the end of its response.
     pub fn record_service(&self, class: ClassId, took: Duration) {
         self.times(class).service.record(took);
+    }
+
+    /// A request was shed. The engine has counted it; this only keeps one now and then to show why
+    /// requests are shed, when somebody watches.
+    pub fn record_shed(&self, refusal: &Refusal) {
+        if self.sample_wanted.load(Ordering::Relaxed) {
+            self.sample_wanted.store(false, Ordering::Relaxed);
+            *self.sample.lock() = Some(*refusal);
+        }
+    }
+
+    fn take_sample(&self) -> Option<Refusal> {
+        self.sample_wanted.store(true, Ordering::Relaxed);
+        self.sample.lock().take()
     }
 
     /// A response went to a client, the proxy's own included.
@@ -262,6 +295,8 @@ pub struct Totals {
     pub retries_denied: u64,
     /// Lines missing in the access log.
     pub log_lines_lost: u64,
+    /// How long the engine's adaptation took.
+    pub ticks: Snapshot,
 }
 
 impl Totals {
@@ -285,6 +320,7 @@ pub struct ClassTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_sentry::ShedReason;
 
     #[test]
     fn cores_are_added_up() {
@@ -306,6 +342,23 @@ mod tests {
         assert_eq!(totals.failures, [0, 1, 0, 0]);
         assert_eq!(totals.classes[1].waiting.count(), 3);
         assert_eq!(totals.classes[0].waiting.count(), 0);
+    }
+
+    #[test]
+    fn a_shed_sample_is_kept_only_when_somebody_asks() {
+        let refusal = Refusal {
+            reason: ShedReason::Predicted,
+            class: ClassId(0),
+            retry_after: Duration::from_secs(1),
+            measured: 0.7,
+            limit: 0.5,
+        };
+        let metrics = Metrics::new(1);
+        metrics.core(0).record_shed(&refusal);
+        assert_eq!(metrics.take_shed_samples(), []);
+        metrics.core(0).record_shed(&refusal);
+        assert_eq!(metrics.take_shed_samples(), [refusal]);
+        assert_eq!(metrics.take_shed_samples(), []);
     }
 
     #[test]

@@ -1,0 +1,331 @@
+//! What each call does.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Either, Full, Limited};
+use hyper::body::Incoming;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tidegate_sentry::SentryConfig;
+
+use super::error::ApiError;
+use super::events::Subscription;
+use super::routes::{Endpoint, ModeChange, ROUTES, Route, Switch, Verb};
+use super::status::StatusView;
+use super::{Operator, exposition, guard, openapi};
+use crate::metrics::text;
+use crate::reload::{ReloadError, Trigger};
+use crate::settings::SettingsError;
+
+/// Longest body of a call: a configuration's worth of parameters many times over.
+const BODY_MAX: usize = 64 << 10;
+
+/// A whole answer, or the stream of events.
+pub(super) type Answer = Response<Either<Full<Bytes>, Subscription>>;
+
+/// Answers a call.
+pub(super) async fn answer(operator: Arc<Operator>, request: Request<Incoming>) -> Answer {
+    match call(&operator, request).await {
+        Ok(answer) => answer,
+        Err(error) => refusal(&error),
+    }
+}
+
+async fn call(operator: &Arc<Operator>, request: Request<Incoming>) -> Result<Answer, ApiError> {
+    let (parts, body) = request.into_parts();
+    let route = find(&parts.method, parts.uri.path())?;
+    if route.guarded {
+        let config = operator.state.config();
+        guard::check(&parts, operator.token().as_ref(), &config.admin.hosts)?;
+    }
+    let body = read(body).await?;
+    match route.endpoint {
+        Endpoint::Status => json(&StatusView::of(operator)),
+        Endpoint::Config => json(&*operator.state.config()),
+        Endpoint::Events => events(operator),
+        Endpoint::OpenApi => json(&openapi::document()),
+        Endpoint::Metrics => Ok(whole(text::CONTENT_TYPE, exposition::page(operator))),
+        Endpoint::Alive => Ok(whole("text/plain", "alive\n")),
+        Endpoint::Ready => ready(operator),
+        Endpoint::Drain => drain(operator, parse(&body)?),
+        Endpoint::KillSwitch => kill_switch(operator, parse(&body)?),
+        Endpoint::Mode => {
+            let ModeChange { mode } = parse(&body)?;
+            change(operator, move |protect| {
+                protect.mode = mode;
+                Ok(())
+            })
+            .await?;
+            json(&operator.state.config().protect)
+        }
+        Endpoint::DryRun => {
+            let switch: Switch = parse(&body)?;
+            change(operator, move |protect| {
+                protect.dry_run = switch.enabled;
+                Ok(())
+            })
+            .await?;
+            json(&switch)
+        }
+        Endpoint::Parameters => {
+            let patch: Value = parse(&body)?;
+            change(operator, move |protect| {
+                *protect = patched(protect, &patch)?;
+                Ok(())
+            })
+            .await?;
+            json(&operator.state.config().protect)
+        }
+        Endpoint::Reload => reload(operator).await,
+    }
+}
+
+fn find(method: &Method, path: &str) -> Result<&'static Route, ApiError> {
+    let verb = match *method {
+        Method::HEAD => Verb::Get.as_str(),
+        _ => method.as_str(),
+    };
+    let at_path = || ROUTES.iter().filter(|route| route.path == path);
+    if let Some(route) = at_path().find(|route| route.verb.as_str() == verb) {
+        return Ok(route);
+    }
+    match at_path().next() {
+        Some(route) => Err(ApiError::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            format!("{path} cannot be called with {method}"),
+            format!("use {}", route.verb.as_str()),
+        )
+        .with_header(ALLOW, route.verb.as_str())),
+        None => Err(ApiError::new(
+            StatusCode::NOT_FOUND,
+            format!("there is nothing at {path}"),
+            "see /openapi.json for what there is",
+        )),
+    }
+}
+
+async fn read(body: Incoming) -> Result<Bytes, ApiError> {
+    match Limited::new(body, BODY_MAX).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(_) => Err(ApiError::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the body is too long or broke off",
+            format!("send at most {BODY_MAX} bytes"),
+        )),
+    }
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(body).map_err(|error| {
+        ApiError::new(
+            StatusCode::BAD_REQUEST,
+            format!("the body is not what the call takes: {error}"),
+            "see /openapi.json for the body",
+        )
+    })
+}
+
+fn events(operator: &Operator) -> Result<Answer, ApiError> {
+    let subscription = operator.events.subscribe().ok_or_else(|| {
+        ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "there are too many readers of the event stream",
+            "close another reader",
+        )
+    })?;
+    let mut response = Response::new(Either::Right(subscription));
+    set_type(&mut response, "text/event-stream");
+    Ok(response)
+}
+
+fn ready(operator: &Operator) -> Result<Answer, ApiError> {
+    match operator.not_ready() {
+        None => Ok(whole("text/plain", "ready\n")),
+        Some(why) => Err(ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            why,
+            "see /api/status",
+        )),
+    }
+}
+
+fn drain(operator: &Operator, switch: Switch) -> Result<Answer, ApiError> {
+    let now = operator.state.now();
+    operator.state.sentry().set_draining(now, switch.enabled);
+    operator.notice(match switch.enabled {
+        true => "draining: new requests are refused",
+        false => "taking requests again",
+    });
+    json(&switch)
+}
+
+fn kill_switch(operator: &Operator, switch: Switch) -> Result<Answer, ApiError> {
+    let now = operator.state.now();
+    operator
+        .state
+        .resolving(|sentry, wake| sentry.set_kill_switch(now, switch.enabled, wake));
+    operator.notice(match switch.enabled {
+        true => "kill switch on: everything is admitted",
+        false => "kill switch off",
+    });
+    json(&switch)
+}
+
+impl From<SettingsError> for ApiError {
+    fn from(error: SettingsError) -> Self {
+        Self::from_message(StatusCode::UNPROCESSABLE_ENTITY, &error.to_string())
+    }
+}
+
+/// Changes the protection, away from the thread that drives the engine: files are read again.
+async fn change(
+    operator: &Arc<Operator>,
+    change: impl FnOnce(&mut SentryConfig) -> Result<(), ApiError> + Send + 'static,
+) -> Result<(), ApiError> {
+    let its = Arc::clone(operator);
+    blocking(move || its.reloader.change_protection(change)).await??;
+    operator.notice("parameters were changed live");
+    Ok(())
+}
+
+async fn reload(operator: &Arc<Operator>) -> Result<Answer, ApiError> {
+    let its = Arc::clone(operator);
+    match blocking(move || its.reload(Trigger::Asked)).await? {
+        Ok(()) => json(&operator.reloader.status()),
+        Err(error) => {
+            let status = match error {
+                ReloadError::NoFile | ReloadError::NeedsRestart(_) => StatusCode::CONFLICT,
+                _ => StatusCode::UNPROCESSABLE_ENTITY,
+            };
+            Err(ApiError::from_message(status, &error.to_string()))
+        }
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| {
+        ApiError::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the call failed inside",
+            "see the log",
+        )
+    })
+}
+
+/// A JSON merge patch (RFC 7396) over the protection in force. What comes out is read like a
+/// file, so a misspelt key is answered with the nearest.
+fn patched(protect: &SentryConfig, patch: &Value) -> Result<SentryConfig, ApiError> {
+    let refused = |message: &str| ApiError::from_message(StatusCode::UNPROCESSABLE_ENTITY, message);
+    if !patch.is_object() {
+        return Err(refused(
+            "the body is not an object; send { \"target\": \"300ms\" }",
+        ));
+    }
+    let mut value = serde_json::to_value(protect).map_err(|error| refused(&error.to_string()))?;
+    merge(&mut value, patch);
+    let text = toml::to_string(&value).map_err(|error| refused(&error.to_string()))?;
+    tidegate_config::parse("parameters", &text).map_err(|error| refused(error.message()))
+}
+
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        target.clone_from(patch);
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(serde_json::Map::new());
+    }
+    let Value::Object(target) = target else {
+        return;
+    };
+    for (key, value) in patch {
+        match value {
+            Value::Null => drop(target.remove(key)),
+            value => merge(target.entry(key).or_insert(Value::Null), value),
+        }
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<Answer, ApiError> {
+    match serde_json::to_vec(value) {
+        Ok(bytes) => Ok(whole("application/json", bytes)),
+        Err(error) => Err(ApiError::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("the answer cannot be written: {error}"),
+            "report this",
+        )),
+    }
+}
+
+fn whole(kind: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut response = Response::new(Either::Left(Full::new(body.into())));
+    set_type(&mut response, kind);
+    response
+}
+
+fn set_type<B>(response: &mut Response<B>, kind: &'static str) {
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+}
+
+fn refusal(error: &ApiError) -> Answer {
+    let body = serde_json::to_vec(error).unwrap_or_default();
+    let mut response = whole("application/json", body);
+    *response.status_mut() = error.status;
+    if let Some((name, value)) = &error.header {
+        let value = HeaderValue::from_static(value);
+        response.headers_mut().insert(name.clone(), value);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_merge_patch_changes_adds_and_removes() {
+        let mut value = json!({ "a": 1, "b": { "c": 2, "d": 3 } });
+        merge(
+            &mut value,
+            &json!({ "a": null, "b": { "c": 4 }, "e": { "f": 5 } }),
+        );
+        assert_eq!(value, json!({ "b": { "c": 4, "d": 3 }, "e": { "f": 5 } }));
+    }
+
+    #[test]
+    fn parameters_are_read_like_a_file() {
+        let protect = SentryConfig::default();
+        let with = |patch: Value| patched(&protect, &patch);
+        let changed = with(json!({ "target": "300ms", "limits": { "window_max": 50 } })).unwrap();
+        assert_eq!(changed.target.unwrap().as_millis(), 300);
+        assert_eq!(changed.limits.window_max, 50);
+        assert_eq!(changed.queue, protect.queue);
+        let back = patched(&changed, &json!({ "target": null, "limits": null })).unwrap();
+        assert_eq!(back, protect);
+        let misspelt = with(json!({ "traget": "1s" })).unwrap_err();
+        assert_eq!(misspelt.remedy, "did you mean `target`?");
+        let wrong = with(json!({ "target": "soon" })).unwrap_err();
+        assert!(wrong.remedy.starts_with("write a number with a unit"));
+        assert_eq!(with(json!([])).unwrap_err().status, 422);
+    }
+
+    #[test]
+    fn what_is_not_there_says_what_is() {
+        let status = |method: &Method, path: &str| {
+            find(method, path).map_or_else(|error| error.status.as_u16(), |_| 200)
+        };
+        assert_eq!(status(&Method::GET, "/api/status"), 200);
+        assert_eq!(status(&Method::HEAD, "/api/status"), 200);
+        assert_eq!(status(&Method::GET, "/api/mode"), 405);
+        assert_eq!(status(&Method::GET, "/nothing"), 404);
+    }
+}

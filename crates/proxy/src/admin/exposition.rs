@@ -1,0 +1,338 @@
+//! The page that Prometheus reads.
+
+use tidegate_sentry::{ClassStatus, ReplicaStatus, Status};
+
+use super::Operator;
+use crate::metrics::text::Text;
+use crate::metrics::{Direction, Totals, UpstreamFailure};
+use crate::reload::ReloadStatus;
+
+/// All metrics of the proxy, as text.
+pub(super) fn page(operator: &Operator) -> String {
+    let state = &operator.state;
+    let status = state.sentry().status(state.now());
+    let totals = state.metrics().totals();
+    let mut text = Text::default();
+    process(&mut text, operator);
+    decisions(&mut text, &status.classes);
+    times(&mut text, &status, &totals);
+    engine(&mut text, &status);
+    controller(&mut text, &status);
+    replicas(&mut text, operator, &status.replicas);
+    data_plane(&mut text, &totals);
+    reloads(&mut text, &operator.reloader.status());
+    text.finish()
+}
+
+fn process(text: &mut Text, operator: &Operator) {
+    text.gauge("tidegate_build_info", "The version that runs.")
+        .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    text.gauge("tidegate_uptime_seconds", "Time since the start.")
+        .sample(&[], operator.started.elapsed().as_secs_f64());
+    text.gauge("tidegate_threads", "Worker threads.")
+        .sample(&[], operator.state.threads() as f64);
+    let events = &operator.events;
+    text.gauge("tidegate_event_subscribers", "Readers of the event stream.")
+        .sample(&[], events.subscribers() as f64);
+    text.counter(
+        "tidegate_event_subscribers_let_go_total",
+        "Readers of the event stream that were too slow.",
+    )
+    .sample(&[], events.let_go() as f64);
+}
+
+/// A counter of the engine, per class.
+type PerClass = (&'static str, &'static str, fn(&ClassStatus) -> u64);
+
+const PER_CLASS: [PerClass; 4] = [
+    (
+        "tidegate_requests_arrived_total",
+        "Requests that arrived.",
+        |class| class.arrived,
+    ),
+    (
+        "tidegate_requests_admitted_total",
+        "Requests that got a slot of a replica.",
+        |class| class.admitted,
+    ),
+    (
+        "tidegate_requests_waited_total",
+        "Requests that had to wait for a slot.",
+        |class| class.waited,
+    ),
+    (
+        "tidegate_requests_in_target_total",
+        "Requests served within their target.",
+        |class| class.in_target,
+    ),
+];
+
+fn decisions(text: &mut Text, classes: &[ClassStatus]) {
+    for (name, help, count) in PER_CLASS {
+        let mut family = text.counter(name, help);
+        for class in classes {
+            family.sample(&[("class", &class.name)], count(class) as f64);
+        }
+    }
+    let mut ended = text.counter(
+        "tidegate_requests_ended_total",
+        "Admitted requests by how they ended: served, dropped (the replica failed), abandoned (the client left), ignored (no sample).",
+    );
+    for class in classes {
+        let endings = [
+            ("served", class.served),
+            ("dropped", class.dropped),
+            ("abandoned", class.abandoned),
+            ("ignored", class.ignored),
+        ];
+        for (ending, count) in endings {
+            ended.sample(&[("class", &class.name), ("ending", ending)], count as f64);
+        }
+    }
+    let by_reason: [(_, _, fn(&ClassStatus) -> &Vec<(&'static str, u64)>); 2] = [
+        (
+            "tidegate_requests_shed_total",
+            "Requests refused, by the mechanism that refused them.",
+            |class| &class.shed,
+        ),
+        (
+            "tidegate_requests_would_shed_total",
+            "Requests that a dry run would have refused.",
+            |class| &class.would_shed,
+        ),
+    ];
+    for (name, help, reasons) in by_reason {
+        let mut family = text.counter(name, help);
+        for class in classes {
+            for (reason, count) in reasons(class) {
+                family.sample(&[("class", &class.name), ("reason", reason)], *count as f64);
+            }
+        }
+    }
+}
+
+fn times(text: &mut Text, status: &Status, totals: &Totals) {
+    let named = || status.classes.iter().zip(&totals.classes);
+    let mut waiting = text.histogram(
+        "tidegate_waiting_seconds",
+        "Time that admitted requests waited for their slot.",
+    );
+    for (class, times) in named() {
+        waiting.buckets(&[("class", &class.name)], &times.waiting);
+    }
+    let mut service = text.histogram(
+        "tidegate_service_seconds",
+        "Time from admission to the end of the replica's response.",
+    );
+    for (class, times) in named() {
+        service.buckets(&[("class", &class.name)], &times.service);
+    }
+    text.histogram(
+        "tidegate_tick_seconds",
+        "Time that the engine's adaptation took.",
+    )
+    .buckets(&[], &totals.ticks);
+}
+
+fn engine(text: &mut Text, status: &Status) {
+    text.gauge("tidegate_mode_info", "The mode in force.")
+        .sample(&[("mode", status.mode.as_str())], 1.0);
+    let mut switches = text.gauge("tidegate_switch", "Switches of the operator: 1 is on.");
+    for (name, on) in [
+        ("dry_run", status.dry_run),
+        ("kill_switch", status.kill_switch),
+        ("draining", status.draining),
+    ] {
+        switches.sample(&[("name", name)], f64::from(u8::from(on)));
+    }
+    text.gauge("tidegate_queue_requests", "Requests that wait.")
+        .sample(&[], f64::from(status.queue.requests));
+    text.gauge("tidegate_queue_bytes", "Bytes that waiting requests hold.")
+        .sample(&[], status.queue.bytes as f64);
+    let mut targets = text.gauge(
+        "tidegate_target_seconds",
+        "Target in force, where there is one.",
+    );
+    for class in &status.classes {
+        if let Some(seconds) = class.target_seconds {
+            targets.sample(&[("class", &class.name)], seconds);
+        }
+    }
+    if let Some(rate) = status.drain_rate {
+        text.gauge(
+            "tidegate_drain_rate",
+            "Requests the replicas can serve per second together.",
+        )
+        .sample(&[], rate);
+    }
+    if let Some(overloaded) = status.overloaded {
+        text.gauge(
+            "tidegate_overloaded",
+            "1 while more arrives than can be served.",
+        )
+        .sample(&[], f64::from(u8::from(overloaded)));
+    }
+    text.counter(
+        "tidegate_bad_reports_total",
+        "Parts of replicas' reports that made no sense.",
+    )
+    .sample(&[], status.bad_reports as f64);
+}
+
+fn controller(text: &mut Text, status: &Status) {
+    let Some(step) = &status.controller else {
+        return;
+    };
+    let name = ("controller", step.name);
+    let terms = &step.terms;
+    let gauges = [
+        (
+            "tidegate_controller_setpoint",
+            "What the controller wants to measure.",
+            step.setpoint,
+        ),
+        (
+            "tidegate_controller_measured",
+            "What it measured last.",
+            step.measured,
+        ),
+        (
+            "tidegate_controller_error",
+            "Setpoint minus measured.",
+            step.setpoint - step.measured,
+        ),
+        (
+            "tidegate_controller_output",
+            "Its command, after limits.",
+            step.output,
+        ),
+        (
+            "tidegate_controller_saturated",
+            "1 while a limit changes the command.",
+            f64::from(u8::from(terms.saturated)),
+        ),
+    ];
+    for (metric, help, value) in gauges {
+        text.gauge(metric, help).sample(&[name], value);
+    }
+    text.gauge(
+        "tidegate_controller_term",
+        "Parts of the command, before limits.",
+    )
+    .sample(&[name, ("term", "p")], terms.p)
+    .sample(&[name, ("term", "i")], terms.i)
+    .sample(&[name, ("term", "d")], terms.d);
+    text.counter(
+        "tidegate_controller_bad_samples_total",
+        "Measurements that were refused.",
+    )
+    .sample(&[name], step.bad_samples as f64);
+}
+
+fn replicas(text: &mut Text, operator: &Operator, replicas: &[ReplicaStatus]) {
+    let settings = operator.state.settings();
+    let named: Vec<_> = replicas
+        .iter()
+        .filter(|replica| settings.replica_ids().contains(&replica.id))
+        .filter_map(|replica| Some((settings.replica(replica.id)?.origin().to_string(), replica)))
+        .collect();
+    let gauges: [(_, _, fn(&ReplicaStatus) -> f64); 4] = [
+        (
+            "tidegate_replica_up",
+            "1 while the replica gets requests.",
+            |r| f64::from(u8::from(r.up)),
+        ),
+        (
+            "tidegate_replica_window",
+            "Slots of the replica; +Inf without a bound.",
+            |r| r.window.map_or(f64::INFINITY, f64::from),
+        ),
+        (
+            "tidegate_replica_in_flight",
+            "Requests that hold a slot.",
+            |r| f64::from(r.in_flight),
+        ),
+        (
+            "tidegate_replica_streams",
+            "Long streams, which hold no slot.",
+            |r| f64::from(r.streams),
+        ),
+    ];
+    for (name, help, value) in gauges {
+        let mut family = text.gauge(name, help);
+        for (url, replica) in &named {
+            family.sample(&[("replica", url)], value(replica));
+        }
+    }
+    let mut served = text.counter(
+        "tidegate_replica_served_total",
+        "Requests the replica served.",
+    );
+    for (url, replica) in &named {
+        served.sample(&[("replica", url)], replica.served as f64);
+    }
+}
+
+fn data_plane(text: &mut Text, totals: &Totals) {
+    text.gauge(
+        "tidegate_client_connections",
+        "Client connections that are open.",
+    )
+    .sample(&[], totals.connections() as f64);
+    text.counter(
+        "tidegate_client_connections_total",
+        "Client connections accepted.",
+    )
+    .sample(&[], totals.opened as f64);
+    text.counter(
+        "tidegate_client_connections_turned_away_total",
+        "Client connections closed at once.",
+    )
+    .sample(&[], totals.turned_away as f64);
+    let mut responses = text.counter(
+        "tidegate_responses_total",
+        "Responses to clients, the proxy's own included.",
+    );
+    for (code, count) in ["1xx", "2xx", "3xx", "4xx", "5xx"]
+        .iter()
+        .zip(totals.responses)
+    {
+        responses.sample(&[("code", code)], count as f64);
+    }
+    let mut failures = text.counter(
+        "tidegate_upstream_failures_total",
+        "Requests that a replica failed, by how.",
+    );
+    for (failure, count) in UpstreamFailure::ALL.iter().zip(totals.failures) {
+        failures.sample(&[("kind", failure.as_str())], count as f64);
+    }
+    let mut bytes = text.counter("tidegate_body_bytes_total", "Body bytes passed on.");
+    for (direction, count) in Direction::ALL.iter().zip(totals.bytes) {
+        bytes.sample(&[("direction", direction.as_str())], count as f64);
+    }
+    text.counter(
+        "tidegate_retries_total",
+        "Requests sent a second time, or denied that by the budget.",
+    )
+    .sample(&[("outcome", "sent")], totals.retries as f64)
+    .sample(&[("outcome", "denied")], totals.retries_denied as f64);
+    text.counter(
+        "tidegate_access_log_lines_lost_total",
+        "Lines missing in the access log.",
+    )
+    .sample(&[], totals.log_lines_lost as f64);
+}
+
+fn reloads(text: &mut Text, status: &ReloadStatus) {
+    text.counter(
+        "tidegate_reloads_total",
+        "Times the configuration was put in force or refused.",
+    )
+    .sample(&[("outcome", "done")], status.reloads as f64)
+    .sample(&[("outcome", "refused")], status.refused as f64);
+    text.gauge(
+        "tidegate_config_in_force",
+        "0 while the file as it is now is refused.",
+    )
+    .sample(&[], f64::from(u8::from(status.error.is_none())));
+}

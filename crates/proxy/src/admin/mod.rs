@@ -1,0 +1,228 @@
+//! Operating a running proxy: the admin listener, and the tasks that keep the proxy going.
+//!
+//! [`Operations`] is what the binary starts beside the data plane, on a thread of its own:
+//!
+//! - the ticker drives the engine's adaptation and passes its events on,
+//! - the health driver asks replicas and tells the engine,
+//! - the reload watches the files and SIGHUP,
+//! - the admin listener answers operators.
+//!
+//! The data plane works without any of them except the ticker. Whatever blocks (files) runs beside
+//! that thread, so that a slow disk does not delay a tick.
+
+mod calls;
+mod error;
+mod events;
+mod exposition;
+mod guard;
+mod openapi;
+mod routes;
+mod server;
+mod status;
+mod ticker;
+
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+pub use events::{Events, Subscription};
+
+use crate::config::Secret;
+use crate::health;
+use crate::reload::{ReloadError, Reloader, Source, Trigger, WATCH_PERIOD};
+use crate::state::State;
+use status::{Picture, Pictures};
+
+/// Why operations cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum OperationsError {
+    /// The admin listener's address cannot be used.
+    #[error(
+        "cannot listen on {addr} for the admin API: {cause}; choose another address with `--admin` or `admin.addr`"
+    )]
+    Bind {
+        /// The address.
+        addr: SocketAddr,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The token cannot be read.
+    #[error("{0}")]
+    Token(String),
+}
+
+/// Everything that runs beside the data plane.
+#[derive(Debug)]
+pub struct Operations {
+    operator: Arc<Operator>,
+    listener: Option<TcpListener>,
+}
+
+impl Operations {
+    /// Opens the admin listener, if there is to be one. Nothing is answered before
+    /// [`Operations::run`].
+    ///
+    /// # Errors
+    /// The address is in use or not ours, or the token's file cannot be read.
+    pub fn bind(state: Arc<State>, source: Source) -> Result<Self, OperationsError> {
+        let admin = state.config().admin.clone();
+        let token = admin.read_token().map_err(OperationsError::Token)?;
+        let listener = match admin.enabled {
+            true => Some(listen(*admin.addr)?),
+            false => None,
+        };
+        let operator = Arc::new(Operator {
+            reloader: Reloader::new(Arc::clone(&state), source),
+            state,
+            token: ArcSwap::from_pointee(token),
+            events: Events::default(),
+            pictures: Mutex::default(),
+            started: Instant::now(),
+        });
+        Ok(Self { operator, listener })
+    }
+
+    /// Where the admin listener is bound; `None` without one.
+    #[must_use]
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.listener.as_ref()?.local_addr().ok()
+    }
+
+    /// Runs all tasks until `until` is ready. Call it inside a runtime with time and I/O.
+    pub async fn run(self, until: impl Future<Output = ()>) {
+        let Self { operator, listener } = self;
+        let notice = |line: &str| operator.notice(line);
+        let seed = RandomState::new().hash_one("health");
+        tokio::select! {
+            () = until => {}
+            () = ticker::run(Arc::clone(&operator)) => {}
+            () = health::run(Arc::clone(&operator.state), seed, notice) => {}
+            () = watch_files(Arc::clone(&operator)) => {}
+            () = serve(listener, Arc::clone(&operator)) => {}
+        }
+    }
+
+    /// Reloads on SIGHUP, for ever. Only the binary wants this: signals belong to the process.
+    pub fn reload_on_hangup(&self) -> impl Future<Output = ()> + use<> {
+        let operator = Arc::clone(&self.operator);
+        async move {
+            let Ok(mut hangups) = signal(SignalKind::hangup()) else {
+                operator.notice("SIGHUP cannot be caught; reload with POST /api/reload");
+                return std::future::pending().await;
+            };
+            while hangups.recv().await.is_some() {
+                reload_beside(&operator, Trigger::Asked).await;
+            }
+        }
+    }
+}
+
+fn listen(addr: SocketAddr) -> Result<TcpListener, OperationsError> {
+    let bind = || {
+        let listener = TcpListener::bind(addr)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    bind().map_err(|cause| OperationsError::Bind { addr, cause })
+}
+
+async fn serve(listener: Option<TcpListener>, operator: Arc<Operator>) {
+    if let Some(listener) = listener
+        && let Err(error) = server::serve(listener, Arc::clone(&operator)).await
+    {
+        operator.notice(&format!("the admin listener failed: {error}"));
+    }
+    std::future::pending().await
+}
+
+async fn watch_files(operator: Arc<Operator>) {
+    loop {
+        tokio::time::sleep(WATCH_PERIOD).await;
+        let its = Arc::clone(&operator);
+        let changed = tokio::task::spawn_blocking(move || its.reloader.has_changed()).await;
+        if changed.unwrap_or(false) {
+            reload_beside(&operator, Trigger::Changed).await;
+        }
+    }
+}
+
+/// Reloads without holding up the thread; the outcome is in log and status.
+async fn reload_beside(operator: &Arc<Operator>, trigger: Trigger) {
+    let operator = Arc::clone(operator);
+    let _ = tokio::task::spawn_blocking(move || operator.reload(trigger)).await;
+}
+
+/// What calls and tasks share.
+#[derive(Debug)]
+struct Operator {
+    state: Arc<State>,
+    reloader: Reloader,
+    token: ArcSwap<Option<Secret>>,
+    events: Events,
+    pictures: Mutex<Pictures>,
+    started: Instant,
+}
+
+impl Operator {
+    fn token(&self) -> Option<Secret> {
+        Option::clone(&self.token.load())
+    }
+
+    /// Puts the file in force, and says so.
+    fn reload(&self, trigger: Trigger) -> Result<(), ReloadError> {
+        let outcome = self
+            .reloader
+            .reload(trigger)
+            .and_then(|()| self.renew_token());
+        match &outcome {
+            Ok(()) => self.notice("the configuration was put in force"),
+            Err(error) => self.notice(&format!(
+                "the configuration was refused, the old one stays in force: {error}"
+            )),
+        }
+        outcome
+    }
+
+    fn renew_token(&self) -> Result<(), ReloadError> {
+        let token = self.state.config().admin.read_token();
+        let token = token.map_err(|message| {
+            let file = self.reloader.status().file.unwrap_or_default();
+            ReloadError::Refused(vec![tidegate_config::ConfigError::new(&file, message)])
+        })?;
+        self.token.store(Arc::new(token));
+        Ok(())
+    }
+
+    /// Why requests cannot be served now; `None` when they can.
+    fn not_ready(&self) -> Option<&'static str> {
+        let status = self.state.sentry().status(self.state.now());
+        if status.draining || self.state.is_draining() {
+            return Some("the proxy is draining");
+        }
+        let up = status.replicas.iter().any(|replica| replica.up);
+        (!up).then_some("no replica is healthy")
+    }
+
+    /// One line for the operator: in the log and in the event stream.
+    fn notice(&self, line: &str) {
+        eprintln!("tidegate: {line}");
+        self.events.publish("notice", &json!({ "line": line }));
+    }
+
+    fn take_picture(&self) {
+        let status = self.state.sentry().status(self.state.now());
+        self.pictures.lock().add(Picture {
+            at: Instant::now(),
+            classes: status.classes,
+            times: self.state.metrics().totals().classes,
+        });
+    }
+}

@@ -1,0 +1,218 @@
+//! Every call of the admin API, once: dispatch and OpenAPI document are made from this table.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tidegate_sentry::{ModeName, SentryConfig};
+
+use crate::config::Config;
+use crate::reload::ReloadStatus;
+
+/// How it is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    Get,
+    Post,
+}
+
+impl Verb {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+        }
+    }
+}
+
+/// What a call does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Endpoint {
+    Status,
+    Config,
+    Events,
+    Mode,
+    Parameters,
+    Drain,
+    DryRun,
+    KillSwitch,
+    Reload,
+    OpenApi,
+    Metrics,
+    Alive,
+    Ready,
+}
+
+/// One call.
+#[derive(Clone, Copy)]
+pub(super) struct Route {
+    pub(super) verb: Verb,
+    pub(super) path: &'static str,
+    pub(super) endpoint: Endpoint,
+    /// Whether callers need the token and a known host; probes of orchestrators have neither.
+    pub(super) guarded: bool,
+    pub(super) summary: &'static str,
+    /// What the body holds, where there is one.
+    pub(super) body: Option<Describe>,
+    pub(super) answer: Answer,
+}
+
+/// Describes a type in the document.
+pub(super) type Describe = fn(&mut SchemaGenerator) -> Schema;
+
+/// What a call is answered with.
+#[derive(Clone, Copy)]
+pub(super) enum Answer {
+    Json(Describe),
+    Text(&'static str),
+    Nothing,
+}
+
+/// The body of `/api/mode`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ModeChange {
+    /// The mode from now on.
+    pub(super) mode: ModeName,
+}
+
+/// The body of the switches.
+#[derive(Debug, Clone, Copy, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Switch {
+    /// Its position from now on.
+    pub(super) enabled: bool,
+}
+
+fn describe<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}
+
+const fn get(
+    path: &'static str,
+    endpoint: Endpoint,
+    summary: &'static str,
+    answer: Answer,
+) -> Route {
+    Route {
+        verb: Verb::Get,
+        path,
+        endpoint,
+        guarded: true,
+        summary,
+        body: None,
+        answer,
+    }
+}
+
+const fn post(
+    path: &'static str,
+    endpoint: Endpoint,
+    summary: &'static str,
+    body: Option<Describe>,
+    answer: Describe,
+) -> Route {
+    Route {
+        verb: Verb::Post,
+        path,
+        endpoint,
+        guarded: true,
+        summary,
+        body,
+        answer: Answer::Json(answer),
+    }
+}
+
+const fn open(route: Route) -> Route {
+    Route {
+        guarded: false,
+        ..route
+    }
+}
+
+/// The table.
+pub(super) static ROUTES: [Route; 13] = [
+    get(
+        "/api/status",
+        Endpoint::Status,
+        "What the proxy is doing: mode, replicas, queue, classes, controller, recent figures, reloads.",
+        Answer::Json(describe::<Value>),
+    ),
+    get(
+        "/api/config",
+        Endpoint::Config,
+        "The configuration in force, live changes included, secrets redacted.",
+        Answer::Json(describe::<Config>),
+    ),
+    get(
+        "/api/events",
+        Endpoint::Events,
+        "Server-sent events: every step of the controller (`step`), changes of windows (`window`), mode, health and switches, samples of refusals (`shed`), the log (`notice`). A reader that does not keep up is let go.",
+        Answer::Text("text/event-stream"),
+    ),
+    post(
+        "/api/mode",
+        Endpoint::Mode,
+        "Changes the mode, bumpless, until the file is put in force again. Answers with the protection in force.",
+        Some(describe::<ModeChange>),
+        describe::<SentryConfig>,
+    ),
+    post(
+        "/api/parameters",
+        Endpoint::Parameters,
+        "Changes parameters of `protect` until the file is put in force again: a JSON merge patch (RFC 7396), where null goes back to the default. Answers with the protection in force.",
+        Some(describe::<SentryConfig>),
+        describe::<SentryConfig>,
+    ),
+    post(
+        "/api/drain",
+        Endpoint::Drain,
+        "Refuses new requests and finishes those inside; off takes requests again.",
+        Some(describe::<Switch>),
+        describe::<Switch>,
+    ),
+    post(
+        "/api/dry-run",
+        Endpoint::DryRun,
+        "Decides and reports, but admits everything, until the file is put in force again.",
+        Some(describe::<Switch>),
+        describe::<Switch>,
+    ),
+    post(
+        "/api/kill-switch",
+        Endpoint::KillSwitch,
+        "Admits everything at once, whoever waits included.",
+        Some(describe::<Switch>),
+        describe::<Switch>,
+    ),
+    post(
+        "/api/reload",
+        Endpoint::Reload,
+        "Reads the file again and puts it in force, whole or not at all; live changes are dropped.",
+        None,
+        describe::<ReloadStatus>,
+    ),
+    get(
+        "/openapi.json",
+        Endpoint::OpenApi,
+        "This document.",
+        Answer::Json(describe::<Value>),
+    ),
+    get(
+        "/metrics",
+        Endpoint::Metrics,
+        "Metrics in the text format of Prometheus.",
+        Answer::Text("text/plain"),
+    ),
+    open(get(
+        "/healthz",
+        Endpoint::Alive,
+        "Answers while the process works.",
+        Answer::Nothing,
+    )),
+    open(get(
+        "/readyz",
+        Endpoint::Ready,
+        "200 while requests are taken and a replica is healthy, else 503.",
+        Answer::Nothing,
+    )),
+];

@@ -1,0 +1,100 @@
+//! What a configuration will do, in a few lines for people.
+
+use super::{Admin, Config, Health, Listener, LogTarget, Sticky};
+
+impl Config {
+    /// What it will do, a line for each part.
+    #[must_use]
+    pub fn summary(&self) -> Vec<String> {
+        let mut lines: Vec<_> = self.listen.iter().map(listener).collect();
+        lines.push(self.replicas());
+        lines.push(self.protection());
+        lines.push(health(&self.health));
+        lines.extend(self.sticky.as_ref().map(sticky));
+        lines.push(admin(&self.admin));
+        if self.access_log.to != LogTarget::Off {
+            lines.push(format!("logs every request to {}", self.access_log.to));
+        }
+        lines
+    }
+
+    fn replicas(&self) -> String {
+        let urls: Vec<_> = self.upstream.replicas.iter().map(|r| &r.url).collect();
+        match urls.as_slice() {
+            [one] => format!("forwards to {one}"),
+            [first, .., last] => {
+                format!("forwards to {} replicas, {first} to {last}", urls.len())
+            }
+            [] => "forwards to nothing".to_owned(),
+        }
+    }
+
+    fn protection(&self) -> String {
+        let protect = &self.protect;
+        let target = match protect.target {
+            Some(target) => format!("a target of {target}"),
+            None => "a target derived from the service".to_owned(),
+        };
+        let dry = if protect.dry_run {
+            ", as a dry run"
+        } else {
+            ""
+        };
+        let classes = match protect.class_count() {
+            1 => String::new(),
+            count => format!(", {count} classes"),
+        };
+        format!(
+            "protects it in mode {} with {target}{classes}{dry}",
+            protect.mode.as_str()
+        )
+    }
+}
+
+fn listener(listener: &Listener) -> String {
+    let tls = match listener.tls.len() {
+        0 => String::new(),
+        1 => " with TLS".to_owned(),
+        count => format!(" with TLS ({count} certificates)"),
+    };
+    let http = if listener.http2 {
+        "HTTP/1.1 and 2"
+    } else {
+        "HTTP/1.1"
+    };
+    let proxied = match listener.proxy_protocol {
+        true => ", behind the PROXY protocol",
+        false => "",
+    };
+    format!("listens on {}{tls}, {http}{proxied}", listener.addr)
+}
+
+fn health(health: &Health) -> String {
+    let active = match &health.active.path {
+        Some(path) => format!("asks replicas for {path} every {}", health.active.interval),
+        None => "asks no replica for its health".to_owned(),
+    };
+    let passive = match health.passive.failures {
+        0 => "ejects none for failed requests".to_owned(),
+        failures => format!("ejects one after {failures} failed requests in a row"),
+    };
+    format!("{active}; {passive}")
+}
+
+fn sticky(sticky: &Sticky) -> String {
+    let by = match (&sticky.cookie, &sticky.header) {
+        (Some(cookie), _) => format!("cookie `{cookie}`"),
+        (_, Some(header)) => format!("header `{header}`"),
+        (None, None) => "nothing".to_owned(),
+    };
+    format!("keeps clients on their replica by {by}")
+}
+
+fn admin(admin: &Admin) -> String {
+    let token = admin.token.is_some() || admin.token_file.is_some();
+    match (admin.enabled, token) {
+        (false, _) => "has no admin listener".to_owned(),
+        (true, true) => format!("answers operators on {} who have the token", admin.addr),
+        (true, false) => format!("answers operators on {}", admin.addr),
+    }
+}

@@ -1,0 +1,134 @@
+//! Carries out what the [`Machine`] decides: sends probes, tells the engine.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_control::Timestamp;
+use tidegate_sentry::ReplicaId;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use super::probe::probe;
+use super::{Action, Machine};
+use crate::config::{Config, Origin};
+use crate::state::State;
+
+/// How often the driver looks for a new configuration when nothing else wakes it.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Looks after the replicas' health until it is dropped; `notice` gets a line for every replica
+/// that is taken out or let back.
+pub async fn run(state: Arc<State>, seed: u64, notice: impl Fn(&str)) {
+    let config = state.config();
+    let mut driver = Driver {
+        machine: Machine::new(config.health.clone(), seed),
+        state,
+        roster: BTreeMap::new(),
+        config: None,
+        probes: JoinSet::new(),
+        notice,
+    };
+    loop {
+        driver.take_over_config();
+        driver.handle_timeout();
+        driver.wait().await;
+    }
+}
+
+struct Driver<N> {
+    machine: Machine,
+    state: Arc<State>,
+    /// Who has which id; ids of removed replicas are given to new ones.
+    roster: BTreeMap<ReplicaId, Origin>,
+    config: Option<Arc<Config>>,
+    probes: JoinSet<(ReplicaId, bool)>,
+    notice: N,
+}
+
+impl<N: Fn(&str)> Driver<N> {
+    fn take_over_config(&mut self) {
+        let config = self.state.config();
+        if self
+            .config
+            .as_ref()
+            .is_some_and(|old| Arc::ptr_eq(old, &config))
+        {
+            return;
+        }
+        let roster = self.read_roster();
+        let stays = |(id, origin): &(&ReplicaId, &Origin)| self.roster.get(id) == Some(origin);
+        let old: Vec<_> = roster.iter().filter(stays).map(|(&id, _)| id).collect();
+        let all: Vec<_> = roster.keys().copied().collect();
+        let now = self.state.now();
+        self.machine.reconfigure(now, config.health.clone(), &old);
+        self.machine.reconfigure(now, config.health.clone(), &all);
+        self.roster = roster;
+        self.config = Some(config);
+    }
+
+    fn read_roster(&self) -> BTreeMap<ReplicaId, Origin> {
+        let settings = self.state.settings();
+        let ids = settings.replica_ids().iter();
+        ids.filter_map(|&id| Some((id, settings.replica(id)?.origin().clone())))
+            .collect()
+    }
+
+    fn handle_timeout(&mut self) {
+        let now = self.state.now();
+        for action in self.machine.handle_timeout(now, self.state.board()) {
+            self.carry_out(now, action);
+        }
+    }
+
+    fn carry_out(&mut self, now: Timestamp, action: Action) {
+        match action {
+            Action::Probe(id) => self.send_probe(id),
+            Action::SetHealth { replica, up, cause } => {
+                let whom = match self.roster.get(&replica) {
+                    Some(origin) => origin.to_string(),
+                    None => format!("{}", replica.0),
+                };
+                let what = if up {
+                    "gets requests again"
+                } else {
+                    "gets no requests"
+                };
+                (self.notice)(&format!("replica {whom} {what}: {cause}"));
+                self.state
+                    .resolving(|sentry, wake| sentry.set_health(now, replica, up, wake));
+            }
+        }
+    }
+
+    fn send_probe(&mut self, id: ReplicaId) {
+        let config = Arc::clone(self.config.as_ref().expect("taken over before any timeout"));
+        let settings = self.state.settings();
+        let Some(replica) = settings.replica(id).cloned() else {
+            return;
+        };
+        self.probes.spawn(async move {
+            let within = *config.health.active.timeout;
+            let answer = tokio::time::timeout(within, probe(&replica, &config)).await;
+            (id, answer.unwrap_or(false))
+        });
+    }
+
+    /// Until a timer is due, a replica trips, a probe ends or it is time to look for a new
+    /// configuration.
+    async fn wait(&mut self) {
+        let due = self.state.clock().instant(self.machine.poll_timeout());
+        let until = Instant::from_std(due).min(Instant::now() + LOOK);
+        tokio::select! {
+            () = sleep_until(until) => {}
+            () = self.state.board().alarmed() => {}
+            Some(ended) = self.probes.join_next() => {
+                if let Ok((id, ok)) = ended {
+                    let now = self.state.now();
+                    let action = self.machine.on_probe(now, self.state.board(), id, ok);
+                    action.into_iter().for_each(|action| self.carry_out(now, action));
+                }
+            }
+        }
+    }
+}

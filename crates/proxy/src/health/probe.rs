@@ -1,0 +1,87 @@
+//! Asks one replica how it is.
+
+use bytes::Bytes;
+use http::header::{HOST, HeaderValue, USER_AGENT};
+use http::uri::{PathAndQuery, Uri};
+use http::{Method, Request};
+use http_body_util::Empty;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::task::JoinSet;
+
+use crate::config::{ActiveHealth, Config};
+use crate::upstream::{Replica, connect};
+
+const AGENT: HeaderValue = HeaderValue::from_static("tidegate-health");
+
+/// Whether a replica is well: it gives the path with a good status, or without a path it takes a
+/// connection, TLS included.
+pub(super) async fn probe(replica: &Replica, config: &Config) -> bool {
+    let Ok(stream) = connect::open(replica).await else {
+        return false;
+    };
+    let active = &config.health.active;
+    let Some(path) = &active.path else {
+        return true;
+    };
+    let status = match stream.is_http2(replica) {
+        true => ask_http2(stream, replica, active, path).await,
+        false => ask_http1(stream, replica, active, path).await,
+    };
+    status.is_some_and(|status| active.status.contains(status))
+}
+
+async fn ask_http1(
+    stream: connect::Transport,
+    replica: &Replica,
+    active: &ActiveHealth,
+    path: &str,
+) -> Option<u16> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
+    // Dropped with this call, which closes the connection.
+    let mut driving = JoinSet::new();
+    driving.spawn(connection);
+    let request = request(path.parse().ok()?, host(replica, active)?)?;
+    let response = sender.send_request(request).await.ok()?;
+    Some(response.status().as_u16())
+}
+
+async fn ask_http2(
+    stream: connect::Transport,
+    replica: &Replica,
+    active: &ActiveHealth,
+    path: &str,
+) -> Option<u16> {
+    let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.ok()?;
+    let mut driving = JoinSet::new();
+    driving.spawn(connection);
+    let host = host(replica, active)?;
+    let uri = Uri::builder()
+        .scheme(replica.scheme())
+        .authority(host.as_bytes())
+        .path_and_query(path.parse::<PathAndQuery>().ok()?)
+        .build()
+        .ok()?;
+    let mut request = request(uri, host)?;
+    request.headers_mut().remove(HOST);
+    let response = sender.send_request(request).await.ok()?;
+    Some(response.status().as_u16())
+}
+
+fn host(replica: &Replica, active: &ActiveHealth) -> Option<HeaderValue> {
+    match &active.host {
+        Some(host) => HeaderValue::from_str(host).ok(),
+        None => Some(replica.host().clone()),
+    }
+}
+
+fn request(uri: Uri, host: HeaderValue) -> Option<Request<Empty<Bytes>>> {
+    Request::builder()
+        .method(Method::GET)
+        .uri(uri)
+        .header(HOST, host)
+        .header(USER_AGENT, AGENT)
+        .body(Empty::new())
+        .ok()
+}

@@ -1,0 +1,227 @@
+//! Puts a changed configuration in force, whole or not at all.
+//!
+//! A reload reads the file and everything it names, checks all of it, and only then replaces what
+//! is in force; whatever is wrong leaves the old configuration untouched and the message in the log, in the
+//! status and in the metrics. Certificates, texts and tokens are read again even when the file itself is
+//! the same.
+//!
+//! Live changes (mode, parameters, dry run) last until the file changes or a reload is asked for:
+//! then the file is right again. A renewed certificate alone does not undo them.
+
+mod watch;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+use schemars::JsonSchema;
+use serde::Serialize;
+use tidegate_config::ConfigError;
+use tidegate_sentry::SentryConfig;
+
+use crate::config::{self, Config};
+use crate::settings::SettingsError;
+use crate::state::State;
+use watch::{Stamp, Watch};
+
+/// Where the configuration comes from.
+#[derive(Default)]
+pub struct Source {
+    /// The file; without one there is nothing to reload.
+    pub file: Option<PathBuf>,
+    /// What the command line adds to it, at the start and at every reload.
+    pub flags: Option<Flags>,
+}
+
+/// Changes a configuration as the command line asks.
+pub type Flags = Box<dyn Fn(&mut Config) + Send + Sync>;
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source")
+            .field("file", &self.file)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a reload happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trigger {
+    /// Somebody asked: SIGHUP or the admin API. The file is right, live changes are dropped.
+    Asked,
+    /// A file has changed. Live changes stay if the configuration itself has not.
+    Changed,
+}
+
+/// Why the configuration in force stays.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// The proxy was started without a file.
+    #[error("there is no file to reload; start the proxy with `-c FILE`")]
+    NoFile,
+    /// The file is refused.
+    #[error("{}", join(.0))]
+    Refused(Vec<ConfigError>),
+    /// The file changes what only a restart can change.
+    #[error("{0} cannot change while the proxy runs; restart it")]
+    NeedsRestart(String),
+    /// Something the file needs could not be made.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+}
+
+fn join(errors: &[ConfigError]) -> String {
+    let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    lines.join("\n")
+}
+
+/// What became of the file, for status and metrics.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+pub struct ReloadStatus {
+    /// The file, where there is one.
+    pub file: Option<String>,
+    /// Times it was put in force since the start.
+    pub reloads: u64,
+    /// Times it was refused.
+    pub refused: u64,
+    /// When it was last put in force, in seconds since 1970.
+    pub reloaded_at_unix_seconds: Option<f64>,
+    /// Why the file as it is now is not in force; absent when it is.
+    pub error: Option<String>,
+    /// Whether parameters were changed live since the file was put in force.
+    pub changed_live: bool,
+}
+
+/// The one who changes the configuration in force.
+#[derive(Debug)]
+pub struct Reloader {
+    state: Arc<State>,
+    source: Source,
+    /// One change at a time; holds the file's configuration as it was last put in force.
+    in_file: Mutex<Arc<Config>>,
+    watch: Mutex<Watch>,
+    status: Mutex<ReloadStatus>,
+}
+
+impl Reloader {
+    /// For a proxy that has just been started from `source`.
+    #[must_use]
+    pub fn new(state: Arc<State>, source: Source) -> Self {
+        let file = source.file.as_ref().map(|path| path.display().to_string());
+        let in_file = Mutex::new(state.config());
+        let reloader = Self {
+            state,
+            source,
+            in_file,
+            watch: Mutex::default(),
+            status: Mutex::new(ReloadStatus {
+                file,
+                ..ReloadStatus::default()
+            }),
+        };
+        reloader.watch.lock().know(&[], reloader.stamps());
+        reloader
+    }
+
+    /// What became of the file.
+    #[must_use]
+    pub fn status(&self) -> ReloadStatus {
+        self.status.lock().clone()
+    }
+
+    /// Whether a file has changed and has settled. Blocks for a few `stat` calls.
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        self.source.file.is_some() && self.watch.lock().look(self.stamps())
+    }
+
+    /// Reads the file and puts it in force. Blocks while files are read.
+    ///
+    /// # Errors
+    /// The cause; the configuration in force stays.
+    pub fn reload(&self, trigger: Trigger) -> Result<(), ReloadError> {
+        let mut in_file = self.in_file.lock();
+        let before = self.stamps();
+        let outcome = self.try_reload(trigger, &mut in_file);
+        self.watch.lock().know(&before, self.stamps());
+        let mut status = self.status.lock();
+        match &outcome {
+            Ok(()) => {
+                status.reloads += 1;
+                status.reloaded_at_unix_seconds = Some(unix_seconds());
+                status.error = None;
+                status.changed_live = **in_file != *self.state.config();
+            }
+            Err(ReloadError::NoFile) => {}
+            Err(error) => {
+                status.refused += 1;
+                status.error = Some(error.to_string());
+            }
+        }
+        outcome
+    }
+
+    fn try_reload(&self, trigger: Trigger, in_file: &mut Arc<Config>) -> Result<(), ReloadError> {
+        let file = self.source.file.as_ref().ok_or(ReloadError::NoFile)?;
+        let mut new = config::load(file).map_err(ReloadError::Refused)?.config;
+        if let Some(flags) = &self.source.flags {
+            flags(&mut new);
+        }
+        if let Some(fixed) = self.state.config().fixed_difference(&new) {
+            return Err(ReloadError::NeedsRestart(fixed));
+        }
+        let same = **in_file == new;
+        *in_file = match same && trigger == Trigger::Changed {
+            true => {
+                let with_live_changes = Config::clone(&self.state.config());
+                self.state.apply(with_live_changes)?;
+                Arc::new(new)
+            }
+            false => {
+                self.state.apply(new)?;
+                self.state.config()
+            }
+        };
+        Ok(())
+    }
+
+    /// Changes the protection while the proxy runs, until the file is put in force again.
+    ///
+    /// # Errors
+    /// What `change` refuses, or the engine; the protection in force stays.
+    pub fn change_protection<E>(
+        &self,
+        change: impl FnOnce(&mut SentryConfig) -> Result<(), E>,
+    ) -> Result<(), E>
+    where
+        E: From<SettingsError>,
+    {
+        let in_file = self.in_file.lock();
+        let mut new = Config::clone(&self.state.config());
+        change(&mut new.protect)?;
+        self.state.apply(new)?;
+        self.status.lock().changed_live = **in_file != *self.state.config();
+        Ok(())
+    }
+
+    fn stamps(&self) -> Vec<Stamp> {
+        let Some(file) = &self.source.file else {
+            return Vec::new();
+        };
+        let config = self.state.config();
+        let named = config.files();
+        std::iter::once(file.as_path())
+            .chain(named)
+            .map(Stamp::of)
+            .collect()
+    }
+}
+
+fn unix_seconds() -> f64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
+}
+
+pub(crate) use watch::PERIOD as WATCH_PERIOD;

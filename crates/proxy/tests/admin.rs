@@ -1,0 +1,467 @@
+//! The admin API over real sockets.
+
+mod operator;
+
+use std::time::Duration;
+
+use http::{Method, Request};
+use http_body_util::Full;
+use operator::Desk;
+use serde_json::{Value, json};
+use tidegate_proxy::admin::Operations;
+use tidegate_proxy::config::Config;
+use tidegate_proxy::metrics::UpstreamFailure;
+use tidegate_proxy::reload::Source;
+use tidegate_proxy::state::State;
+use tidegate_sentry::{Arrival, ClassId, Verdict};
+
+const PLAIN: &str = r#"
+    listen = "127.0.0.1:0"
+    upstream = ["http://127.0.0.1:1", "http://127.0.0.1:2"]
+    admin = "127.0.0.1:0"
+    protect.target = "500ms"
+    protect.classes = [{ name = "gold" }, { name = "le\"ad" }]
+"#;
+
+#[tokio::test]
+async fn status_tells_what_the_proxy_does() {
+    let desk = Desk::start(PLAIN);
+    let answered = desk.get("/api/status").await;
+    assert_eq!(answered.status, 200);
+    assert_eq!(answered.head.headers["content-type"], "application/json");
+    let status = answered.json();
+    assert_eq!(status["engine"]["mode"], "auto");
+    assert_eq!(status["engine"]["classes"][0]["name"], "gold");
+    assert_eq!(status["replicas"][1]["url"], "http://127.0.0.1:2");
+    assert_eq!(status["reload"]["file"], Value::Null);
+}
+
+#[tokio::test]
+async fn the_config_in_force_is_served_without_its_secrets() {
+    let text = format!("{PLAIN}\nsticky = {{ cookie = 'c', secret = 'do not tell anybody' }}");
+    let answered = Desk::start(&text).get("/api/config").await;
+    assert_eq!(answered.json()["protect"]["target"], "500ms");
+    assert_eq!(answered.json()["sticky"]["secret"], "redacted");
+    assert!(!answered.body.contains("do not tell"));
+}
+
+#[tokio::test]
+async fn mode_and_parameters_change_live() {
+    let desk = Desk::start(PLAIN);
+    let mut events = desk.events().await;
+    let answered = desk.post("/api/mode", r#"{ "mode": "off" }"#).await;
+    assert_eq!(
+        (answered.status, &answered.json()["mode"]),
+        (200, &json!("off"))
+    );
+    let event = events.wait_for("mode", |event| event["to"] == "off").await;
+    assert_eq!(event["from"], "auto");
+
+    let patch = r#"{ "target": "300ms", "limits": { "window_max": 64 } }"#;
+    let protect = desk.post("/api/parameters", patch).await.json();
+    assert_eq!(protect["target"], "300ms");
+    assert_eq!(protect["mode"], "off", "other live changes stay");
+    let status = desk.get("/api/status").await.json();
+    assert_eq!(status["reload"]["changed_live"], true);
+    assert_eq!(desk.state.config().protect.limits.window_max, 64);
+}
+
+#[tokio::test]
+async fn wrong_parameters_change_nothing_and_say_why() {
+    let desk = Desk::start(PLAIN);
+    let before = desk.state.config().protect.clone();
+    let misspelt = desk.post("/api/parameters", r#"{ "traget": "1s" }"#).await;
+    assert_eq!(misspelt.status, 422);
+    assert_eq!(misspelt.json()["remedy"], "did you mean `target`?");
+    let bounds = desk
+        .post("/api/parameters", r#"{ "limits": { "window_min": 0 } }"#)
+        .await;
+    assert_eq!(bounds.status, 422);
+    assert!(
+        bounds.json()["cause"]
+            .as_str()
+            .unwrap()
+            .contains("window_min")
+    );
+    let mode = desk.post("/api/mode", r#"{ "mode": "fast" }"#).await;
+    assert_eq!(mode.status, 400);
+    let broken = desk.post("/api/drain", "{").await;
+    assert_eq!(broken.status, 400);
+    assert!(broken.json()["remedy"].is_string());
+    assert_eq!(desk.state.config().protect, before);
+}
+
+#[tokio::test]
+async fn switches_reach_the_engine() {
+    let desk = Desk::start(PLAIN);
+    let on = r#"{ "enabled": true }"#;
+    for path in ["/api/drain", "/api/dry-run", "/api/kill-switch"] {
+        assert_eq!(desk.post(path, on).await.json(), json!({ "enabled": true }));
+    }
+    let engine = desk.get("/api/status").await.json()["engine"].clone();
+    for switch in ["draining", "dry_run", "kill_switch"] {
+        assert_eq!(engine[switch], true, "{switch}");
+    }
+    assert_eq!(desk.get("/readyz").await.status, 503);
+    desk.post("/api/drain", r#"{ "enabled": false }"#).await;
+    assert_eq!(desk.get("/readyz").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_proxy_without_a_file_has_nothing_to_reload() {
+    let answered = Desk::start(PLAIN).post("/api/reload", "").await;
+    assert_eq!(answered.status, 409);
+    assert!(
+        answered.json()["remedy"]
+            .as_str()
+            .unwrap()
+            .contains("-c FILE")
+    );
+}
+
+#[tokio::test]
+async fn a_token_guards_all_but_the_probes() {
+    let desk = Desk::start(&format!(
+        "{}\nadmin.addr = '127.0.0.1:0'\nadmin.token = 'open sesame'",
+        PLAIN.replace("admin = \"127.0.0.1:0\"", "")
+    ));
+    for path in ["/api/status", "/metrics", "/openapi.json", "/api/events"] {
+        let answered = desk.get(path).await;
+        assert_eq!(answered.status, 401, "{path}");
+        assert_eq!(answered.head.headers["www-authenticate"], "Bearer");
+    }
+    assert_eq!(
+        desk.post("/api/kill-switch", r#"{ "enabled": true }"#)
+            .await
+            .status,
+        401
+    );
+    assert_eq!(desk.get("/healthz").await.status, 200);
+    let mut request = desk.request(Method::GET, "/api/status", "");
+    let bearer = "Bearer open sesame".parse().unwrap();
+    request.headers_mut().insert("authorization", bearer);
+    assert_eq!(desk.call(request).await.status, 200);
+}
+
+#[tokio::test]
+async fn pages_of_the_web_are_kept_out() {
+    let desk = Desk::start(PLAIN);
+    let mut rebound = desk.request(Method::GET, "/api/config", "");
+    rebound
+        .headers_mut()
+        .insert("host", "evil.example".parse().unwrap());
+    assert_eq!(desk.call(rebound).await.status, 403);
+    let mut crossing = desk.request(Method::POST, "/api/kill-switch", r#"{ "enabled": true }"#);
+    let origin = "https://evil.example".parse().unwrap();
+    crossing.headers_mut().insert("origin", origin);
+    assert_eq!(desk.call(crossing).await.status, 403);
+    let form = Request::post("/api/kill-switch")
+        .header("host", desk.addr.to_string())
+        .header("content-type", "text/plain")
+        .body(Full::from(r#"{ "enabled": true }"#))
+        .unwrap();
+    assert_eq!(desk.call(form).await.status, 415);
+    assert_eq!(
+        desk.get("/api/status").await.json()["engine"]["kill_switch"],
+        false
+    );
+}
+
+#[tokio::test]
+async fn bodies_are_bounded() {
+    let desk = Desk::start(PLAIN);
+    let long = format!("{{ \"target\": \"{}\" }}", "1".repeat(100_000));
+    assert_eq!(desk.post("/api/parameters", &long).await.status, 413);
+}
+
+#[tokio::test]
+async fn every_documented_call_is_served_and_every_served_one_documented() {
+    let desk = Desk::start(PLAIN);
+    let document = desk.get("/openapi.json").await.json();
+    assert_eq!(document["openapi"], "3.1.0");
+    let mut documented = Vec::new();
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for method in operations.as_object().unwrap().keys() {
+            documented.push(format!("{} {path}", method.to_uppercase()));
+            let method = method.to_uppercase().parse().unwrap();
+            let response = desk.send(desk.request(method, path, "{}")).await;
+            assert!(![404, 405].contains(&response.status().as_u16()), "{path}");
+        }
+    }
+    documented.sort();
+    let served = [
+        "GET /api/config",
+        "GET /api/events",
+        "GET /api/status",
+        "GET /healthz",
+        "GET /metrics",
+        "GET /openapi.json",
+        "GET /readyz",
+        "POST /api/drain",
+        "POST /api/dry-run",
+        "POST /api/kill-switch",
+        "POST /api/mode",
+        "POST /api/parameters",
+        "POST /api/reload",
+    ];
+    assert_eq!(documented, served);
+}
+
+/// Every `$ref` in the document leads somewhere.
+#[tokio::test]
+async fn the_document_is_whole() {
+    fn refs<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(map) => {
+                found.extend(map.get("$ref").and_then(Value::as_str));
+                map.values().for_each(|inner| refs(inner, found));
+            }
+            Value::Array(items) => items.iter().for_each(|inner| refs(inner, found)),
+            _ => {}
+        }
+    }
+    let document = Desk::start(PLAIN).get("/openapi.json").await.json();
+    let mut found = Vec::new();
+    refs(&document, &mut found);
+    assert!(found.len() > 20);
+    for reference in found {
+        let pointer = reference.strip_prefix('#').unwrap();
+        assert!(document.pointer(pointer).is_some(), "{reference}");
+    }
+}
+
+#[tokio::test]
+async fn unknown_calls_are_told_where_to_look() {
+    let desk = Desk::start(PLAIN);
+    let nothing = desk.get("/api/nothing").await;
+    assert_eq!(nothing.status, 404);
+    assert!(
+        nothing.json()["remedy"]
+            .as_str()
+            .unwrap()
+            .contains("/openapi.json")
+    );
+    let wrong = desk.get("/api/mode").await;
+    assert_eq!(
+        (wrong.status, &wrong.head.headers["allow"]),
+        (405, &"POST".parse().unwrap())
+    );
+}
+
+#[tokio::test]
+async fn samples_of_refusals_are_in_the_stream() {
+    let desk = Desk::start(PLAIN);
+    let mut events = desk.events().await;
+    desk.post("/api/drain", r#"{ "enabled": true }"#).await;
+    let mut refusal = None;
+    let search = events.wait_for("shed", |event| event["reason"] == "draining");
+    let keep_refusing = async {
+        loop {
+            let arrival = Arrival::default();
+            let verdict = desk
+                .state
+                .sentry()
+                .on_arrival(desk.state.now(), &arrival, || panic!());
+            if let Verdict::Shed(shed) = verdict {
+                desk.state.metrics().core(0).record_shed(&shed);
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        event = search => refusal = Some(event),
+        () = keep_refusing => {}
+    }
+    assert_eq!(refusal.unwrap()["class"], 0);
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_refused_with_a_remedy() {
+    let desk = Desk::start(PLAIN);
+    let text = PLAIN.replace(
+        "admin = \"127.0.0.1:0\"",
+        &format!("admin = \"{}\"", desk.addr),
+    );
+    let state = State::new(Config::from_text("f.toml", &text).unwrap()).unwrap();
+    let refused = Operations::bind(state, Source::default())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains(&desk.addr.to_string()) && refused.contains("--admin"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn metrics_are_valid_and_complete() {
+    let desk = Desk::start(PLAIN);
+    let core = desk.state.metrics().core(1);
+    for micros in [50, 1_000, 1_000_000, 500_000_000] {
+        core.record_waiting(ClassId(1), Duration::from_micros(micros));
+        core.record_service(ClassId(0), Duration::from_micros(micros));
+    }
+    core.record_upstream_failure(UpstreamFailure::Timeout);
+    core.record_response(200);
+    let answered = desk.get("/metrics").await;
+    assert!(
+        answered.head.headers["content-type"]
+            .to_str()
+            .unwrap()
+            .contains("version=0.0.4")
+    );
+    let page = exposition::parse(&answered.body);
+    let value = |series: &str| *page.get(series).unwrap_or_else(|| panic!("{series}"));
+    assert_eq!(
+        value(r#"tidegate_waiting_seconds_count{class="le\"ad"}"#),
+        4.0
+    );
+    assert_eq!(
+        value(r#"tidegate_service_seconds_bucket{class="gold",le="+Inf"}"#),
+        4.0
+    );
+    assert_eq!(
+        value(r#"tidegate_upstream_failures_total{kind="timeout"}"#),
+        1.0
+    );
+    assert_eq!(value(r#"tidegate_responses_total{code="2xx"}"#), 1.0);
+    assert_eq!(
+        value(r#"tidegate_replica_up{replica="http://127.0.0.1:2"}"#),
+        1.0
+    );
+    assert_eq!(value(r#"tidegate_mode_info{mode="auto"}"#), 1.0);
+    assert_eq!(value("tidegate_config_in_force"), 1.0);
+    assert_eq!(value(r#"tidegate_target_seconds{class="gold"}"#), 0.5);
+    for family in [
+        "tidegate_requests_admitted_total",
+        "tidegate_requests_shed_total",
+    ] {
+        let has = page.keys().any(|series| series.starts_with(family));
+        assert!(has, "{family}");
+    }
+}
+
+#[tokio::test]
+async fn controllers_show_their_terms() {
+    let text = format!("{PLAIN}\nprotect.mode = 'pi'");
+    let desk = Desk::start(&text);
+    let page = exposition::parse(&desk.get("/metrics").await.body);
+    for term in ["p", "i", "d"] {
+        let series = format!(r#"tidegate_controller_term{{controller="pi",term="{term}"}}"#);
+        assert!(page.contains_key(&series), "{series}");
+    }
+    assert!(page.contains_key(r#"tidegate_controller_setpoint{controller="pi"}"#));
+}
+
+/// A strict reader of the Prometheus text format 0.0.4.
+mod exposition {
+    use std::collections::{BTreeMap, HashMap};
+
+    /// All samples by their series, after checking the page line by line.
+    pub(crate) fn parse(page: &str) -> BTreeMap<String, f64> {
+        assert!(page.ends_with('\n'), "the last line must end");
+        let mut types: HashMap<&str, &str> = HashMap::new();
+        let mut helped = "";
+        let mut family = "";
+        let mut samples = BTreeMap::new();
+        for line in page.lines() {
+            if let Some(help) = line.strip_prefix("# HELP ") {
+                helped = help.split(' ').next().unwrap();
+                assert!(help.len() > helped.len() + 1, "help is empty: {line}");
+            } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = kind.split_once(' ').unwrap();
+                assert_eq!(name, helped, "help comes right before the type");
+                assert!(is_name(name), "{name}");
+                assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+                assert!(types.insert(name, kind).is_none(), "{name} is there twice");
+                family = name;
+            } else {
+                let (series, value) = sample(line);
+                let name = series.split('{').next().unwrap();
+                let suffixes: &[&str] = match types[family] {
+                    "histogram" => &["_bucket", "_sum", "_count"],
+                    _ => &[""],
+                };
+                let belongs = suffixes.iter().any(|s| name == format!("{family}{s}"));
+                assert!(belongs, "{line} is not of {family}");
+                let twice = samples.insert(series.to_owned(), value).is_some();
+                assert!(!twice, "{series} is there twice");
+            }
+        }
+        for (name, _) in types.iter().filter(|(_, kind)| **kind == "histogram") {
+            check_histogram(page, name);
+        }
+        samples
+    }
+
+    fn is_name(name: &str) -> bool {
+        let first = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        first && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    }
+
+    fn sample(line: &str) -> (&str, f64) {
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        let number = match value {
+            "+Inf" => f64::INFINITY,
+            "-Inf" => f64::NEG_INFINITY,
+            "NaN" => f64::NAN,
+            value => value.parse().unwrap_or_else(|_| panic!("{line}")),
+        };
+        let Some((name, labels)) = series.split_once('{') else {
+            assert!(is_name(series), "{line}");
+            return (series, number);
+        };
+        assert!(is_name(name), "{line}");
+        check_labels(labels.strip_suffix('}').unwrap_or_else(|| panic!("{line}")));
+        (series, number)
+    }
+
+    /// `name="value",name="value"`, with `\\`, `\"` and `\n` escaped.
+    fn check_labels(mut rest: &str) {
+        loop {
+            let (name, value) = rest.split_once("=\"").unwrap_or_else(|| panic!("{rest}"));
+            assert!(is_name(name), "{name}");
+            let mut escaped = false;
+            let end = value.find(|c: char| {
+                let ends = c == '"' && !escaped;
+                assert!(!escaped || ['\\', '"', 'n'].contains(&c), "{value}");
+                escaped = c == '\\' && !escaped;
+                ends
+            });
+            let after = &value[end.unwrap_or_else(|| panic!("{value}")) + 1..];
+            match after.strip_prefix(',') {
+                Some(more) => rest = more,
+                None => return assert_eq!(after, ""),
+            }
+        }
+    }
+
+    /// Buckets rise in edge and count, end with +Inf, and that is the count.
+    fn check_histogram(page: &str, name: &str) {
+        let prefix = format!("{name}_bucket{{");
+        let mut last: HashMap<String, (f64, f64)> = HashMap::new();
+        for line in page.lines().filter(|line| line.starts_with(&prefix)) {
+            let (series, count) = sample(line);
+            let (others, le) = series.split_once("le=\"").unwrap();
+            let le = match le.trim_end_matches("\"}") {
+                "+Inf" => f64::INFINITY,
+                le => le.parse().unwrap(),
+            };
+            let labels = others[prefix.len()..].trim_end_matches(',').to_owned();
+            if let Some((edge, below)) = last.insert(labels, (le, count)) {
+                assert!(edge < le && below <= count, "{line}");
+            }
+        }
+        for (labels, (edge, count)) in last {
+            assert_eq!(edge, f64::INFINITY);
+            let braced = if labels.is_empty() {
+                labels
+            } else {
+                format!("{{{labels}}}")
+            };
+            let line = format!("{name}_count{braced} {count}");
+            assert!(page.lines().any(|found| found == line), "{line}");
+            assert!(page.contains(&format!("\n{name}_sum{braced} ")));
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Configuration files as people write them: what is accepted, and what the refusals say.
+
+use std::fs;
+use std::path::Path;
+
+use tidegate_proxy::config::{self, Config, Http2, LogTarget, reference};
+
+const SHORTEST: &str = r#"
+listen = ":8080"
+upstream = "http://127.0.0.1:3000"
+protect.target = "500ms"
+"#;
+
+/// The messages that refuse a file, without the file's name.
+fn refusals(text: &str) -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    refusals_in(dir.path(), text)
+}
+
+fn refusals_in(dir: &Path, text: &str) -> Vec<String> {
+    match config::check("f.toml", text, dir) {
+        Ok(_) => Vec::new(),
+        Err(errors) => errors
+            .iter()
+            .map(|error| error.to_string().replace("f.toml:", ""))
+            .collect(),
+    }
+}
+
+fn warnings(text: &str) -> Vec<String> {
+    let loaded = config::check("f.toml", text, Path::new("")).unwrap();
+    loaded.warnings.iter().map(ToString::to_string).collect()
+}
+
+/// The shortest file with more lines at its end.
+fn with(more: &str) -> String {
+    format!("{SHORTEST}{more}")
+}
+
+#[track_caller]
+fn refused(more: &str, place: &str, words: &str) {
+    let refusals = refusals(&with(more));
+    assert!(
+        refusals
+            .iter()
+            .any(|r| r.starts_with(place) && r.contains(words)),
+        "wanted {place} {words}, got {refusals:?}"
+    );
+}
+
+#[test]
+fn three_lines_are_enough() {
+    let loaded = config::check("f.toml", SHORTEST, Path::new("")).unwrap();
+    assert!(loaded.warnings.is_empty());
+    assert_eq!(loaded.config.listen[0].addr.to_string(), "0.0.0.0:8080");
+    assert_eq!(loaded.config.upstream.replicas.len(), 1);
+    let summary = loaded.config.summary().join("\n");
+    assert!(
+        summary.contains("mode auto with a target of 500ms"),
+        "{summary}"
+    );
+}
+
+#[test]
+fn tables_may_be_abbreviated_or_written_out() {
+    let long = r#"
+        threads = 2
+        access_log = "access.log"
+        admin = "off"
+        [[listen]]
+        addr = "127.0.0.1:1"
+        [[listen]]
+        addr = "127.0.0.1:2"
+        proxy_protocol = true
+        [upstream]
+        replicas = ["http://a:1", { url = "http://b:2" }]
+        http2 = "always"
+        [sticky]
+        cookie = "session"
+    "#;
+    let config = Config::from_text("f.toml", long).unwrap();
+    assert!(config.listen[1].proxy_protocol);
+    assert_eq!(config.upstream.replicas[1].url.to_string(), "http://b:2");
+    assert_eq!(config.upstream.http2, Http2::Always);
+    assert_eq!(config.access_log.to, LogTarget::File("access.log".into()));
+    assert!(!config.admin.enabled);
+}
+
+#[test]
+fn misspelt_keys_are_refused_with_the_nearest() {
+    refused(
+        "[timeouts]\nconect = '1s'",
+        "6:1: ",
+        "did you mean `connect`?",
+    );
+    refused("[[classify]]\npath = '/'", "5:1: ", "missing field `class`");
+    let nested = "[[listen]]\naddres = ':1'\nupstream = 'http://a:1'";
+    assert!(refusals(nested)[0].starts_with("2:1: unknown key `addres`; did you mean `addr`?"));
+    let protect = "listen = ':1'\nupstream = 'http://a:1'\nprotect.mode = 'atuo'";
+    assert!(refusals(protect)[0].starts_with("3:16: unknown value `atuo`; did you mean `auto`?"));
+}
+
+#[test]
+fn values_are_refused_at_their_place() {
+    let text = "listen = '8080'\nupstream = 'http://a:1'";
+    assert!(refusals(text)[0].starts_with("1:10: `8080` is not an address"));
+    let text = "listen = ':1'\nupstream = ['http://a:1', 'b:2']";
+    assert!(refusals(text)[0].starts_with("2:27: `b:2` is not a replica's URL"));
+    refused("[timeouts]\nconnect = 5", "6:11: ", "with a unit");
+}
+
+#[test]
+fn an_empty_file_is_told_what_it_needs() {
+    let refusals = refusals("");
+    assert!(
+        refusals
+            .iter()
+            .any(|r| r.contains("add `listen = \":8080\"`"))
+    );
+    assert!(refusals.iter().any(|r| r.contains("add `upstream = ")));
+}
+
+#[test]
+fn keys_that_contradict_each_other_are_refused() {
+    refused("[sticky]", "5:2: ", "give `cookie` or `header`");
+    refused("[sticky]\ncookie = 'a'\nheader = 'b'", "5:2: ", "keep one");
+    refused("[[classify]]\nclass = 'gold'", "6:9: ", "no class `gold`");
+    refused("[timeouts]\nhead = '0'", "6:8: ", "zero would expire");
+    refused("[limits]\nheaders = 0", "6:11: ", "at least 1");
+    refused(
+        "[health.active]\npath = 'healthz'",
+        "6:8: ",
+        "begins with `/`",
+    );
+    refused(
+        "[health.passive]\neject = '2m'",
+        "6:9: ",
+        "raise `eject_max`",
+    );
+    refused("[protect.limits]\nwindow_min = 0", "", "window");
+}
+
+#[test]
+fn an_admin_listener_others_can_reach_needs_a_token() {
+    refused(
+        "admin = '0.0.0.0:9'",
+        "5:9: ",
+        "give `token`, or listen on 127.0.0.1",
+    );
+    let short = with("[admin]\naddr = '0.0.0.0:9'\ntoken = 'short'");
+    assert_eq!(refusals(&short), Vec::<String>::new());
+    assert!(warnings(&short)[0].contains("guessed"));
+    refused(
+        "[admin]\ntoken = 'a'\ntoken_file = 'b'",
+        "7:14: ",
+        "keep one",
+    );
+    refused("admin = ':8080'", "5:9: ", "choose another port");
+}
+
+#[test]
+fn a_proxy_that_forwards_to_itself_is_refused() {
+    let text = "listen = ':3000'\nupstream = 'http://localhost:3000'";
+    assert!(refusals(text)[0].contains("circle"));
+    let twice = "listen = ':1'\nupstream = ['http://a:1', 'http://a:1']";
+    assert!(refusals(twice)[0].starts_with("2:27: this replica is listed twice"));
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("empty.pem"), "").unwrap();
+    fs::write(dir.path().join("page.json"), "{").unwrap();
+    let text = r#"
+upstream = "http://a:1"
+[[listen]]
+addr = ":1"
+tls = { cert = "missing.pem", key = "empty.pem" }
+[[listen]]
+addr = ":2"
+tls = { cert = "empty.pem", key = "empty.pem" }
+[refusal]
+json = "page.json"
+"#;
+    let refusals = refusals_in(dir.path(), text).join("\n");
+    assert!(refusals.contains("5:16: cannot read"), "{refusals}");
+    assert!(refusals.contains("8:16: "), "{refusals}");
+    assert!(
+        refusals.contains("does not hold a certificate"),
+        "{refusals}"
+    );
+    assert!(
+        refusals.contains("10:8: ") && refusals.contains("is not JSON"),
+        "{refusals}"
+    );
+}
+
+#[test]
+fn a_key_of_another_certificate_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let make = |name: &str| {
+        let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
+        fs::write(dir.path().join(format!("{name}.crt")), made.cert.pem()).unwrap();
+        fs::write(
+            dir.path().join(format!("{name}.key")),
+            made.signing_key.serialize_pem(),
+        )
+        .unwrap();
+    };
+    make("one");
+    make("two");
+    let text = |key: &str| {
+        format!(
+            "upstream = 'http://a:1'\n[[listen]]\naddr = ':1'\n\
+             tls = {{ cert = 'one.crt', key = '{key}.key', sni = ['shop.example'] }}"
+        )
+    };
+    assert_eq!(refusals_in(dir.path(), &text("one")), Vec::<String>::new());
+    assert!(refusals_in(dir.path(), &text("two"))[0].contains("do not fit together"));
+}
+
+#[test]
+fn what_is_odd_is_a_warning() {
+    let unreachable = with("[[classify]]\nclass = 'default'\n[[classify]]\nclass = 'default'");
+    assert!(warnings(&unreachable)[0].contains("never reached"));
+    assert!(warnings(&with("[timeouts]\nconnect = '1m'"))[0].contains("shorten it"));
+}
+
+#[test]
+fn what_is_served_holds_no_secret() {
+    let text =
+        with("[admin]\ntoken = 'correct horse battery'\n[sticky]\ncookie = 'c'\nsecret = 'staple'");
+    let config = Config::from_text("f.toml", &text).unwrap();
+    let served = serde_json::to_string(&config).unwrap();
+    assert!(
+        !served.contains("horse") && !served.contains("staple"),
+        "{served}"
+    );
+}
+
+/// What is written after `#` without a space can be uncommented.
+fn uncommented(reference: &str) -> String {
+    let line = |line: &str| match line.strip_prefix('#') {
+        Some(code) if !code.starts_with(' ') && !code.is_empty() => code.to_owned() + "\n",
+        _ => String::new(),
+    };
+    reference.lines().map(line).collect()
+}
+
+#[test]
+fn the_reference_can_be_uncommented_and_parsed() {
+    let text = uncommented(&reference::toml());
+    let config = Config::from_text("reference.toml", &text)
+        .unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let default = Config::default();
+    assert_eq!(config.timeouts, default.timeouts);
+    assert_eq!(config.protect.mode, default.protect.mode);
+    assert_eq!(config.admin.addr, default.admin.addr);
+}
+
+#[test]
+fn the_reference_has_every_key() {
+    fn keys(schema: &serde_json::Value, found: &mut Vec<String>) {
+        match schema {
+            serde_json::Value::Object(map) => {
+                if let Some(properties) = map.get("properties").and_then(|p| p.as_object()) {
+                    found.extend(properties.keys().cloned());
+                }
+                map.values().for_each(|inner| keys(inner, found));
+            }
+            serde_json::Value::Array(items) => items.iter().for_each(|inner| keys(inner, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    keys(schemars::schema_for!(Config).as_value(), &mut found);
+    assert!(found.len() > 80, "{}", found.len());
+    let reference = reference::toml();
+    for key in found {
+        let plain = reference.contains(&format!("\n#{key} = "));
+        let table = reference.contains(&format!("{key}]"));
+        assert!(plain || table, "{key} is missing");
+    }
+}
+
+#[test]
+fn the_committed_page_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/config.md");
+    let committed = fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        committed == reference::markdown(),
+        "docs/config.md is stale: run `cargo run -p tidegate -- reference --markdown > docs/config.md`"
+    );
+}

@@ -1,0 +1,175 @@
+//! Health checks against real sockets: replicas that die, hang, answer badly and come back.
+
+mod operator;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::Full;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use operator::{Desk, EventStream};
+use tidegate_proxy::health::Outcome;
+use tidegate_proxy::metrics::UpstreamFailure;
+use tidegate_sentry::ReplicaId;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// A replica whose health answer can be changed; 0 hangs.
+struct Patient {
+    addr: SocketAddr,
+    status: Arc<AtomicU16>,
+    serving: JoinHandle<()>,
+}
+
+impl Patient {
+    async fn start() -> Self {
+        Self::at("127.0.0.1:0".parse().unwrap()).await
+    }
+
+    async fn at(addr: SocketAddr) -> Self {
+        let listener = TcpListener::bind(addr).await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let status = Arc::new(AtomicU16::new(200));
+        let shared = Arc::clone(&status);
+        let serving = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(answer(stream, Arc::clone(&shared)));
+            }
+        });
+        Self {
+            addr,
+            status,
+            serving,
+        }
+    }
+
+    fn answer_with(&self, status: u16) {
+        self.status.store(status, Ordering::SeqCst);
+    }
+
+    /// Closes the listener: connections are refused from now on.
+    async fn die(self) -> SocketAddr {
+        self.serving.abort();
+        let _ = self.serving.await;
+        self.addr
+    }
+}
+
+async fn answer(stream: TcpStream, status: Arc<AtomicU16>) {
+    let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
+        assert_eq!(request.uri().path(), "/healthz");
+        assert!(request.headers().contains_key("host"));
+        let status = status.load(Ordering::SeqCst);
+        async move {
+            if status == 0 {
+                std::future::pending::<()>().await;
+            }
+            let mut response = Response::new(Full::<Bytes>::default());
+            *response.status_mut() = status.try_into().unwrap();
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let _ = http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+fn config(replicas: &[SocketAddr], health: &str) -> String {
+    let urls: Vec<_> = replicas
+        .iter()
+        .map(|addr| format!("'http://{addr}'"))
+        .collect();
+    format!(
+        "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nupstream = [{}]\n[health.active]\n{health}",
+        urls.join(", ")
+    )
+}
+
+const FAST: &str = "path = '/healthz'\ninterval = '50ms'\ntimeout = '200ms'\n";
+
+async fn becomes(events: &mut EventStream, replica: u16, up: bool) {
+    let fits = |event: &serde_json::Value| event["replica"] == replica && event["up"] == up;
+    events.wait_for("health", fits).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_answers_badly_or_hangs_is_out_until_it_answers_well() {
+    let (a, b) = (Patient::start().await, Patient::start().await);
+    let desk = Desk::start(&config(&[a.addr, b.addr], FAST));
+    let mut events = desk.events().await;
+    for status in [503, 0] {
+        b.answer_with(status);
+        becomes(&mut events, 1, false).await;
+        let metrics = desk.get("/metrics").await.body;
+        let series = format!("tidegate_replica_up{{replica=\"http://{}\"}} 0\n", b.addr);
+        assert!(metrics.contains(&series));
+        b.answer_with(204);
+        becomes(&mut events, 1, true).await;
+    }
+}
+
+#[tokio::test]
+async fn after_all_have_died_the_first_to_return_is_used_within_a_second() {
+    let (a, b) = (Patient::start().await, Patient::start().await);
+    let slow = "path = '/healthz'\ninterval = '60s'\nunhealthy_after = 1\n";
+    let desk = Desk::start(&config(&[a.addr, b.addr], FAST));
+    let mut events = desk.events().await;
+    let addr = a.die().await;
+    b.die().await;
+    let out = std::cell::Cell::new(0);
+    let second = |event: &serde_json::Value| {
+        out.set(out.get() + u32::from(event["up"] == false));
+        out.get() == 2
+    };
+    events.wait_for("health", second).await;
+    assert_eq!(desk.get("/readyz").await.status, 503);
+    // From here on the configured interval would be far too slow.
+    let patch = config(&[addr, "127.0.0.1:1".parse().unwrap()], slow);
+    let mut config = tidegate_proxy::config::Config::from_text("f", &patch).unwrap();
+    config.upstream = desk.state.config().upstream.clone();
+    desk.state.apply(config).unwrap();
+
+    let _back = Patient::at(addr).await;
+    let from = Instant::now();
+    becomes(&mut events, 0, true).await;
+    assert!(
+        from.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        from.elapsed()
+    );
+    assert_eq!(desk.get("/readyz").await.status, 200);
+}
+
+#[tokio::test]
+async fn failing_requests_eject_and_a_connection_brings_back() {
+    let (a, b) = (Patient::start().await, Patient::start().await);
+    let desk = Desk::start(&config(&[a.addr, b.addr], "interval = '50ms'\n"));
+    let mut events = desk.events().await;
+    let addr = a.die().await;
+    for _ in 0..5 {
+        let outcome = Outcome::Failed(UpstreamFailure::Connect);
+        desk.state.board().record(ReplicaId(0), outcome);
+    }
+    becomes(&mut events, 0, false).await;
+    let _back = Patient::at(addr).await;
+    becomes(&mut events, 0, true).await;
+}
+
+#[tokio::test]
+async fn a_replica_added_by_a_reload_is_checked_too() {
+    let (a, b) = (Patient::start().await, Patient::start().await);
+    let desk = Desk::start(&config(&[a.addr], FAST));
+    let mut events = desk.events().await;
+    b.answer_with(500);
+    let text = config(&[a.addr, b.addr], FAST);
+    let config = tidegate_proxy::config::Config::from_text("f", &text).unwrap();
+    desk.state.apply(config).unwrap();
+    becomes(&mut events, 1, false).await;
+}

@@ -1,0 +1,214 @@
+//! Reloads: whole or not at all.
+
+mod operator;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use operator::Desk;
+use tempfile::TempDir;
+
+/// A configuration file in a directory of its own.
+struct File {
+    dir: TempDir,
+}
+
+impl File {
+    fn new(text: &str) -> Self {
+        let file = Self {
+            dir: tempfile::tempdir().unwrap(),
+        };
+        file.write(text);
+        file
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("tidegate.toml")
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(self.path(), text).unwrap();
+    }
+}
+
+fn config(target: &str, replicas: &str) -> String {
+    format!(
+        "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nupstream = [{replicas}]\n\
+         protect.target = '{target}'\n"
+    )
+}
+
+/// The target the engine goes by.
+fn target_millis(desk: &Desk) -> u128 {
+    desk.state.sentry().config().target.unwrap().as_millis()
+}
+
+const A: &str = "'http://127.0.0.1:1'";
+const B: &str = "'http://127.0.0.1:2'";
+
+#[tokio::test]
+async fn a_changed_file_is_put_in_force_by_itself() {
+    let file = File::new(&config("500ms", A));
+    let desk = Desk::start_from(&file.path());
+    let mut events = desk.events().await;
+    file.write(&config("300ms", &format!("{A}, {B}")));
+    let put = |line: &serde_json::Value| line["line"].as_str().unwrap().contains("put in force");
+    events.wait_for("notice", put).await;
+    let status = desk.get("/api/status").await.json();
+    assert_eq!(target_millis(&desk), 300);
+    assert_eq!(status["engine"]["replicas"].as_array().unwrap().len(), 2);
+    assert_eq!(status["reload"]["reloads"], 1);
+}
+
+#[tokio::test]
+async fn a_refused_file_leaves_the_old_one_in_force() {
+    let file = File::new(&config("500ms", A));
+    let desk = Desk::start_from(&file.path());
+    file.write(&config("soon", A));
+    let answered = desk.post("/api/reload", "").await;
+    assert_eq!(answered.status, 422);
+    assert!(
+        answered.json()["cause"]
+            .as_str()
+            .unwrap()
+            .contains("tidegate.toml:4:18")
+    );
+    let status = desk.get("/api/status").await.json();
+    assert_eq!(target_millis(&desk), 500);
+    assert_eq!(status["reload"]["refused"], 1);
+    assert!(
+        status["reload"]["error"]
+            .as_str()
+            .unwrap()
+            .contains("`soon`")
+    );
+    let metrics = desk.get("/metrics").await.body;
+    assert!(metrics.contains("tidegate_config_in_force 0\n"));
+    assert!(metrics.contains("tidegate_reloads_total{outcome=\"refused\"} 1\n"));
+
+    file.write(&config("400ms", A));
+    assert_eq!(desk.post("/api/reload", "").await.status, 200);
+    let status = desk.get("/api/status").await.json();
+    assert_eq!(target_millis(&desk), 400);
+    assert_eq!(status["reload"]["error"], serde_json::Value::Null);
+}
+
+#[tokio::test]
+async fn one_bad_part_keeps_out_all_the_others() {
+    let file = File::new(&config("500ms", A));
+    let desk = Desk::start_from(&file.path());
+    let bad_certificate = format!(
+        "admin = '127.0.0.1:0'\nupstream = [{B}]\nprotect.target = '300ms'\n\
+         refusal.html = 'missing.html'\nlisten = '127.0.0.1:0'"
+    );
+    file.write(&bad_certificate);
+    let answered = desk.post("/api/reload", "").await;
+    assert_eq!(answered.status, 422, "{}", answered.body);
+    assert!(answered.body.contains("missing.html"));
+    let config = desk.state.config();
+    assert_eq!(config.upstream.replicas[0].url.port, 1);
+    assert_eq!(target_millis(&desk), 500);
+}
+
+#[tokio::test]
+async fn what_needs_a_restart_is_refused_by_name() {
+    let file = File::new(&config("500ms", A));
+    let desk = Desk::start_from(&file.path());
+    let moved = config("500ms", A).replacen("127.0.0.1:0", "127.0.0.1:9", 1);
+    file.write(&format!("threads = 3\n{moved}"));
+    let answered = desk.post("/api/reload", "").await;
+    assert_eq!(answered.status, 409);
+    let cause = answered.json()["cause"].as_str().unwrap().to_owned();
+    assert!(cause.contains("`threads` and `listen`"), "{cause}");
+}
+
+#[tokio::test]
+async fn replicas_that_stay_keep_their_ids() {
+    let file = File::new(&config("500ms", &format!("{A}, {B}")));
+    let desk = Desk::start_from(&file.path());
+    let id_of_b = |status: &serde_json::Value| {
+        let replicas = status["replicas"].as_array().unwrap().clone();
+        let b = replicas.iter().find(|r| r["url"] == "http://127.0.0.1:2");
+        b.map(|b| b["id"].clone())
+    };
+    let before = id_of_b(&desk.get("/api/status").await.json());
+    file.write(&config("500ms", &format!("{B}, 'http://127.0.0.1:3'")));
+    assert_eq!(desk.post("/api/reload", "").await.status, 200);
+    let after = desk.get("/api/status").await.json();
+    assert_eq!(id_of_b(&after), before);
+    assert_eq!(after["replicas"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn live_changes_last_until_the_file_is_put_in_force() {
+    let file = File::new(&config("500ms", A));
+    let desk = Desk::start_from(&file.path());
+    desk.post("/api/parameters", r#"{ "target": "100ms" }"#)
+        .await;
+    let status = desk.get("/api/status").await.json();
+    assert_eq!(status["reload"]["changed_live"], true);
+    assert_eq!(
+        desk.post("/api/reload", "").await.json()["changed_live"],
+        false
+    );
+    assert_eq!(target_millis(&desk), 500);
+}
+
+#[tokio::test]
+async fn a_renewed_file_beside_it_keeps_live_changes() {
+    let text = format!("{}refusal.text = 'busy.txt'\n", config("500ms", A));
+    let file = File::new("");
+    let busy: &Path = &file.dir.path().join("busy.txt");
+    fs::write(busy, "busy").unwrap();
+    file.write(&text);
+    let desk = Desk::start_from(&file.path());
+    desk.post("/api/parameters", r#"{ "target": "100ms" }"#)
+        .await;
+    let mut events = desk.events().await;
+    fs::write(busy, "very busy").unwrap();
+    let put = |line: &serde_json::Value| line["line"].as_str().unwrap().contains("put in force");
+    events.wait_for("notice", put).await;
+    assert_eq!(target_millis(&desk), 100);
+    assert_eq!(
+        desk.get("/api/status").await.json()["reload"]["changed_live"],
+        true
+    );
+}
+
+#[tokio::test]
+async fn a_new_token_counts_from_the_reload_on() {
+    let file = File::new("");
+    let token = file.dir.path().join("token");
+    fs::write(&token, "the first token\n").unwrap();
+    let text = config("500ms", A).replace(
+        "admin = '127.0.0.1:0'",
+        "admin = { addr = '127.0.0.1:0', token_file = 'token' }",
+    );
+    file.write(&text);
+    let desk = Desk::start_from(&file.path());
+    let with = |token: &str, path: &str| {
+        let mut request = desk.request(http::Method::POST, path, "");
+        let bearer = format!("Bearer {token}").parse().unwrap();
+        request.headers_mut().insert("authorization", bearer);
+        request
+    };
+    fs::write(&token, "the second token\n").unwrap();
+    assert_eq!(
+        desk.call(with("the second token", "/api/reload"))
+            .await
+            .status,
+        401
+    );
+    assert_eq!(
+        desk.call(with("the first token", "/api/reload"))
+            .await
+            .status,
+        200
+    );
+    assert_eq!(
+        desk.call(with("the second token", "/api/reload"))
+            .await
+            .status,
+        200
+    );
+}
