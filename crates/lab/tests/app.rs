@@ -27,7 +27,7 @@ async fn at_twice_its_capacity_throughput_is_the_capacity() {
     let app = app::spawn(upstream(1, "det:10ms")).await.unwrap();
     let mut snapshots: Vec<Stats> = Vec::new();
     let config = patient(app.addr(), 200.0, 3);
-    let report = load::run(config, &mut |_| snapshots.push(app.stats()))
+    let report = load::run(config, |_| snapshots.push(app.stats()))
         .await
         .unwrap();
     // After a second at twice the capacity some hundred wait: the worker is never idle.
@@ -46,7 +46,7 @@ async fn at_twice_its_capacity_throughput_is_the_capacity() {
 async fn four_workers_with_random_work_have_four_times_the_throughput() {
     let app = app::spawn(upstream(4, "exp:40ms")).await.unwrap();
     let mut snapshots: Vec<Stats> = Vec::new();
-    load::run(patient(app.addr(), 250.0, 3), &mut |_| {
+    load::run(patient(app.addr(), 250.0, 3), |_| {
         snapshots.push(app.stats());
     })
     .await

@@ -118,7 +118,7 @@ async fn kinds_are_sent_and_counted_by_name() {
 async fn seconds_add_up_to_the_whole() {
     let app = app::spawn(upstream(10, "det:5ms")).await.unwrap();
     let mut seen = Vec::new();
-    let report = load::run(patient(app.addr(), 100.0, 2), &mut |second| {
+    let report = load::run(patient(app.addr(), 100.0, 2), |second| {
         seen.push(second.clone());
     })
     .await
@@ -137,6 +137,6 @@ async fn seconds_add_up_to_the_whole() {
 async fn a_url_that_cannot_be_sent_to_is_refused_before_the_start() {
     let mut config = patient(([127, 0, 0, 1], 9).into(), 1.0, 1);
     config.targets = vec![Uri::from_static("ftp://127.0.0.1/")];
-    let refused = load::run(config, &mut |_| {}).await.unwrap_err();
+    let refused = load::run(config, |_| {}).await.unwrap_err();
     assert!(matches!(refused, LoadError::Url(_)), "{refused}");
 }

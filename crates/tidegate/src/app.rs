@@ -70,6 +70,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let config = args.config()?;
+    runtime::raise_file_limit();
     let capacity = config.capacity();
     runtime::current_thread()?.block_on(async {
         let listen = config.listen;

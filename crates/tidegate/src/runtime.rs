@@ -1,7 +1,8 @@
-//! The runtime of the small tools, and what it has cost.
+//! What the small tools need of the system: a runtime, files, and what they have cost.
 
 use std::fs;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::CliError;
@@ -20,4 +21,15 @@ pub(crate) fn cpu_us() -> Option<f64> {
     let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanos: f64 = text.split_whitespace().next()?.parse().ok()?;
     Some(nanos / 1e3)
+}
+
+/// Allows as many open files as the system permits: a connection is one, and the usual 1024 are few.
+pub(crate) fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    // Where it cannot be raised, what does not fit is counted as errors.
+    let _ = setrlimit(Resource::Nofile, raised);
 }

@@ -42,17 +42,20 @@ use outcome::{Attempt, Outcome};
 use tally::Recorder;
 
 /// Is told each second of a run as it closes.
-pub type Observer<'a> = &'a mut (dyn FnMut(&Second) + Send);
+type Observer<'a> = &'a mut (dyn FnMut(&Second) + Send);
 
-/// Offers the load and waits for the last answer.
+/// Offers the load and waits for the last answer; `observer` is told each second as it closes.
 ///
 /// # Errors
 /// A configuration that makes no sense, or a host that cannot be found.
-pub async fn run(config: LoadConfig, observer: Observer<'_>) -> Result<LoadReport, LoadError> {
+pub async fn run(
+    config: LoadConfig,
+    mut observer: impl FnMut(&Second) + Send,
+) -> Result<LoadReport, LoadError> {
     config.validate()?;
     let mix = Mix::resolve(&config).await?;
     let mut arrivals = config.arrival_times().peekable();
-    let mut run = Run::start(config, mix, observer);
+    let mut run = Run::start(config, mix, &mut observer);
     while let Some(&next) = arrivals.peek() {
         run.wait_until(next).await;
         let now = run.clock.now();

@@ -38,7 +38,7 @@ pub(crate) fn patient(addr: SocketAddr, per_second: f64, seconds: u64) -> LoadCo
 }
 
 pub(crate) async fn run(config: LoadConfig) -> LoadReport {
-    load::run(config, &mut |_| {}).await.expect("a valid load")
+    load::run(config, |_| {}).await.expect("a valid load")
 }
 
 pub(crate) async fn get(addr: SocketAddr, path: &str) -> String {

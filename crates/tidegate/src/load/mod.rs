@@ -116,10 +116,11 @@ struct Classes {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let config = args.config()?;
+    runtime::raise_file_limit();
     let mut progress = Progress::new(config.duration);
     let usage = |error: load::LoadError| CliError::Usage(error.to_string());
-    let report = runtime::current_thread()?
-        .block_on(async { load::run(config, &mut |second| progress.on_second(second)).await });
+    let running = load::run(config, |second| progress.on_second(second));
+    let report = runtime::current_thread()?.block_on(running);
     progress.finish();
     args.show(report.map_err(usage)?)
 }
