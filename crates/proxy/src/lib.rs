@@ -1,4 +1,38 @@
-//! See `ARCHITECTURE.md`.
+//! The live proxy: a data plane around the admission engine.
+//!
+//! ```text
+//!            worker (one per core)                                    shared
+//!  accept ─► client::serve ─► request::serve ─► gate ─► upstream ─►   state::State
+//!  (listen)  scan, inspect    the life of a     slot    pool, send      sentry, settings,
+//!                             request                   │               metrics, board
+//!            response::relay ◄──────────────────────────┘
+//! ```
+//!
+//! Start reading in [`mod@request`], whose `live` is the life of a request as a list of steps. The
+//! module descriptions say what hyper leaves to us and where it is done.
 
+mod access_log;
+pub mod admin;
+mod alarm;
+mod client;
+pub mod clock;
 pub mod config;
+mod fault;
+pub mod gate;
+pub mod health;
+mod hop;
+mod listen;
 pub mod metrics;
+pub mod proxy;
+mod refuse;
+pub mod reload;
+mod request;
+mod response;
+pub mod settings;
+pub mod state;
+mod upstream;
+mod worker;
+
+pub use listen::ListenError;
+pub use proxy::{BindError, Bound, Proxy, Running};
+pub use upstream::Replica;

@@ -1,0 +1,336 @@
+//! One line per request, written by a thread of its own.
+//!
+//! A disk that is slow or full must not slow down requests: lines go through a bounded channel,
+//! and what does not fit is counted and lost.
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, Write};
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::header::{HOST, REFERER, USER_AGENT};
+use http::{HeaderName, Request, Version};
+use serde::Serialize;
+use tidegate_sentry::{ClassId, ReplicaId};
+
+use crate::config::{self, LogFormat, LogTarget};
+use crate::settings::{Settings, SettingsError};
+
+/// Lines that may wait for the disk: two megabytes of them, or a second at ten thousand a second.
+const LINES_MAX: usize = 10_000;
+
+/// What is known of a request when it has ended.
+#[derive(Debug)]
+pub(crate) struct Record {
+    at: SystemTime,
+    peer: SocketAddr,
+    method: String,
+    target: String,
+    host: String,
+    referer: String,
+    user_agent: String,
+    version: Version,
+    pub(crate) status: u16,
+    pub(crate) bytes: u64,
+    pub(crate) took: Duration,
+    pub(crate) waited: Option<Duration>,
+    pub(crate) class: Option<ClassId>,
+    pub(crate) replica: Option<ReplicaId>,
+    /// Why it was not served, if it was not.
+    pub(crate) reason: Option<&'static str>,
+}
+
+impl Record {
+    pub(crate) fn new<B>(request: &Request<B>, peer: SocketAddr) -> Self {
+        let header = |name: HeaderName| {
+            let value = request.headers().get(name);
+            value.map_or_else(String::new, |value| {
+                String::from_utf8_lossy(value.as_bytes()).into()
+            })
+        };
+        let uri = request.uri();
+        Self {
+            at: SystemTime::now(),
+            peer,
+            method: request.method().to_string(),
+            target: uri
+                .path_and_query()
+                .map_or("/", |target| target.as_str())
+                .to_owned(),
+            host: uri
+                .authority()
+                .map_or_else(|| header(HOST), |host| host.to_string()),
+            referer: header(REFERER),
+            user_agent: header(USER_AGENT),
+            version: request.version(),
+            status: 0,
+            bytes: 0,
+            took: Duration::ZERO,
+            waited: None,
+            class: None,
+            replica: None,
+            reason: None,
+        }
+    }
+}
+
+/// A line in JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    time: String,
+    client: std::net::IpAddr,
+    method: &'a str,
+    host: &'a str,
+    target: &'a str,
+    protocol: &'static str,
+    status: u16,
+    bytes: u64,
+    ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waited_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replica: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    user_agent: &'a str,
+}
+
+/// The open log.
+#[derive(Debug)]
+pub(crate) struct AccessLog {
+    format: LogFormat,
+    lines: SyncSender<String>,
+}
+
+impl AccessLog {
+    /// Opens the log, if one is wanted. A file is opened again every time, so that it may have
+    /// been moved away.
+    pub(crate) fn open(config: &config::AccessLog) -> Result<Option<Self>, SettingsError> {
+        let output: Box<dyn Write + Send> = match &config.to {
+            LogTarget::Off => return Ok(None),
+            LogTarget::Stderr => Box::new(io::stderr()),
+            LogTarget::File(path) => {
+                let file = OpenOptions::new().create(true).append(true).open(path);
+                Box::new(file.map_err(|cause| SettingsError::AccessLog {
+                    path: path.clone(),
+                    cause,
+                })?)
+            }
+        };
+        let (lines, received) = sync_channel(LINES_MAX);
+        std::thread::Builder::new()
+            .name("access-log".into())
+            .spawn(move || write_all(output, &received))
+            .map_err(|cause| SettingsError::AccessLog {
+                path: config.to.to_string().into(),
+                cause,
+            })?;
+        Ok(Some(Self {
+            format: config.format,
+            lines,
+        }))
+    }
+
+    /// Writes a line; false if it was lost.
+    pub(crate) fn write(&self, record: &Record, settings: &Settings) -> bool {
+        let line = match self.format {
+            LogFormat::Json => json(record, settings),
+            LogFormat::Common => common(record),
+        };
+        self.lines.try_send(line).is_ok()
+    }
+}
+
+/// Writes what comes, and flushes when nothing does. Ends with the last sender.
+fn write_all(output: Box<dyn Write + Send>, lines: &Receiver<String>) {
+    let mut output = BufWriter::new(output);
+    loop {
+        let line = match lines.try_recv() {
+            Ok(line) => line,
+            Err(TryRecvError::Disconnected) => break,
+            Err(TryRecvError::Empty) => {
+                // A full disk loses lines, never requests.
+                let _ = output.flush();
+                match lines.recv() {
+                    Ok(line) => line,
+                    Err(_) => break,
+                }
+            }
+        };
+        let _ = output.write_all(line.as_bytes());
+    }
+    let _ = output.flush();
+}
+
+fn json(record: &Record, settings: &Settings) -> String {
+    let millis = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
+    let replica = record.replica.and_then(|id| settings.replica(id));
+    let class = record.class.and_then(|class| settings.class_name(class));
+    let line = Line {
+        time: rfc3339(record.at),
+        client: record.peer.ip(),
+        method: &record.method,
+        host: &record.host,
+        target: &record.target,
+        protocol: protocol(record.version),
+        status: record.status,
+        bytes: record.bytes,
+        ms: millis(record.took),
+        waited_ms: record.waited.map(millis),
+        class: class.and_then(|name| name.to_str().ok()),
+        replica: replica.map(|replica| replica.origin().to_string()),
+        reason: record.reason,
+        user_agent: &record.user_agent,
+    };
+    // A record holds nothing that JSON cannot.
+    let mut text = serde_json::to_string(&line).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// The combined log format of web servers: the common one with referer and user agent.
+fn common(record: &Record) -> String {
+    let mut line = String::with_capacity(160);
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        line,
+        "{} - - [{}] \"{} {} {}\" {} {} \"{}\" \"{}\"",
+        record.peer.ip(),
+        clf_time(record.at),
+        record.method,
+        quoted(&record.target),
+        protocol(record.version),
+        record.status,
+        record.bytes,
+        quoted(&record.referer),
+        quoted(&record.user_agent),
+    );
+    line
+}
+
+/// Text that can stand between quotes on one line.
+fn quoted(text: &str) -> String {
+    match text {
+        "" => "-".to_owned(),
+        text => text
+            .chars()
+            .map(|c| {
+                if c == '"' || c == '\\' || c.is_control() {
+                    '_'
+                } else {
+                    c
+                }
+            })
+            .collect(),
+    }
+}
+
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2",
+        _ => "HTTP/1.1",
+    }
+}
+
+/// A day in the proleptic Gregorian calendar and the time of day, in UTC.
+struct Civil {
+    year: i64,
+    month: u32,
+    day: u32,
+    seconds: u64,
+    millis: u32,
+}
+
+/// Days to calendar as in Howard Hinnant, "chrono-compatible low-level date algorithms",
+/// `civil_from_days`.
+fn civil(at: SystemTime) -> Civil {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let days = (since.as_secs() / 86_400) as i64 + 719_468;
+    let era = days / 146_097;
+    let day_of_era = days % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let month = (if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    }) as u32;
+    Civil {
+        year: year_of_era + era * 400 + i64::from(month <= 2),
+        month,
+        day: (day_of_year - (153 * shifted_month + 2) / 5 + 1) as u32,
+        seconds: since.as_secs() % 86_400,
+        millis: since.subsec_millis(),
+    }
+}
+
+fn rfc3339(at: SystemTime) -> String {
+    let Civil {
+        year,
+        month,
+        day,
+        seconds,
+        millis,
+    } = civil(at);
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    format!(
+        "{year}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{:02}.{millis:03}Z",
+        seconds % 60
+    )
+}
+
+fn clf_time(at: SystemTime) -> String {
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let civil = civil(at);
+    let month = MONTHS[civil.month as usize - 1];
+    let seconds = civil.seconds;
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    let (day, year) = (civil.day, civil.year);
+    format!(
+        "{day:02}/{month}/{year}:{hours:02}:{minutes:02}:{:02} +0000",
+        seconds % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_millis(seconds * 1000 + 7)
+    }
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        assert_eq!(rfc3339(at(0)), "1970-01-01T00:00:00.007Z");
+        assert_eq!(rfc3339(at(951_782_399)), "2000-02-28T23:59:59.007Z");
+        assert_eq!(rfc3339(at(951_782_400)), "2000-02-29T00:00:00.007Z");
+        assert_eq!(clf_time(at(1_709_251_200)), "01/Mar/2024:00:00:00 +0000");
+        assert_eq!(clf_time(at(4_102_444_799)), "31/Dec/2099:23:59:59 +0000");
+    }
+
+    #[test]
+    fn a_client_cannot_write_lines_of_its_own() {
+        let request = Request::get("/a%22b")
+            .header("user-agent", "x\" 200 0 \"\t")
+            .body(())
+            .unwrap();
+        let mut record = Record::new(&request, ([192, 0, 2, 1], 5).into());
+        record.at = at(0);
+        record.status = 503;
+        let line = common(&record);
+        assert_eq!(
+            line,
+            "192.0.2.1 - - [01/Jan/1970:00:00:00 +0000] \"GET /a%22b HTTP/1.1\" 503 0 \"-\" \"x_ 200 0 __\"\n"
+        );
+    }
+}

@@ -1,0 +1,313 @@
+//! A client's connection: what its parts tell each other.
+//!
+//! The task of a connection runs hyper; the socket and the inspector sit below it, the requests
+//! above it, and the worker's sweep beside it. They share a [`Client`]. Below hyper only counters
+//! are touched: the sweep reads them and is the one that knows the time.
+//!
+//! ```text
+//! requests ──── hyper ──── inspector ──── (TLS) ──── socket
+//!     │                        │                       │
+//!     └────────────┬───────────┴───────────┬───────────┘
+//!                Client ◄──── sweep: late? idle? stalled? draining?
+//! ```
+
+pub(crate) mod inspect;
+pub(crate) mod patience;
+pub(crate) mod scan;
+pub(crate) mod serve;
+pub(crate) mod socket;
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::task::{Poll, Waker};
+
+use http::HeaderValue;
+use parking_lot::Mutex;
+
+use crate::worker::OpenGuard;
+use scan::Violation;
+
+/// Which protocol a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// What the sweep wants of a connection's task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Order {
+    None,
+    /// A head is late: answer 408.
+    Timeout,
+    /// Finish what is in flight, then close.
+    Close,
+    /// Close at once.
+    Abort,
+}
+
+/// Whether the client is still there: a question to the socket and its answer.
+#[repr(u8)]
+enum Presence {
+    Unasked,
+    Asked,
+    Here,
+    Gone,
+}
+
+/// What became of a request to upgrade.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Upgrade {
+    Undecided,
+    Declined,
+    Accepted,
+}
+
+/// State shared by the parts of one connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    /// The client's address, by the PROXY protocol where there is one.
+    pub(crate) peer: SocketAddr,
+    /// The same address for `x-forwarded-for`.
+    pub(crate) forwarded_for: HeaderValue,
+    pub(crate) tls: bool,
+    /// Whether it is a proxy whose `X-Forwarded-*` is believed.
+    pub(crate) trusted: bool,
+    linger_bytes: u32,
+    /// Counts the connection as open for as long as any part of it lives.
+    _open: Option<OpenGuard>,
+    protocol: AtomicU8,
+    /// Moves with every read and write of the socket.
+    progress: AtomicU32,
+    /// Requests that reached the service, those not yet answered in full, and those cancelled.
+    requests: AtomicU32,
+    in_flight: AtomicU32,
+    cancelled: AtomicU32,
+    /// Heads that passed the inspector, and whether another one has begun.
+    heads: AtomicU32,
+    partial_head: AtomicBool,
+    violation: Mutex<Option<Violation>>,
+    /// Something waits for the client: the socket's write, a request's body.
+    write_blocked: AtomicBool,
+    uploads_waiting: AtomicU32,
+    lingering: AtomicBool,
+    linger: AtomicBool,
+    upgrade: AtomicU8,
+    presence: AtomicU8,
+    order: AtomicU8,
+    task: Mutex<Option<Waker>>,
+}
+
+/// Who a connection comes from, and how.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Link {
+    pub(crate) peer: SocketAddr,
+    pub(crate) tls: bool,
+    pub(crate) trusted: bool,
+    /// Bytes to swallow at the end, so that the client sees an answer given before it was done.
+    pub(crate) linger_bytes: u32,
+}
+
+impl Client {
+    pub(crate) fn new(link: Link, open: Option<OpenGuard>) -> Self {
+        let ip = link.peer.ip().to_string();
+        Self {
+            peer: link.peer,
+            forwarded_for: HeaderValue::try_from(ip).unwrap_or(HeaderValue::from_static("unknown")),
+            tls: link.tls,
+            trusted: link.trusted,
+            linger_bytes: link.linger_bytes,
+            _open: open,
+            protocol: AtomicU8::new(Protocol::Http1 as u8),
+            progress: AtomicU32::new(0),
+            requests: AtomicU32::new(0),
+            in_flight: AtomicU32::new(0),
+            cancelled: AtomicU32::new(0),
+            heads: AtomicU32::new(0),
+            partial_head: AtomicBool::new(false),
+            violation: Mutex::new(None),
+            write_blocked: AtomicBool::new(false),
+            uploads_waiting: AtomicU32::new(0),
+            lingering: AtomicBool::new(false),
+            linger: AtomicBool::new(false),
+            upgrade: AtomicU8::new(Upgrade::Declined as u8),
+            presence: AtomicU8::new(Presence::Unasked as u8),
+            order: AtomicU8::new(Order::None as u8),
+            task: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn protocol(&self) -> Protocol {
+        match self.protocol.load(Relaxed) {
+            0 => Protocol::Http1,
+            _ => Protocol::Http2,
+        }
+    }
+
+    pub(crate) fn set_protocol(&self, protocol: Protocol) {
+        self.protocol.store(protocol as u8, Relaxed);
+    }
+}
+
+/// The requests' side.
+impl Client {
+    /// A request reached the service. Gives what the inspector found wrong with it: hyper then
+    /// carries a stand-in, whose only purpose is to be refused in its turn.
+    pub(crate) fn begin_request(&self) -> Option<Violation> {
+        let number = self.requests.fetch_add(1, Relaxed).wrapping_add(1);
+        self.in_flight.fetch_add(1, Relaxed);
+        match number == self.heads.load(Relaxed) || self.protocol() == Protocol::Http2 {
+            true => None,
+            false => *self.violation.lock(),
+        }
+    }
+
+    pub(crate) fn end_request(&self, cancelled: bool) {
+        self.in_flight.fetch_sub(1, Relaxed);
+        if cancelled {
+            self.cancelled.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Requests that were cancelled before they were answered in full.
+    pub(crate) fn cancelled(&self) -> u32 {
+        self.cancelled.load(Relaxed)
+    }
+
+    /// Swallow what the client still sends after the connection's last answer.
+    pub(crate) fn linger(&self) {
+        self.linger.store(true, Relaxed);
+    }
+
+    /// A request's body waits for the client (`true`) or no longer does.
+    pub(crate) fn upload_waits(&self, waits: bool) {
+        match waits {
+            true => self.uploads_waiting.fetch_add(1, Relaxed),
+            false => self.uploads_waiting.fetch_sub(1, Relaxed),
+        };
+    }
+
+    /// Whether requests are waiting in hyper's buffer behind the one in service.
+    pub(crate) fn is_pipelining(&self) -> bool {
+        self.protocol() == Protocol::Http1
+            && self.heads.load(Relaxed) != self.requests.load(Relaxed)
+    }
+
+    pub(crate) fn set_upgrade(&self, upgrade: Upgrade) {
+        self.upgrade.store(upgrade as u8, Relaxed);
+    }
+
+    /// Whether the client has closed its side, by the socket. hyper does not look while a body
+    /// is unread or a pipelined request is buffered, and neither does HTTP/2 need it.
+    ///
+    /// To be called within the connection's own task: the socket answers at hyper's next flush,
+    /// which follows every poll of the service.
+    pub(crate) async fn has_left(&self) -> bool {
+        if self.protocol() == Protocol::Http2 {
+            return false;
+        }
+        self.presence.store(Presence::Asked as u8, Relaxed);
+        let mut polled = false;
+        poll_fn(|cx| {
+            if polled {
+                return Poll::Ready(());
+            }
+            polled = true;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+        self.presence.swap(Presence::Unasked as u8, Relaxed) == Presence::Gone as u8
+    }
+}
+
+/// The inspector's side.
+impl Client {
+    fn set_heads(&self, heads: u32, partial: bool) {
+        self.heads.store(heads, Relaxed);
+        self.partial_head.store(partial, Relaxed);
+    }
+
+    fn set_violation(&self, violation: Violation) {
+        *self.violation.lock() = Some(violation);
+    }
+
+    fn upgrade(&self) -> Upgrade {
+        match self.upgrade.load(Relaxed) {
+            0 => Upgrade::Undecided,
+            1 => Upgrade::Declined,
+            _ => Upgrade::Accepted,
+        }
+    }
+
+    /// Whether the sweep found the head late; tells once.
+    fn take_timeout(&self) -> bool {
+        self.order
+            .compare_exchange(Order::Timeout as u8, Order::None as u8, Relaxed, Relaxed)
+            .is_ok()
+    }
+}
+
+/// The socket's side.
+impl Client {
+    fn progressed(&self) {
+        // A load and a store, not an atomic addition: there is one writer, the connection's task.
+        let next = self.progress.load(Relaxed).wrapping_add(1);
+        self.progress.store(next, Relaxed);
+    }
+
+    fn set_write_blocked(&self, blocked: bool) {
+        if self.write_blocked.load(Relaxed) != blocked {
+            self.write_blocked.store(blocked, Relaxed);
+        }
+    }
+
+    fn presence_asked(&self) -> bool {
+        self.presence.load(Relaxed) == Presence::Asked as u8
+    }
+
+    fn set_presence(&self, gone: bool) {
+        let answer = if gone { Presence::Gone } else { Presence::Here };
+        self.presence.store(answer as u8, Relaxed);
+    }
+
+    /// Bytes to swallow before closing, if that was asked for.
+    fn start_lingering(&self) -> Option<u32> {
+        let linger = self.linger.load(Relaxed);
+        self.lingering.store(linger, Relaxed);
+        linger.then_some(self.linger_bytes)
+    }
+}
+
+/// The task's and the sweep's side.
+impl Client {
+    /// Moves with every read and write of the socket.
+    pub(crate) fn progress(&self) -> u32 {
+        self.progress.load(Relaxed)
+    }
+
+    pub(crate) fn order(&self) -> Order {
+        match self.order.load(Relaxed) {
+            0 => Order::None,
+            1 => Order::Timeout,
+            2 => Order::Close,
+            _ => Order::Abort,
+        }
+    }
+
+    /// Gives an order and wakes the task.
+    pub(crate) fn give(&self, order: Order) {
+        self.order.fetch_max(order as u8, Relaxed);
+        if let Some(task) = &*self.task.lock() {
+            task.wake_by_ref();
+        }
+    }
+
+    fn set_task(&self, waker: &Waker) {
+        *self.task.lock() = Some(waker.clone());
+    }
+}

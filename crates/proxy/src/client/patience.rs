@@ -1,0 +1,190 @@
+//! How long a connection may keep us waiting.
+//!
+//! Every connection is in one phase; its age in that phase decides. The phase is read off
+//! counters, so nothing has to be timed while requests flow: a phase that looks the same in two
+//! sweeps has lasted from the one to the other.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tidegate_control::Timestamp;
+
+use super::{Client, Order, Protocol};
+use crate::config::Timeouts;
+
+/// How long a refused client may go on sending.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// What a connection is doing. The number tells one turn of the same phase from the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// No request has come yet.
+    Opening,
+    /// Part of a head has come.
+    Head(u32),
+    /// Between requests.
+    Idle(u32),
+    /// A request is in service and nothing waits for the client.
+    Serving,
+    /// We wait for the client to read or to send.
+    Stalled(u32),
+    /// Closed on our side.
+    Lingering,
+}
+
+impl Client {
+    fn phase(&self) -> Phase {
+        let waiting = self.write_blocked.load(Relaxed) || self.uploads_waiting.load(Relaxed) > 0;
+        let requests = self.requests.load(Relaxed);
+        match self.in_flight.load(Relaxed) {
+            _ if self.lingering.load(Relaxed) => Phase::Lingering,
+            _ if waiting => Phase::Stalled(self.progress.load(Relaxed)),
+            0 if self.partial_head.load(Relaxed) => Phase::Head(self.heads.load(Relaxed)),
+            0 if requests == 0 => Phase::Opening,
+            0 => Phase::Idle(requests),
+            _ => Phase::Serving,
+        }
+    }
+}
+
+/// The sweep's memory of one connection.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    phase: Phase,
+    since: Timestamp,
+}
+
+impl Patience {
+    pub(crate) fn new(now: Timestamp) -> Self {
+        Self {
+            phase: Phase::Opening,
+            since: now,
+        }
+    }
+
+    /// Looks at a connection; says what should happen to it, if anything.
+    pub(crate) fn judge(&mut self, client: &Client, now: Timestamp, timeouts: &Timeouts) -> Order {
+        let phase = client.phase();
+        // The first head is given its time from the start of the connection.
+        let still_opening = self.phase == Phase::Opening && phase == Phase::Head(0);
+        if phase != self.phase && !still_opening {
+            self.since = now;
+        }
+        self.phase = phase;
+        let (limit, order) = match phase {
+            Phase::Opening => (*timeouts.head, Order::Close),
+            Phase::Head(_) if client.protocol() == Protocol::Http1 => {
+                (*timeouts.head, Order::Timeout)
+            }
+            Phase::Head(_) => (*timeouts.head, Order::Close),
+            Phase::Idle(_) => (*timeouts.client_idle, Order::Close),
+            Phase::Stalled(_) => (*timeouts.body_idle, Order::Abort),
+            Phase::Lingering => (LINGER, Order::Abort),
+            Phase::Serving => return Order::None,
+        };
+        match now.since(self.since) >= limit {
+            true => order,
+            false => Order::None,
+        }
+    }
+
+    /// Whether it is between requests, and for how long.
+    pub(crate) fn idle_for(&self, now: Timestamp) -> Option<Duration> {
+        match self.phase {
+            Phase::Opening | Phase::Idle(_) => Some(now.since(self.since)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Link;
+    use super::*;
+
+    fn client() -> Client {
+        let link = Link {
+            peer: ([127, 0, 0, 1], 1).into(),
+            tls: false,
+            trusted: false,
+            linger_bytes: 0,
+        };
+        Client::new(link, None)
+    }
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn timeouts() -> Timeouts {
+        Timeouts::default()
+    }
+
+    #[test]
+    fn a_head_sent_byte_by_byte_is_late_all_the_same() {
+        let (client, timeouts) = (client(), timeouts());
+        let mut patience = Patience::new(at(0));
+        for second in 1..10 {
+            client.set_heads(0, true);
+            client.progressed();
+            assert_eq!(patience.judge(&client, at(second), &timeouts), Order::None);
+        }
+        assert_eq!(patience.judge(&client, at(10), &timeouts), Order::Timeout);
+    }
+
+    #[test]
+    fn every_request_starts_the_idle_time_again() {
+        let (client, timeouts) = (client(), timeouts());
+        let mut patience = Patience::new(at(0));
+        for minute in 1..5 {
+            client.set_heads(minute, false);
+            let _ = client.begin_request();
+            client.end_request(false);
+            assert_eq!(
+                patience.judge(&client, at(u64::from(minute) * 60), &timeouts),
+                Order::None
+            );
+        }
+        assert_eq!(
+            patience.judge(&client, at(240 + 75), &timeouts),
+            Order::Close
+        );
+    }
+
+    #[test]
+    fn a_request_in_service_takes_the_time_it_takes() {
+        let (client, timeouts) = (client(), timeouts());
+        let mut patience = Patience::new(at(0));
+        client.set_heads(1, false);
+        let _ = client.begin_request();
+        assert_eq!(patience.judge(&client, at(1), &timeouts), Order::None);
+        assert_eq!(patience.judge(&client, at(100_000), &timeouts), Order::None);
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_is_cut_off_only_without_any_progress() {
+        let (client, timeouts) = (client(), timeouts());
+        let mut patience = Patience::new(at(0));
+        client.set_heads(1, false);
+        let _ = client.begin_request();
+        client.set_write_blocked(true);
+        for minutes in 1..10 {
+            client.progressed();
+            assert_eq!(
+                patience.judge(&client, at(minutes * 200), &timeouts),
+                Order::None
+            );
+        }
+        assert_eq!(
+            patience.judge(&client, at(9 * 200 + 300), &timeouts),
+            Order::Abort
+        );
+    }
+
+    #[test]
+    fn a_connection_without_a_request_is_closed_silently() {
+        let mut patience = Patience::new(at(0));
+        assert_eq!(patience.judge(&client(), at(10), &timeouts()), Order::Close);
+        assert_eq!(patience.idle_for(at(10)), Some(Duration::from_secs(10)));
+    }
+}

@@ -1,0 +1,80 @@
+//! Lines and header fields: RFC 9112 sections 2.2 and 5, RFC 9110 section 5.6.2.
+
+use memchr::memchr;
+
+use super::Violation;
+
+/// The first line of `bytes` without its CRLF, and its length with it; `None` if it is incomplete.
+pub(super) fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Violation> {
+    let Some(at) = memchr(b'\n', bytes) else {
+        return Ok(None);
+    };
+    without_cr(&bytes[..at]).map(|line| Some((line, at + 1)))
+}
+
+/// A line up to its LF, without the CR that has to stand before it.
+pub(super) fn without_cr(line: &[u8]) -> Result<&[u8], Violation> {
+    line.strip_suffix(b"\r").ok_or(Violation::BareLf)
+}
+
+/// Splits a header line into name and value, and judges both.
+pub(super) fn split(line: &[u8]) -> Result<(&[u8], &[u8]), Violation> {
+    if matches!(line.first(), Some(b' ' | b'\t')) {
+        return Err(Violation::Folded);
+    }
+    let colon = line
+        .iter()
+        .position(|&byte| !is_token_byte(byte))
+        .filter(|&at| at > 0 && line[at] == b':')
+        .ok_or(Violation::FieldName)?;
+    let value = &line[colon + 1..];
+    match is_field_value(value) {
+        true => Ok((&line[..colon], value.trim_ascii())),
+        false => Err(Violation::FieldValue),
+    }
+}
+
+/// Whether there is no control character but tab. Written without a branch per byte, so that the
+/// compiler makes it a few vector instructions: it reads every byte of every head.
+fn is_field_value(value: &[u8]) -> bool {
+    let control = |byte: u8| ((byte < 0x20) & (byte != b'\t')) | (byte == 0x7f);
+    !value.iter().fold(false, |bad, &byte| bad | control(byte))
+}
+
+/// Whether `bytes` is a token: a method or a header name.
+pub(super) fn is_token(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().all(|&byte| is_token_byte(byte))
+}
+
+/// Whether `byte` is a `tchar`.
+pub(super) const fn is_token_byte(byte: u8) -> bool {
+    TOKEN[byte as usize]
+}
+
+const TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        let c = byte as u8;
+        table[byte] = c.is_ascii_alphanumeric()
+            || matches!(
+                c,
+                b'!' | b'#'
+                    | b'$'
+                    | b'%'
+                    | b'&'
+                    | b'\''
+                    | b'*'
+                    | b'+'
+                    | b'-'
+                    | b'.'
+                    | b'^'
+                    | b'_'
+                    | b'`'
+                    | b'|'
+                    | b'~'
+            );
+        byte += 1;
+    }
+    table
+};

@@ -1,0 +1,87 @@
+//! Why a request is not answered by a replica. Made where it happens; turned into HTTP by
+//! [`crate::refuse`] alone.
+
+use tidegate_sentry::Refusal;
+
+use crate::client::scan::Violation;
+use crate::metrics::UpstreamFailure;
+
+/// Why a request is not answered by a replica.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Fault {
+    /// Its bytes are not HTTP as RFC 9112 has it.
+    Malformed(Violation),
+    /// It is HTTP, but not a request we pass on.
+    Invalid(Invalid),
+    /// The engine refused it.
+    Shed(Refusal),
+    /// The client cancels requests as fast as it makes them.
+    TooManyResets,
+    /// A replica failed.
+    Upstream(UpstreamFailure),
+    /// No answer in time.
+    Deadline,
+    /// The client is gone; nobody reads an answer.
+    Departed,
+}
+
+/// What is wrong with a request that is well-formed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Invalid {
+    #[error("there has to be exactly one Host")]
+    Host,
+    #[error("Host is not a host and a port")]
+    HostSyntax,
+    #[error("the target and Host name different hosts")]
+    HostMismatch,
+    #[error("the method is not supported here")]
+    Method,
+    #[error("the target is not a path")]
+    Target,
+    #[error("the expectation is not 100-continue")]
+    Expectation,
+    #[error("the body is too large")]
+    BodyTooLarge,
+    #[error("the body broke off or is malformed")]
+    Body,
+    #[error("the body did not arrive in time")]
+    BodyTimeout,
+}
+
+impl From<Invalid> for Fault {
+    fn from(invalid: Invalid) -> Self {
+        Self::Invalid(invalid)
+    }
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        Self::Shed(refusal)
+    }
+}
+
+impl Fault {
+    /// Whether the connection has to end with the answer: its framing can no longer be trusted,
+    /// or the rest of a body is not worth waiting for.
+    pub(crate) fn closes(&self) -> bool {
+        match self {
+            Self::Malformed(_) => true,
+            Self::Invalid(invalid) => !matches!(invalid, Invalid::Method | Invalid::Target),
+            Self::Shed(_) | Self::Upstream(_) | Self::Deadline => false,
+            Self::TooManyResets | Self::Departed => true,
+        }
+    }
+
+    /// The word in the access log.
+    pub(crate) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Malformed(_) => "malformed",
+            Self::Invalid(_) => "invalid",
+            Self::Shed(refusal) => refusal.reason.as_str(),
+            Self::TooManyResets => "resets",
+            Self::Upstream(failure) => failure.as_str(),
+            Self::Deadline => "deadline",
+            Self::Departed => "departed",
+        }
+    }
+}

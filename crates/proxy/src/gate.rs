@@ -1,0 +1,174 @@
+//! Drives the admission engine: asks for a slot, waits for it, and gives it back by drop.
+//!
+//! Whatever happens to a request, its slot ends exactly once: the permit lives in a [`Slot`], and
+//! a slot that nobody has marked as served or failed when it is dropped belonged to a client
+//! that left.
+
+use std::sync::Arc;
+
+use tidegate_control::Timestamp;
+use tidegate_sentry::{
+    Arrival, ClassId, Ending, Permit, Refusal, ReplicaId, Resolution, Ticket, Verdict,
+};
+use tokio::sync::oneshot;
+
+use crate::worker::Worker;
+
+/// A request parked in the engine: where to send the engine's answer.
+#[derive(Debug)]
+pub struct Waiter {
+    worker: Arc<Worker>,
+    answer: oneshot::Sender<Result<Slot, Refusal>>,
+}
+
+impl Waiter {
+    /// Passes the answer on. A slot comes back if the request is gone.
+    pub(crate) fn resolve(self, resolution: Resolution) -> Option<Slot> {
+        let answer = match resolution {
+            Resolution::Admit(permit) => Ok(Slot::new(self.worker, permit)),
+            Resolution::Shed(refusal) => Err(refusal),
+        };
+        self.answer.send(answer).err().and_then(Result::ok)
+    }
+}
+
+/// What the engine said to an arrival.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    Admitted(Slot),
+    Waiting(Wait),
+}
+
+/// Asks the engine for a slot. Touches no lock while there is room.
+pub(crate) fn enter(
+    worker: &Arc<Worker>,
+    now: Timestamp,
+    arrival: &Arrival,
+) -> Result<Entry, Refusal> {
+    let mut receiver = None;
+    let verdict = worker.state.sentry().on_arrival(now, arrival, || {
+        let (answer, slot) = oneshot::channel();
+        receiver = Some(slot);
+        Waiter {
+            worker: Arc::clone(worker),
+            answer,
+        }
+    });
+    match (verdict, receiver) {
+        (Verdict::Admit(permit), _) => Ok(Entry::Admitted(Slot::new(Arc::clone(worker), permit))),
+        (Verdict::Shed(refusal), _) => Err(refusal),
+        (Verdict::Wait(ticket), receiver) => Ok(Entry::Waiting(Wait {
+            worker: Arc::clone(worker),
+            ticket: Some(ticket),
+            answer: receiver.expect("the engine parks no request without its waiter"),
+        })),
+    }
+}
+
+/// A place in the queue. Dropping it leaves the queue at once.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    worker: Arc<Worker>,
+    ticket: Option<Ticket>,
+    answer: oneshot::Receiver<Result<Slot, Refusal>>,
+}
+
+impl Wait {
+    /// Waits for the engine's answer; `None` if the engine is gone, at shutdown.
+    pub(crate) async fn answer(&mut self) -> Option<Result<Slot, Refusal>> {
+        let answer = (&mut self.answer).await.ok();
+        self.ticket = None;
+        answer
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            let state = &self.worker.state;
+            // If it was resolved at the same moment, the slot is dropped with the receiver.
+            state.sentry().on_abandon(state.now(), ticket);
+        }
+    }
+}
+
+/// The right to occupy one slot of one replica, given back by drop.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    worker: Arc<Worker>,
+    permit: Option<Permit>,
+    ending: Ending,
+}
+
+/// A slot that is not empty: the permit is taken out only for the engine's calls, and by drop.
+const HELD: &str = "a slot holds its permit until it is dropped";
+
+impl Slot {
+    fn new(worker: Arc<Worker>, permit: Permit) -> Self {
+        let core = worker.metrics();
+        core.record_waiting(permit.class(), permit.admitted() - permit.arrived());
+        Self {
+            worker,
+            permit: Some(permit),
+            ending: Ending::Abandoned,
+        }
+    }
+
+    fn permit(&self) -> &Permit {
+        self.permit.as_ref().expect(HELD)
+    }
+
+    pub(crate) fn replica(&self) -> ReplicaId {
+        self.permit().replica()
+    }
+
+    pub(crate) fn class(&self) -> ClassId {
+        self.permit().class()
+    }
+
+    pub(crate) fn waited(&self) -> std::time::Duration {
+        self.permit().admitted() - self.permit().arrived()
+    }
+
+    /// How the request ends, once the slot is dropped.
+    pub(crate) fn set_ending(&mut self, ending: Ending) {
+        self.ending = ending;
+    }
+
+    /// Moves on to another replica, for a request the first one never saw. False if none has room.
+    pub(crate) fn reassign(&mut self) -> bool {
+        let permit = self.permit.take().expect(HELD);
+        let state = &self.worker.state;
+        let (permit, moved) = match state.sentry().reassign(state.now(), permit) {
+            Ok(permit) => (permit, true),
+            Err(permit) => (permit, false),
+        };
+        self.permit = Some(permit);
+        moved
+    }
+
+    /// The response lasts as long as somebody listens: the slot goes back, nothing is a sample.
+    pub(crate) fn stream(&mut self) {
+        let mut permit = self.permit.take().expect(HELD);
+        let state = &self.worker.state;
+        let now = state.now();
+        state.resolving(|sentry, wake| sentry.on_stream(now, &mut permit, wake));
+        self.permit = Some(permit);
+        self.ending = Ending::Ignored;
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let Some(permit) = self.permit.take() else {
+            return;
+        };
+        let state = &self.worker.state;
+        let now = state.now();
+        if self.ending == Ending::Served {
+            let took = now - permit.admitted();
+            self.worker.metrics().record_service(permit.class(), took);
+        }
+        state.resolving(|sentry, wake| sentry.on_end(now, permit, self.ending, wake));
+    }
+}

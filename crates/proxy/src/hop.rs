@@ -1,0 +1,235 @@
+//! Headers that concern one connection only, or only us: which may pass, in either direction.
+//!
+//! RFC 9110 section 7.6.1: an intermediary removes the connection-specific fields and everything that
+//! `Connection` nominates. Our own `tidegate-*` never pass a border, in any spelling: applications
+//! that read headers as CGI variables cannot tell `tidegate_class` from `tidegate-class`, nor
+//! `content_length` from the real one, so underscore twins of names that mean something go too.
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, Entry, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+const ENDPOINT_LOAD: HeaderName = HeaderName::from_static("endpoint-load-metrics");
+const ENDPOINT_LOAD_BIN: HeaderName = HeaderName::from_static("endpoint-load-metrics-bin");
+
+/// Names whose underscore twin an application may take for the real one.
+const TWINS: [&str; 8] = [
+    "tidegate-",
+    "x-forwarded-",
+    "content-length",
+    "transfer-encoding",
+    "host",
+    "connection",
+    "forwarded",
+    "x-real-ip",
+];
+
+/// Where a header map goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Border {
+    /// From a client that is believed (`trusted`) or not, to a replica.
+    ToReplica { trusted: bool },
+    /// From a replica to a client.
+    ToClient,
+}
+
+/// Removes what must not pass. Keeps `te: trailers`, which gRPC requires of a proxy.
+///
+/// One walk over the names finds what there is to remove; usually that is nothing or `connection`,
+/// and no name is looked up that is not there.
+pub(crate) fn strip(headers: &mut HeaderMap, border: Border) {
+    let mut found: Vec<HeaderName> = Vec::new();
+    for name in headers.keys() {
+        if is_removed(name, border) {
+            found.push(name.clone());
+        }
+    }
+    let nominated = match found.contains(&CONNECTION) {
+        true => nominated(headers),
+        false => Vec::new(),
+    };
+    let trailers = found.contains(&TE) && has_token(headers, &TE, "trailers");
+    for name in found.iter().chain(&nominated) {
+        remove(headers, name);
+    }
+    if trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+fn is_removed(name: &HeaderName, border: Border) -> bool {
+    match *name {
+        CONNECTION | TE | TRANSFER_ENCODING | UPGRADE => true,
+        PROXY_AUTHORIZATION => border != Border::ToClient,
+        FORWARDED => border == Border::ToReplica { trusted: false },
+        _ => is_removed_by_name(name, border),
+    }
+}
+
+fn is_removed_by_name(name: &HeaderName, border: Border) -> bool {
+    let text = name.as_str();
+    match text.as_bytes()[0] {
+        b't' if text.starts_with("tidegate") => true,
+        b'x' if border == (Border::ToReplica { trusted: false }) => {
+            text.starts_with("x-forwarded-") || is_twin(text)
+        }
+        b'k' => *name == KEEP_ALIVE,
+        b'p' => *name == PROXY_CONNECTION,
+        b'h' => *name == HTTP2_SETTINGS || is_twin(text),
+        b'e' if border == Border::ToClient => *name == ENDPOINT_LOAD || *name == ENDPOINT_LOAD_BIN,
+        _ => is_twin(text),
+    }
+}
+
+/// Whether a name with an underscore reads like one that means something.
+fn is_twin(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    memchr::memchr(b'_', bytes).is_some()
+        && TWINS.iter().any(|twin| {
+            let alike = |(&a, &b): (&u8, &u8)| a == b || (a == b'_' && b == b'-');
+            let long_enough = match twin.ends_with('-') {
+                true => bytes.len() > twin.len(),
+                false => bytes.len() == twin.len(),
+            };
+            long_enough && bytes.iter().zip(twin.as_bytes()).all(alike)
+        })
+}
+
+/// What `Connection` nominates, except what routing and framing depend on.
+fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
+    tokens(headers, &CONNECTION)
+        .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
+        .filter(|name| !matches!(*name, HOST | CONTENT_LENGTH | COOKIE | TRAILER))
+        .collect()
+}
+
+fn remove(headers: &mut HeaderMap, name: &HeaderName) {
+    if let Entry::Occupied(entry) = headers.entry(name) {
+        entry.remove_entry_mult();
+    }
+}
+
+/// The comma-separated elements of a header.
+fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    headers
+        .get_all(name)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim_ascii)
+}
+
+/// Whether a header has a certain element.
+pub(crate) fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
+    tokens(headers, name).any(|found| found.eq_ignore_ascii_case(token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            headers.append(name, HeaderValue::from_str(value).unwrap());
+        }
+        headers
+    }
+
+    fn left(pairs: &[(&str, &str)], border: Border) -> Vec<String> {
+        let mut headers = map(pairs);
+        strip(&mut headers, border);
+        headers
+            .keys()
+            .map(|name| name.as_str().to_owned())
+            .collect()
+    }
+
+    const UNTRUSTED: Border = Border::ToReplica { trusted: false };
+
+    #[test]
+    fn what_connection_nominates_goes_with_it() {
+        let pairs = [
+            ("connection", "close, X-Secret"),
+            ("connection", "x-other"),
+            ("x-secret", "1"),
+            ("x-other", "1"),
+            ("x-other", "2"),
+            ("keep-alive", "1"),
+            ("accept", "*/*"),
+        ];
+        assert_eq!(left(&pairs, UNTRUSTED), ["accept"]);
+    }
+
+    #[test]
+    fn a_nomination_cannot_take_away_host_or_framing() {
+        let pairs = [
+            ("connection", "host, content-length, cookie"),
+            ("host", "a"),
+            ("content-length", "1"),
+            ("cookie", "a=b"),
+        ];
+        assert_eq!(
+            left(&pairs, UNTRUSTED),
+            ["host", "content-length", "cookie"]
+        );
+    }
+
+    #[test]
+    fn nobody_sends_our_own_headers_but_us() {
+        let pairs = [
+            ("Tidegate-Class", "gold"),
+            ("tidegate_class", "gold"),
+            ("TIDEGATE-deadline_ms", "1"),
+            ("tidegate", "1"),
+            ("x-tidegate-class", "mine"),
+        ];
+        assert_eq!(left(&pairs, UNTRUSTED), ["x-tidegate-class"]);
+        assert_eq!(
+            left(&pairs, Border::ToReplica { trusted: true }),
+            ["x-tidegate-class"]
+        );
+        assert_eq!(left(&pairs, Border::ToClient), ["x-tidegate-class"]);
+    }
+
+    #[test]
+    fn underscore_twins_of_meaningful_names_go() {
+        let pairs = [
+            ("content_length", "1"),
+            ("Transfer_Encoding", "chunked"),
+            ("x_forwarded_for", "1.2.3.4"),
+            ("x-forwarded_proto", "https"),
+            ("x_real_ip", "1.2.3.4"),
+            ("api_key", "kept"),
+            ("content_length_hint", "kept"),
+        ];
+        assert_eq!(left(&pairs, UNTRUSTED), ["api_key", "content_length_hint"]);
+    }
+
+    #[test]
+    fn only_trusted_clients_forward() {
+        let pairs = [("x-forwarded-for", "1.1.1.1"), ("forwarded", "for=1.1.1.1")];
+        assert!(left(&pairs, UNTRUSTED).is_empty());
+        let kept = left(&pairs, Border::ToReplica { trusted: true });
+        assert_eq!(kept, ["x-forwarded-for", "forwarded"]);
+    }
+
+    #[test]
+    fn trailers_are_still_wanted() {
+        let mut headers = map(&[("te", "gzip, trailers"), ("connection", "te")]);
+        strip(&mut headers, UNTRUSTED);
+        assert_eq!(headers["te"], "trailers");
+    }
+
+    #[test]
+    fn load_reports_stay_inside() {
+        let pairs = [("endpoint-load-metrics", "TEXT cpu=1"), ("server", "x")];
+        assert_eq!(left(&pairs, Border::ToClient), ["server"]);
+    }
+}

@@ -1,0 +1,134 @@
+//! From an accepted connection to the first byte of HTTP.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::proxy_protocol;
+use super::tls::ServerTls;
+use crate::client::socket::{Socket, canonical};
+use crate::client::{Client, Link, Protocol, serve};
+use crate::worker::{OpenGuard, Worker};
+
+/// After a failed accept (out of file descriptors) the next one waits a little: connections have to end first.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Accepts connections until the proxy shuts down, then those that are already in the queue.
+pub(crate) async fn run(worker: Arc<Worker>, listener: TcpListener, index: usize) {
+    {
+        let mut draining = pin!(worker.state.draining());
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = &mut draining => break,
+            };
+            match accepted {
+                Ok((stream, peer)) => welcome(&worker, stream, peer, index),
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    }
+    while let Some((stream, peer)) = accept_now(&listener).await {
+        welcome(&worker, stream, peer, index);
+    }
+}
+
+/// A connection that is in the queue already.
+async fn accept_now(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
+    std::future::poll_fn(|cx| match listener.poll_accept(cx) {
+        Poll::Ready(accepted) => Poll::Ready(accepted.ok()),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+fn welcome(worker: &Arc<Worker>, stream: TcpStream, peer: SocketAddr, index: usize) {
+    let limit = worker.state.settings().config.limits.connections;
+    if worker.state.connections() >= limit {
+        worker.metrics().record_turned_away();
+        return;
+    }
+    let open = worker.count_open();
+    let worker = Arc::clone(worker);
+    tokio::spawn(async move {
+        let metrics = Arc::clone(&worker);
+        if open_connection(worker, stream, canonical(peer), index, open)
+            .await
+            .is_err()
+        {
+            metrics.metrics().record_turned_away();
+        }
+    });
+}
+
+/// What a listener's configuration says about a new connection.
+struct Manner {
+    tls: Option<ServerTls>,
+    http2: bool,
+    proxy_protocol: bool,
+    handshake: Duration,
+    linger_bytes: u32,
+}
+
+impl Manner {
+    fn of(worker: &Worker, index: usize) -> Self {
+        let settings = worker.state.settings();
+        let listener = settings.config.listen.get(index);
+        let linger = *settings.config.limits.refused_body;
+        Self {
+            tls: settings.tls.get(index).cloned().flatten(),
+            http2: listener.is_none_or(|listener| listener.http2),
+            proxy_protocol: listener.is_some_and(|listener| listener.proxy_protocol),
+            handshake: *settings.config.timeouts.handshake,
+            linger_bytes: u32::try_from(linger).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// Fails if the connection never got as far as HTTP.
+async fn open_connection(
+    worker: Arc<Worker>,
+    mut stream: TcpStream,
+    mut peer: SocketAddr,
+    index: usize,
+    open: OpenGuard,
+) -> io::Result<()> {
+    let manner = Manner::of(&worker, index);
+    if manner.proxy_protocol {
+        let told = timeout(manner.handshake, proxy_protocol::read(&mut stream)).await??;
+        peer = told.map_or(peer, canonical);
+    }
+    let link = Link {
+        peer,
+        tls: manner.tls.is_some(),
+        trusted: is_trusted(&worker, peer),
+        linger_bytes: manner.linger_bytes,
+    };
+    let client = Arc::new(Client::new(link, Some(open)));
+    let socket = Socket::new(stream, Arc::clone(&client));
+    let Some(ServerTls(config)) = manner.tls else {
+        serve::plain(worker, client, socket, manner.http2).await;
+        return Ok(());
+    };
+    let handshake = TlsAcceptor::from(config).accept(socket);
+    let stream = timeout(manner.handshake, handshake).await??;
+    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+        client.set_protocol(Protocol::Http2);
+    }
+    serve::negotiated(worker, client, stream).await;
+    Ok(())
+}
+
+fn is_trusted(worker: &Worker, peer: SocketAddr) -> bool {
+    let settings = worker.state.settings();
+    let trusts = |net: &IpNet| net.contains(&peer.ip());
+    settings.config.forward.trust.iter().any(trusts)
+}

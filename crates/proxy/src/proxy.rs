@@ -1,0 +1,228 @@
+//! The proxy as a whole: bind, serve, shut down.
+
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::sync::watch;
+
+use crate::alarm::SWEEP;
+use crate::config::Config;
+use crate::listen::{self, ListenError, accept};
+use crate::settings::SettingsError;
+use crate::state::State;
+use crate::worker::Worker;
+
+/// Why a proxy cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The system refuses another thread.
+    #[error("cannot start a worker thread: {0}; allow more threads or set `threads`")]
+    Thread(#[from] io::Error),
+}
+
+/// The live data plane.
+///
+/// ```no_run
+/// # use tidegate_proxy::{Proxy, config::Config};
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = Config::from_text("t.toml", "listen = '127.0.0.1:0'\nupstream = 'http://127.0.0.1:3000'")?;
+/// let bound = Proxy::bind(config)?;
+/// println!("listening on {}", bound.local_addr());
+/// bound.serve(async { tokio::signal::ctrl_c().await.unwrap() }).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Proxy;
+
+impl Proxy {
+    /// Makes a proxy and opens its listening sockets. Nothing is accepted before
+    /// [`Bound::serve`] or [`Bound::start`].
+    ///
+    /// # Errors
+    /// What is wrong, and what to do about it.
+    pub fn bind(config: Config) -> Result<Bound, BindError> {
+        let state = State::new(config)?;
+        let listeners = &state.config().listen;
+        let mut sockets: Vec<Vec<TcpListener>> = Vec::new();
+        let mut addrs = Vec::new();
+        for listener in listeners {
+            let bound = listen::bind(*listener.addr, state.threads())?;
+            addrs.extend(bound[0].local_addr());
+            sockets.push(bound);
+        }
+        Ok(Bound {
+            state,
+            sockets,
+            addrs,
+        })
+    }
+}
+
+/// A proxy whose sockets are open.
+#[derive(Debug)]
+pub struct Bound {
+    state: Arc<State>,
+    /// By listener, then by worker.
+    sockets: Vec<Vec<TcpListener>>,
+    addrs: Vec<SocketAddr>,
+}
+
+impl Bound {
+    /// Where the first listener is bound.
+    ///
+    /// # Panics
+    /// Without any listener, which [`Config`]'s checks refuse.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.addrs[0]
+    }
+
+    /// Where the listeners are bound, in the order of the configuration.
+    #[must_use]
+    pub fn local_addrs(&self) -> &[SocketAddr] {
+        &self.addrs
+    }
+
+    /// What the proxy shares with those who operate it.
+    #[must_use]
+    pub fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// Starts the worker threads.
+    ///
+    /// # Errors
+    /// When the system refuses a thread; then none is left running.
+    pub fn start(self) -> Result<Running, BindError> {
+        let (done, finished) = watch::channel(());
+        let mut running = Running {
+            state: self.state,
+            addrs: self.addrs,
+            threads: Vec::new(),
+            finished,
+        };
+        let workers = running.state.threads();
+        let mut sockets: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
+        for listener in self.sockets {
+            for (worker, socket) in listener.into_iter().enumerate() {
+                sockets[worker].push(socket);
+            }
+        }
+        for (index, sockets) in sockets.into_iter().enumerate() {
+            let worker = Arc::new(Worker::new(index, Arc::clone(&running.state)));
+            let done = done.clone();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
+            let thread = std::thread::Builder::new()
+                .name(format!("worker-{index}"))
+                .spawn(move || {
+                    runtime.block_on(work(worker, sockets));
+                    drop(done);
+                })?;
+            running.threads.push(thread);
+        }
+        Ok(running)
+    }
+
+    /// Serves until `shutdown` is ready, then finishes what is in flight.
+    ///
+    /// # Errors
+    /// As [`Bound::start`].
+    pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), BindError> {
+        let mut running = self.start()?;
+        shutdown.await;
+        running.shut_down();
+        running.finished().await;
+        Ok(())
+    }
+}
+
+/// A proxy that serves. Dropping it shuts it down without waiting.
+#[derive(Debug)]
+pub struct Running {
+    state: Arc<State>,
+    addrs: Vec<SocketAddr>,
+    threads: Vec<JoinHandle<()>>,
+    finished: watch::Receiver<()>,
+}
+
+impl Running {
+    /// Where the first listener is bound.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.addrs[0]
+    }
+
+    /// What the proxy shares with those who operate it.
+    #[must_use]
+    pub fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// Begins to shut down.
+    pub fn shut_down(&self) {
+        self.state.shut_down();
+    }
+
+    /// Waits until every worker has finished.
+    pub async fn finished(&mut self) {
+        // Fails when the last worker has dropped its sender.
+        while self.finished.changed().await.is_ok() {}
+    }
+
+    /// Waits, blocking the thread, until every worker has finished.
+    pub fn join(mut self) {
+        for thread in self.threads.drain(..) {
+            // A worker that panicked has said so on its own.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.state.shut_down();
+    }
+}
+
+/// One worker's life.
+async fn work(worker: Arc<Worker>, sockets: Vec<TcpListener>) {
+    let sweep = tokio::spawn(Arc::clone(&worker).sweep());
+    let mut accepting = Vec::new();
+    for (index, socket) in sockets.into_iter().enumerate() {
+        // A socket that was bound and set non-blocking can be watched.
+        if let Ok(listener) = tokio::net::TcpListener::from_std(socket) {
+            accepting.push(tokio::spawn(accept::run(
+                Arc::clone(&worker),
+                listener,
+                index,
+            )));
+        }
+    }
+    for accepting in accepting {
+        let _ = accepting.await;
+    }
+    drain(&worker).await;
+    worker.pool.clear();
+    sweep.abort();
+}
+
+/// Waits for connections to end, within the grace period.
+async fn drain(worker: &Worker) {
+    let grace = *worker.state.settings().config.timeouts.grace;
+    let until = worker.state.now() + grace;
+    while worker.open() > 0 && worker.state.now() < until {
+        tokio::time::sleep(SWEEP).await;
+    }
+}

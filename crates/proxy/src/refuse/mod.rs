@@ -1,0 +1,295 @@
+//! Turns every [`Fault`] into an answer; the one place that does.
+//!
+//! Refusing under overload must cost little and must not invite worse: the bodies are rendered
+//! once per configuration, the headers are static, the connection stays open (closing it costs four
+//! times as much, nearly all of it in the kernel), `retry-after` says when it makes sense to
+//! come back, and the text asks people not to hammer reload.
+
+mod page;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use tidegate_sentry::{Refusal, ShedReason};
+
+use crate::client::scan::Violation;
+use crate::config::RefusalTexts;
+use crate::fault::{Fault, Invalid};
+use crate::metrics::UpstreamFailure;
+use crate::response::body::Outbound;
+use crate::settings::SettingsError;
+
+/// The reason of a refusal, for programs.
+pub(crate) const SHED: HeaderName = HeaderName::from_static("tidegate-shed");
+
+/// Longest `retry-after`: a forecast of more than this is not worth the name.
+const RETRY_AFTER_MAX_S: usize = 120;
+
+/// In which form a client wants to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Html,
+    Json,
+    Text,
+}
+
+impl Format {
+    const ALL: [Self; 3] = [Self::Html, Self::Json, Self::Text];
+
+    /// By the first type of `Accept` that we have; programs that name none get plain text.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let accept = headers.get(ACCEPT).map_or(&b""[..], HeaderValue::as_bytes);
+        accept
+            .split(|&byte| byte == b',')
+            .find_map(|range| {
+                let range = range.split(|&byte| byte == b';').next()?.trim_ascii();
+                match range {
+                    b"text/html" | b"application/xhtml+xml" => Some(Self::Html),
+                    b"text/plain" => Some(Self::Text),
+                    range if range.ends_with(b"json") => Some(Self::Json),
+                    _ => None,
+                }
+            })
+            .unwrap_or(Self::Text)
+    }
+
+    const fn content_type(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::Html => "text/html; charset=utf-8",
+            Self::Json => "application/json",
+            Self::Text => "text/plain; charset=utf-8",
+        })
+    }
+}
+
+/// Answers to overload, rendered.
+#[derive(Debug)]
+pub(crate) struct Refusals {
+    /// By reason and format.
+    shed: Vec<[Bytes; 3]>,
+    /// `retry-after` in seconds, by seconds.
+    seconds: Vec<HeaderValue>,
+}
+
+impl Refusals {
+    pub(crate) fn new(texts: &RefusalTexts) -> Result<Self, SettingsError> {
+        let custom = page::Custom::read(texts)?;
+        let bodies = ShedReason::ALL.map(|reason| {
+            Format::ALL.map(|format| custom.overload(format, shed_status(reason), reason.as_str()))
+        });
+        Ok(Self {
+            shed: bodies.into(),
+            seconds: (0..=RETRY_AFTER_MAX_S).map(HeaderValue::from).collect(),
+        })
+    }
+
+    /// The answer to a request that is not passed on.
+    pub(crate) fn answer(&self, fault: &Fault, format: Format) -> Response<Outbound> {
+        let mut response = match fault {
+            Fault::Shed(refusal) => self.shed(refusal, format),
+            fault => explain(fault, format),
+        };
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, format.content_type());
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if fault.closes() {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
+    fn shed(&self, refusal: &Refusal, format: Format) -> Response<Outbound> {
+        let reason = refusal.reason;
+        let body = self.shed[reason.index()][format as usize].clone();
+        let mut response = Response::new(Outbound::full(body));
+        *response.status_mut() = shed_status(reason);
+        let headers = response.headers_mut();
+        headers.reserve(6);
+        headers.insert(SHED, HeaderValue::from_static(reason.as_str()));
+        headers.insert(RETRY_AFTER, self.retry_after(refusal).clone());
+        response
+    }
+
+    /// Whole seconds, at least one: 0 would invite the client back at once.
+    fn retry_after(&self, refusal: &Refusal) -> &HeaderValue {
+        let seconds = refusal.retry_after.as_secs_f64().ceil().max(1.0);
+        &self.seconds[(seconds as usize).min(RETRY_AFTER_MAX_S)]
+    }
+}
+
+/// 503 says that the service is overloaded; 429 is kept for a client's own quota, which no
+/// mechanism has yet.
+const fn shed_status(_: ShedReason) -> StatusCode {
+    StatusCode::SERVICE_UNAVAILABLE
+}
+
+/// An answer that says what is wrong.
+fn explain(fault: &Fault, format: Format) -> Response<Outbound> {
+    let status = status(fault);
+    let body = page::render(format, status, &detail(fault));
+    let mut response = Response::new(Outbound::full(body));
+    *response.status_mut() = status;
+    if *fault == Fault::Invalid(Invalid::Method) {
+        let methods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+        response
+            .headers_mut()
+            .insert(ALLOW, HeaderValue::from_static(methods));
+    }
+    if matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+    ) {
+        response
+            .headers_mut()
+            .insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+/// The status of a fault.
+pub(crate) fn status(fault: &Fault) -> StatusCode {
+    match fault {
+        Fault::Malformed(violation) => match violation {
+            Violation::Version => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+            Violation::TransferCoding => StatusCode::NOT_IMPLEMENTED,
+            Violation::TargetTooLong => StatusCode::URI_TOO_LONG,
+            Violation::HeadTooLarge | Violation::TooManyHeaders => {
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+            }
+            Violation::HeadTimeout => StatusCode::REQUEST_TIMEOUT,
+            _ => StatusCode::BAD_REQUEST,
+        },
+        Fault::Invalid(invalid) => match invalid {
+            Invalid::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Invalid::Expectation => StatusCode::EXPECTATION_FAILED,
+            Invalid::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Invalid::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
+            Invalid::Host
+            | Invalid::HostSyntax
+            | Invalid::HostMismatch
+            | Invalid::Target
+            | Invalid::Body => StatusCode::BAD_REQUEST,
+        },
+        Fault::Shed(refusal) => shed_status(refusal.reason),
+        Fault::TooManyResets => StatusCode::TOO_MANY_REQUESTS,
+        // Nobody has seen the request: it is safe to come back.
+        Fault::Upstream(UpstreamFailure::Connect) => StatusCode::SERVICE_UNAVAILABLE,
+        Fault::Upstream(_) => StatusCode::BAD_GATEWAY,
+        Fault::Deadline => StatusCode::GATEWAY_TIMEOUT,
+        Fault::Departed => StatusCode::BAD_REQUEST,
+    }
+}
+
+/// One sentence for people; nothing about the inside of the service.
+fn detail(fault: &Fault) -> String {
+    match fault {
+        Fault::Malformed(violation) => format!("The request is not valid HTTP: {violation}."),
+        Fault::Invalid(invalid) => format!("The request cannot be served: {invalid}."),
+        Fault::Shed(_) => "The service is busy.".to_owned(),
+        Fault::TooManyResets => "Too many requests were cancelled on this connection.".to_owned(),
+        Fault::Upstream(UpstreamFailure::Connect) => "The service cannot be reached.".to_owned(),
+        Fault::Upstream(_) => "The service failed to answer.".to_owned(),
+        Fault::Deadline => "The service did not answer in time.".to_owned(),
+        Fault::Departed => "The request broke off.".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http_body_util::BodyExt;
+    use tidegate_sentry::ClassId;
+
+    use super::*;
+
+    fn accept(value: &str) -> Format {
+        Format::of(&HeaderMap::from_iter([(ACCEPT, value.parse().unwrap())]))
+    }
+
+    #[test]
+    fn the_first_type_that_we_have_decides() {
+        let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+        assert_eq!(accept(browser), Format::Html);
+        assert_eq!(accept("application/json, text/plain, */*"), Format::Json);
+        assert_eq!(accept("application/problem+json"), Format::Json);
+        assert_eq!(accept("image/png, text/html;q=0.1"), Format::Html);
+        assert_eq!(accept("*/*"), Format::Text);
+        assert_eq!(Format::of(&HeaderMap::new()), Format::Text);
+    }
+
+    fn refusal(retry_after: Duration) -> Fault {
+        Fault::Shed(Refusal {
+            reason: ShedReason::Predicted,
+            class: ClassId(0),
+            retry_after,
+            measured: 1.0,
+            limit: 0.5,
+        })
+    }
+
+    #[test]
+    fn retry_after_is_whole_seconds_within_reason() {
+        let refusals = Refusals::new(&RefusalTexts::default()).unwrap();
+        for (wait, header) in [
+            (Duration::ZERO, "1"),
+            (Duration::from_millis(1001), "2"),
+            (Duration::from_secs(9999), "120"),
+        ] {
+            let response = refusals.answer(&refusal(wait), Format::Text);
+            assert_eq!(response.headers()[RETRY_AFTER], header);
+            assert_eq!(response.headers()[SHED], "predicted");
+            assert_eq!(response.status(), 503);
+            assert!(!response.headers().contains_key(CONNECTION));
+        }
+    }
+
+    fn body(response: Response<Outbound>) -> String {
+        let body = futures_lite(response.into_body().collect());
+        String::from_utf8(body.to_bytes().to_vec()).unwrap()
+    }
+
+    fn futures_lite<F: Future<Output = Result<T, E>>, T, E: std::fmt::Debug>(future: F) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(future).unwrap()
+    }
+
+    #[test]
+    fn every_format_asks_not_to_hammer_reload() {
+        let refusals = Refusals::new(&RefusalTexts::default()).unwrap();
+        for format in Format::ALL {
+            let text = body(refusals.answer(&refusal(Duration::ZERO), format));
+            assert!(text.contains("reload"), "{format:?}: {text}");
+        }
+        let json = body(refusals.answer(&refusal(Duration::ZERO), Format::Json));
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(
+            (json["status"].as_u64(), json["reason"].as_str()),
+            (Some(503), Some("predicted"))
+        );
+    }
+
+    #[test]
+    fn a_message_of_the_operator_is_escaped_where_it_stands() {
+        let texts = RefusalTexts {
+            message: Some("<b>\"Back\" soon</b>".into()),
+            ..RefusalTexts::default()
+        };
+        let refusals = Refusals::new(&texts).unwrap();
+        let html = body(refusals.answer(&refusal(Duration::ZERO), Format::Html));
+        assert!(html.contains("&lt;b&gt;"), "{html}");
+        let json = body(refusals.answer(&refusal(Duration::ZERO), Format::Json));
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["message"], "<b>\"Back\" soon</b>");
+    }
+
+    #[test]
+    fn faults_of_the_framing_close_the_connection() {
+        let refusals = Refusals::new(&RefusalTexts::default()).unwrap();
+        let response = refusals.answer(&Fault::Malformed(Violation::Framing), Format::Text);
+        assert_eq!(response.headers()[CONNECTION], "close");
+        assert_eq!(response.status(), 400);
+    }
+}

@@ -1,0 +1,112 @@
+//! The texts that people and programs read.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use bytes::Bytes;
+use http::StatusCode;
+
+use super::Format;
+use crate::config::RefusalTexts;
+use crate::settings::SettingsError;
+
+const BUSY: &str = "The service is busy right now and cannot take your request. Please wait a moment, then try \
+     again once: to reload again and again only makes everybody wait longer.";
+
+/// The operator's own texts, where there are any.
+#[derive(Debug)]
+pub(super) struct Custom {
+    message: String,
+    html: Option<Bytes>,
+    json: Option<Bytes>,
+    text: Option<Bytes>,
+}
+
+impl Custom {
+    pub(super) fn read(texts: &RefusalTexts) -> Result<Self, SettingsError> {
+        let read = |path: &Option<_>| path.as_deref().map(read).transpose();
+        Ok(Self {
+            message: texts.message.clone().unwrap_or_else(|| BUSY.to_owned()),
+            html: read(&texts.html)?,
+            json: read(&texts.json)?,
+            text: read(&texts.text)?,
+        })
+    }
+
+    /// What a client reads when it is refused because of overload.
+    pub(super) fn overload(&self, format: Format, status: StatusCode, reason: &str) -> Bytes {
+        let own = match format {
+            Format::Html => &self.html,
+            Format::Json => &self.json,
+            Format::Text => &self.text,
+        };
+        own.clone()
+            .unwrap_or_else(|| page(format, status, Some(reason), &self.message))
+    }
+}
+
+fn read(path: &Path) -> Result<Bytes, SettingsError> {
+    std::fs::read(path)
+        .map(Bytes::from)
+        .map_err(|cause| SettingsError::File {
+            path: path.to_owned(),
+            cause,
+        })
+}
+
+/// A page about anything else.
+pub(super) fn render(format: Format, status: StatusCode, message: &str) -> Bytes {
+    page(format, status, None, message)
+}
+
+fn page(format: Format, status: StatusCode, reason: Option<&str>, message: &str) -> Bytes {
+    let title = status.canonical_reason().unwrap_or("Error");
+    match format {
+        Format::Html => html(status, title, message),
+        Format::Json => json(status, title, reason, message),
+        Format::Text => format!("{} {title}\n{message}\n", status.as_u16()),
+    }
+    .into()
+}
+
+fn json(status: StatusCode, title: &str, reason: Option<&str>, message: &str) -> String {
+    let mut document = serde_json::json!({
+        "status": status.as_u16(),
+        "error": title,
+        "message": message,
+    });
+    if let Some(reason) = reason {
+        document["reason"] = reason.into();
+    }
+    format!("{document}\n")
+}
+
+fn html(status: StatusCode, title: &str, message: &str) -> String {
+    let (title, message) = (escape(title), escape(message));
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title>\
+         <style>body{{font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:18vh auto;\
+         padding:0 1rem;color:#222;background:#fff}}h1{{font-size:1.4rem}}p{{margin:.5rem 0}}\
+         small{{color:#666}}@media(prefers-color-scheme:dark){{body{{color:#ddd;background:#181818}}}}\
+         </style></head><body><h1>{title}</h1><p>{message}</p><small>{}</small></body></html>\n",
+        status.as_u16()
+    )
+}
+
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '&' => escaped.push_str("&amp;"),
+            '"' | '\'' => {
+                // Writing to a string cannot fail.
+                let _ = write!(escaped, "&#{};", c as u32);
+            }
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}

@@ -1,0 +1,259 @@
+//! What a request means: for whom it is, what it asks for, and how that is written for a replica.
+//!
+//! The bytes have been judged by the scanner (HTTP/1) or by the codec (HTTP/2). Here the two
+//! become one: a method that may pass, exactly one host, and a target in the letters of
+//! RFC 3986, so that no two parties behind us read it differently.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use http::header::{EXPECT, HOST};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
+
+use crate::fault::Invalid;
+
+/// Checks what the grammar does not: method, target, host and expectation. Gives the host; `None`
+/// in HTTP/1.0, which does without.
+pub(crate) fn check<B>(request: &Request<B>) -> Result<Option<HeaderValue>, Invalid> {
+    check_method(request.method())?;
+    check_target(request.method(), request.uri())?;
+    check_expectation(request.headers())?;
+    host(request)
+}
+
+/// CONNECT and TRACE make sense only to a client's own proxy.
+fn check_method(method: &Method) -> Result<(), Invalid> {
+    match *method {
+        Method::CONNECT | Method::TRACE => Err(Invalid::Method),
+        _ => Ok(()),
+    }
+}
+
+fn check_target(method: &Method, uri: &Uri) -> Result<(), Invalid> {
+    let scheme_ok = uri
+        .scheme_str()
+        .is_none_or(|scheme| matches!(scheme, "http" | "https"));
+    let path = uri.path();
+    let whole_server = path == "*" && *method == Method::OPTIONS;
+    match scheme_ok && (path.starts_with('/') || whole_server) {
+        true => Ok(()),
+        // `http://host` without a path: the root is meant.
+        false if scheme_ok && path.is_empty() && uri.authority().is_some() => Ok(()),
+        false => Err(Invalid::Target),
+    }
+}
+
+fn check_expectation(headers: &HeaderMap) -> Result<(), Invalid> {
+    match headers.get(EXPECT) {
+        Some(value) if !value.as_bytes().eq_ignore_ascii_case(b"100-continue") => {
+            Err(Invalid::Expectation)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn host<B>(request: &Request<B>) -> Result<Option<HeaderValue>, Invalid> {
+    let mut headers = request.headers().get_all(HOST).iter();
+    let header = headers.next();
+    if headers.next().is_some() {
+        return Err(Invalid::Host);
+    }
+    let authority = request
+        .uri()
+        .authority()
+        .map(|authority| authority.as_str());
+    let host = match (header, authority) {
+        (Some(header), Some(authority)) => {
+            let same = header.as_bytes().eq_ignore_ascii_case(authority.as_bytes());
+            same.then(|| header.clone()).ok_or(Invalid::HostMismatch)?
+        }
+        (Some(header), None) => header.clone(),
+        (None, Some(authority)) => {
+            HeaderValue::from_str(authority).map_err(|_| Invalid::HostSyntax)?
+        }
+        (None, None) if request.version() == Version::HTTP_10 => return Ok(None),
+        (None, None) => return Err(Invalid::Host),
+    };
+    match is_host(host.as_bytes()) {
+        true => Ok(Some(host)),
+        false => Err(Invalid::HostSyntax),
+    }
+}
+
+/// `name`, `name:port`, `[v6]` or `[v6]:port`. Stricter than RFC 3986, which allows a comma and
+/// an at sign where some party sees the end of a name.
+fn is_host(host: &[u8]) -> bool {
+    let (name, rest) = match host {
+        [b'[', inner @ ..] => match inner.iter().position(|&byte| byte == b']') {
+            Some(end) => (&inner[..end], &inner[end + 1..]),
+            None => return false,
+        },
+        host => host.split_at(host.iter().position(|&b| b == b':').unwrap_or(host.len())),
+    };
+    let in_name = |byte: &u8| match host[0] {
+        b'[' => byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'),
+        _ => byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~'),
+    };
+    let port_ok = match rest {
+        [] => true,
+        [b':', port @ ..] => (1..=5).contains(&port.len()) && port.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    !name.is_empty() && name.iter().all(in_name) && port_ok
+}
+
+/// A host without its port.
+pub(crate) fn host_without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if !port.contains(']') => name,
+        _ => host,
+    }
+}
+
+/// The target as replicas see it: path and query, every byte one that RFC 3986 allows.
+pub(crate) fn target(uri: &Uri) -> PathAndQuery {
+    let Some(target) = uri.path_and_query() else {
+        return PathAndQuery::from_static("/");
+    };
+    match encode(target.as_str()) {
+        Cow::Borrowed(_) => target.clone(),
+        // Percent signs and letters only: what was a target before still is one.
+        Cow::Owned(encoded) => PathAndQuery::try_from(encoded).unwrap_or_else(|_| target.clone()),
+    }
+}
+
+/// Percent-encodes what browsers send raw although RFC 3986 does not allow it (`|`, `{`, `"`,
+/// UTF-8), and a percent sign that begins no escape.
+fn encode(target: &str) -> Cow<'_, str> {
+    let bytes = target.as_bytes();
+    let sound = |at: usize| match bytes[at] {
+        b'%' => is_escape(&bytes[at..]),
+        byte => TARGET[usize::from(byte)],
+    };
+    let Some(first) = (0..bytes.len()).find(|&at| !sound(at)) else {
+        return Cow::Borrowed(target);
+    };
+    let mut encoded = String::with_capacity(bytes.len() + 16);
+    encoded.push_str(&target[..first]);
+    for at in first..bytes.len() {
+        match sound(at) {
+            true => encoded.push(char::from(bytes[at])),
+            // Writing to a string cannot fail.
+            false => drop(write!(encoded, "%{:02X}", bytes[at])),
+        }
+    }
+    Cow::Owned(encoded)
+}
+
+fn is_escape(bytes: &[u8]) -> bool {
+    matches!(bytes, [b'%', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
+}
+
+/// `pchar`, `/` and `?` of RFC 3986, without the percent sign.
+const TARGET: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        let c = byte as u8;
+        table[byte] = c.is_ascii_alphanumeric()
+            || matches!(
+                c,
+                b'-' | b'.'
+                    | b'_'
+                    | b'~'
+                    | b'!'
+                    | b'$'
+                    | b'&'
+                    | b'\''
+                    | b'('
+                    | b')'
+                    | b'*'
+                    | b'+'
+                    | b','
+                    | b';'
+                    | b'='
+                    | b':'
+                    | b'@'
+                    | b'/'
+                    | b'?'
+            );
+        byte += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: &str, uri: &str, hosts: &[&str]) -> Request<()> {
+        let mut request = Request::builder().method(method).uri(uri);
+        for host in hosts {
+            request = request.header(HOST, *host);
+        }
+        request.body(()).unwrap()
+    }
+
+    fn host_of(uri: &str, hosts: &[&str]) -> Result<String, Invalid> {
+        let host = check(&request("GET", uri, hosts))?;
+        Ok(host.map_or_else(String::new, |host| host.to_str().unwrap().to_owned()))
+    }
+
+    #[test]
+    fn a_request_is_for_exactly_one_host() {
+        assert_eq!(host_of("/", &["a.example:80"]).unwrap(), "a.example:80");
+        assert_eq!(host_of("/", &["[::1]:80"]).unwrap(), "[::1]:80");
+        assert_eq!(host_of("http://A/x", &["a"]).unwrap(), "a");
+        assert_eq!(host_of("http://a/x", &[]).unwrap(), "a");
+        assert_eq!(host_of("/", &[]), Err(Invalid::Host));
+        assert_eq!(host_of("/", &["a", "a"]), Err(Invalid::Host));
+        assert_eq!(host_of("http://a/", &["b"]), Err(Invalid::HostMismatch));
+        assert_eq!(host_of("http://a:80/", &["a"]), Err(Invalid::HostMismatch));
+        for bad in [
+            "", "a b", "a,b", "u@a", "a/b", "a:port", "[::1", "[::1]x", "a:", "a:123456", "[]",
+        ] {
+            assert_eq!(host_of("/", &[bad]), Err(Invalid::HostSyntax), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn http_10_does_without_a_host() {
+        let mut request = request("GET", "/", &[]);
+        *request.version_mut() = Version::HTTP_10;
+        assert_eq!(check(&request), Ok(None));
+    }
+
+    #[test]
+    fn only_what_a_reverse_proxy_serves_passes() {
+        assert_eq!(
+            check(&request("CONNECT", "a:1", &["a:1"])),
+            Err(Invalid::Method)
+        );
+        assert_eq!(check(&request("TRACE", "/", &["a"])), Err(Invalid::Method));
+        assert_eq!(check(&request("GET", "*", &["a"])), Err(Invalid::Target));
+        assert_eq!(
+            check(&request("GET", "ftp://a/", &["a"])),
+            Err(Invalid::Target)
+        );
+        assert!(check(&request("OPTIONS", "*", &["a"])).is_ok());
+        assert!(check(&request("PURGE", "/", &["a"])).is_ok());
+    }
+
+    fn target_of(uri: &str) -> String {
+        target(&uri.parse().unwrap()).as_str().to_owned()
+    }
+
+    #[test]
+    fn targets_are_written_in_the_letters_of_the_rfc() {
+        for sound in ["/", "/a/b;c=d?x=%20&y=(1,2)'", "/%2e%2E/", "/?a=b?c/d"] {
+            assert_eq!(target_of(sound), sound);
+        }
+        assert_eq!(target_of("/?q=a|b{c}^`"), "/?q=a%7Cb%7Bc%7D%5E%60");
+        assert_eq!(target_of("/caf\u{e9}"), "/caf%C3%A9");
+        assert_eq!(target_of("/?q=100%&r=%2g%4"), "/?q=100%25&r=%252g%254");
+        assert_eq!(target_of("/?a[0]=1\\2"), "/?a%5B0%5D=1%5C2");
+        assert_eq!(target_of("http://a"), "/");
+        assert_eq!(target_of("http://a?x"), "/?x");
+    }
+}

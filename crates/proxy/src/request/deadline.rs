@@ -1,0 +1,114 @@
+//! When an answer is worthless: the proxy's own limit, or earlier if the client says so.
+//!
+//! `grpc-timeout` is 1 to 8 digits and a unit (gRPC over HTTP/2, "Timeout"); `tidegate-deadline-ms`
+//! is a number. A client can only shorten its time: whoever lies to us gets a 504 for it, and the
+//! replica is not held to blame.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName};
+
+pub(crate) const DEADLINE_MS: HeaderName = HeaderName::from_static("tidegate-deadline-ms");
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+
+/// How long a request may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Allowance {
+    pub(crate) time: Duration,
+    /// Whether it is the client's own, shorter than the proxy's.
+    pub(crate) by_client: bool,
+}
+
+/// The shortest of the proxy's and the client's.
+pub(crate) fn allowance(headers: &HeaderMap, limit: Duration) -> Allowance {
+    let asked = [asked_ms(headers), asked_grpc(headers)];
+    match asked.into_iter().flatten().min() {
+        Some(time) if time < limit => Allowance {
+            time,
+            by_client: true,
+        },
+        _ => Allowance {
+            time: limit,
+            by_client: false,
+        },
+    }
+}
+
+fn asked_ms(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get(DEADLINE_MS)?.to_str().ok()?;
+    digits(value).map(Duration::from_millis)
+}
+
+fn asked_grpc(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get(GRPC_TIMEOUT)?.to_str().ok()?;
+    let (number, unit) = value.split_at_checked(value.len().checked_sub(1)?)?;
+    let number = digits(number).filter(|_| number.len() <= 8)?;
+    Some(match unit {
+        "H" => Duration::from_secs(number * 3600),
+        "M" => Duration::from_secs(number * 60),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+/// A number without sign or space.
+fn digits(text: &str) -> Option<u64> {
+    match text.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => text.parse().ok(),
+        false => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    fn asked(name: HeaderName, value: &str) -> Allowance {
+        let headers = HeaderMap::from_iter([(name, value.parse().unwrap())]);
+        allowance(&headers, LIMIT)
+    }
+
+    #[test]
+    fn a_client_shortens_its_time_in_either_spelling() {
+        for (name, value, millis) in [
+            (DEADLINE_MS, "250", 250),
+            (DEADLINE_MS, "0", 0),
+            (GRPC_TIMEOUT, "250m", 250),
+            (GRPC_TIMEOUT, "1S", 1000),
+            (GRPC_TIMEOUT, "5000u", 5),
+            (GRPC_TIMEOUT, "99999999n", 99),
+        ] {
+            let allowance = asked(name, value);
+            assert_eq!(allowance.time.as_millis(), millis, "{value}");
+            assert!(allowance.by_client);
+        }
+    }
+
+    #[test]
+    fn no_client_gets_more_than_the_limit_or_by_nonsense() {
+        for (name, value) in [
+            (DEADLINE_MS, "31000"),
+            (DEADLINE_MS, "18446744073709551616"),
+            (DEADLINE_MS, "-1"),
+            (DEADLINE_MS, "+1"),
+            (DEADLINE_MS, "1e3"),
+            (GRPC_TIMEOUT, "1H"),
+            (GRPC_TIMEOUT, "S"),
+            (GRPC_TIMEOUT, ""),
+            (GRPC_TIMEOUT, "123456789n"),
+            (GRPC_TIMEOUT, "5x"),
+        ] {
+            let allowance = asked(name, value);
+            assert_eq!(
+                (allowance.time, allowance.by_client),
+                (LIMIT, false),
+                "{value}"
+            );
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The head of a request as a replica gets it.
+
+use std::time::Duration;
+
+use http::header::{CONNECTION, COOKIE, EXPECT, HOST, UPGRADE, VIA};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Version};
+
+use super::canonical;
+use super::deadline::DEADLINE_MS;
+use crate::client::Client;
+use crate::config::Forward;
+use crate::hop::{self, Border};
+
+const CLASS: HeaderName = HeaderName::from_static("tidegate-class");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// What a replica is told beside the request.
+pub(crate) struct Notes<'a> {
+    pub(crate) class: Option<&'a HeaderValue>,
+    pub(crate) time_left: Duration,
+    pub(crate) host: Option<&'a HeaderValue>,
+    /// The protocol asked for in an upgrade that is passed on.
+    pub(crate) upgrade: Option<HeaderValue>,
+}
+
+/// Makes the head canonical: hop-by-hop fields and spoofed ones removed, ours added.
+pub(crate) fn prepare(parts: &mut Parts, client: &Client, forward: &Forward, notes: Notes<'_>) {
+    let target = canonical::target(&parts.uri);
+    set_target(parts, target);
+    let came_by = parts.version;
+    let headers = &mut parts.headers;
+    let trusted = client.trusted;
+    hop::strip(headers, Border::ToReplica { trusted });
+    headers.remove(EXPECT);
+    join_cookies(headers, came_by);
+    if forward.x_forwarded {
+        forward_client(headers, client, notes.host);
+    }
+    if forward.via {
+        let via = match came_by {
+            Version::HTTP_2 => "2 tidegate",
+            Version::HTTP_10 => "1.0 tidegate",
+            _ => "1.1 tidegate",
+        };
+        headers.append(VIA, HeaderValue::from_static(via));
+    }
+    if let Some(class) = notes.class {
+        headers.insert(CLASS, class.clone());
+    }
+    let millis = u64::try_from(notes.time_left.as_millis()).unwrap_or(u64::MAX);
+    headers.insert(DEADLINE_MS, HeaderValue::from(millis));
+    if let Some(protocol) = notes.upgrade {
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, protocol);
+    }
+}
+
+fn set_target(parts: &mut Parts, target: PathAndQuery) {
+    let is_same = parts.uri.authority().is_none() && parts.uri.path_and_query() == Some(&target);
+    if !is_same {
+        parts.uri = target.into();
+    }
+}
+
+/// HTTP/2 may split cookies into several fields; HTTP/1 has to have them in one (RFC 9113
+/// section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap, came_by: Version) {
+    if came_by != Version::HTTP_2 || headers.get_all(COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let crumbs: Vec<&[u8]> = headers
+        .get_all(COOKIE)
+        .iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
+    if let Ok(cookie) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
+        headers.insert(COOKIE, cookie);
+    }
+}
+
+fn forward_client(headers: &mut HeaderMap, client: &Client, host: Option<&HeaderValue>) {
+    let so_far = headers.get_all(FORWARDED_FOR).iter();
+    let so_far: Vec<&[u8]> = so_far.map(HeaderValue::as_bytes).collect();
+    let chain = match so_far.is_empty() {
+        true => client.forwarded_for.clone(),
+        false => {
+            let chain = [&so_far[..], &[client.forwarded_for.as_bytes()]].concat();
+            let chain = HeaderValue::from_bytes(&chain.join(&b", "[..]));
+            chain.unwrap_or_else(|_| client.forwarded_for.clone())
+        }
+    };
+    headers.insert(FORWARDED_FOR, chain);
+    let proto = if client.tls { "https" } else { "http" };
+    let proto = HeaderValue::from_static(proto);
+    headers.entry(FORWARDED_PROTO).or_insert(proto);
+    if let Some(host) = host {
+        headers
+            .entry(FORWARDED_HOST)
+            .or_insert_with(|| host.clone());
+    }
+}
+
+/// The host a replica sees.
+pub(crate) fn set_host(headers: &mut HeaderMap, host: &HeaderValue) {
+    if headers.get(HOST) != Some(host) {
+        headers.insert(HOST, host.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+    use crate::client::Link;
+
+    fn prepared(request: http::request::Builder, trusted: bool, forward: &Forward) -> Parts {
+        let link = Link {
+            peer: ([192, 0, 2, 7], 4711).into(),
+            tls: true,
+            trusted,
+            linger_bytes: 0,
+        };
+        let client = Client::new(link, None);
+        let (mut parts, ()) = request.body(()).unwrap().into_parts();
+        let host = HeaderValue::from_static("shop.example");
+        let class = HeaderValue::from_static("default");
+        let notes = Notes {
+            class: Some(&class),
+            time_left: Duration::from_millis(1500),
+            host: Some(&host),
+            upgrade: None,
+        };
+        prepare(&mut parts, &client, forward, notes);
+        parts
+    }
+
+    #[test]
+    fn a_stranger_cannot_pretend_to_be_somebody_else() {
+        let request = Request::get("/")
+            .header("x-forwarded-for", "10.0.0.1")
+            .header("x-forwarded-proto", "http");
+        let headers = prepared(request, false, &Forward::default()).headers;
+        assert_eq!(headers[FORWARDED_FOR], "192.0.2.7");
+        assert_eq!(headers[FORWARDED_PROTO], "https");
+        assert_eq!(headers[FORWARDED_HOST], "shop.example");
+        assert_eq!(headers[CLASS], "default");
+        assert_eq!(headers[DEADLINE_MS], "1500");
+    }
+
+    #[test]
+    fn a_trusted_proxy_is_believed_and_extended() {
+        let request = Request::get("/")
+            .header("x-forwarded-for", "10.0.0.1")
+            .header("x-forwarded-for", "10.0.0.2")
+            .header("x-forwarded-proto", "http");
+        let headers = prepared(request, true, &Forward::default()).headers;
+        assert_eq!(headers[FORWARDED_FOR], "10.0.0.1, 10.0.0.2, 192.0.2.7");
+        assert_eq!(headers[FORWARDED_PROTO], "http");
+    }
+
+    #[test]
+    fn forwarding_can_be_turned_off_and_via_on() {
+        let forward = Forward {
+            x_forwarded: false,
+            via: true,
+            ..Forward::default()
+        };
+        let headers = prepared(Request::get("/"), false, &forward).headers;
+        assert!(!headers.contains_key(FORWARDED_FOR));
+        assert_eq!(headers[VIA], "1.1 tidegate");
+    }
+
+    #[test]
+    fn cookies_of_http_2_become_one() {
+        let request = Request::get("/")
+            .version(Version::HTTP_2)
+            .header("cookie", "a=1")
+            .header("cookie", "b=2");
+        let headers = prepared(request, false, &Forward::default()).headers;
+        assert_eq!(
+            headers.get_all(COOKIE).iter().collect::<Vec<_>>(),
+            ["a=1; b=2"]
+        );
+    }
+
+    #[test]
+    fn absolute_targets_become_paths() {
+        let parts = prepared(
+            Request::get("http://shop.example/a|b"),
+            false,
+            &Forward::default(),
+        );
+        assert_eq!(parts.uri, "/a%7Cb");
+    }
+}

@@ -1,0 +1,141 @@
+//! One request from its arrival to the last byte of its response, for those who count.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, StatusCode};
+use tidegate_control::Timestamp;
+use tidegate_sentry::ReplicaId;
+
+use crate::access_log::Record;
+use crate::client::{Client, Order, Protocol};
+use crate::gate::Slot;
+use crate::metrics::{Direction, UpstreamFailure};
+use crate::refuse::Format;
+use crate::worker::Worker;
+
+/// A request that is being served. Dropped before it is complete, its client has left.
+#[derive(Debug)]
+pub(crate) struct Visit {
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) client: Arc<Client>,
+    pub(crate) arrived: Timestamp,
+    /// How the client wants to be refused, if it has to be.
+    pub(crate) format: Format,
+    /// The replica the client belongs to.
+    pub(crate) sticky: Option<ReplicaId>,
+    record: Option<Box<Record>>,
+    end: End,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Cancelled,
+    Complete,
+    Truncated(UpstreamFailure),
+}
+
+impl Visit {
+    pub(crate) fn begin<B>(worker: Arc<Worker>, client: Arc<Client>, request: &Request<B>) -> Self {
+        let settings = worker.state.settings();
+        let logs = settings.access_log.is_some();
+        drop(settings);
+        Self {
+            arrived: worker.state.now(),
+            format: Format::of(request.headers()),
+            sticky: None,
+            record: logs.then(|| Box::new(Record::new(request, client.peer))),
+            end: End::Cancelled,
+            worker,
+            client,
+        }
+    }
+
+    /// It was admitted to a replica.
+    pub(crate) fn admitted(&mut self, slot: &Slot) {
+        if let Some(record) = &mut self.record {
+            record.waited = Some(slot.waited());
+            record.class = Some(slot.class());
+            record.replica = Some(slot.replica());
+        }
+    }
+
+    /// It is answered with this status, by us if there is a reason.
+    pub(crate) fn answered(&mut self, status: StatusCode, reason: Option<&'static str>) {
+        self.worker.metrics().record_response(status.as_u16());
+        if let Some(record) = &mut self.record {
+            record.status = status.as_u16();
+            record.reason = reason;
+        }
+    }
+
+    /// So many bytes of the body were passed on.
+    pub(crate) fn count(&mut self, bytes: u64) {
+        if let Some(record) = &mut self.record {
+            record.bytes += bytes;
+        }
+    }
+
+    pub(crate) fn count_response_bytes(&self, bytes: usize) {
+        self.worker
+            .metrics()
+            .record_bytes(Direction::Response, bytes as u64);
+    }
+
+    pub(crate) fn count_request_bytes(&self, bytes: usize) {
+        self.worker
+            .metrics()
+            .record_bytes(Direction::Request, bytes as u64);
+    }
+
+    /// The response went out whole.
+    pub(crate) fn complete(mut self) {
+        self.end = End::Complete;
+    }
+
+    /// The response broke off because of the replica.
+    pub(crate) fn truncated(mut self, failure: UpstreamFailure) {
+        self.end = End::Truncated(failure);
+    }
+
+    fn since_arrival(&self) -> Duration {
+        self.worker.state.now() - self.arrived
+    }
+
+    /// A client that cancels as fast as it asks is told to go away.
+    fn charge_reset(&self) {
+        let limit = self.worker.state.settings().config.limits.early_resets;
+        if self.client.protocol() == Protocol::Http2 && self.client.cancelled() >= limit {
+            self.client.give(Order::Close);
+        }
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        let cancelled = self.end == End::Cancelled;
+        self.client.end_request(cancelled);
+        if cancelled {
+            self.charge_reset();
+        }
+        let took = match self.record {
+            Some(_) => self.since_arrival(),
+            None => return,
+        };
+        let Some(mut record) = self.record.take() else {
+            return;
+        };
+        record.took = took;
+        record.reason = match self.end {
+            End::Complete => record.reason,
+            End::Cancelled => Some("departed"),
+            End::Truncated(failure) => Some(failure.as_str()),
+        };
+        let settings = self.worker.state.settings();
+        if let Some(log) = &settings.access_log
+            && !log.write(&record, &settings)
+        {
+            self.worker.metrics().record_log_line_lost();
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The body of a response on its way to the client.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tidegate_control::Timestamp;
+use tidegate_sentry::{Ending, ReplicaId};
+
+use super::stall::Reading;
+use super::{Kind, report};
+use crate::alarm::Alarm;
+use crate::gate::Slot;
+use crate::health::Outcome;
+use crate::hop::{self, Border};
+use crate::metrics::{Direction, UpstreamFailure};
+use crate::request::visit::Visit;
+use crate::upstream::send::Lease;
+use crate::worker::Worker;
+
+/// Why a response breaks off. The client sees the truncation: the connection closes, or the
+/// stream is reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Truncated {
+    #[error("the replica's connection broke")]
+    Reset,
+    #[error("the replica went silent")]
+    Silent,
+}
+
+/// The body of a response.
+#[derive(Debug)]
+pub(crate) enum Outbound {
+    Full(Bytes),
+    Relay(Box<Relay>),
+}
+
+impl Outbound {
+    pub(crate) fn full(data: Bytes) -> Self {
+        Self::Full(data)
+    }
+
+    pub(crate) fn relay(relay: Relay) -> Self {
+        Self::Relay(Box::new(relay))
+    }
+
+    /// Lets the request end with the body; at once if it is here already.
+    pub(crate) fn carry(&mut self, mut visit: Visit) {
+        match self {
+            Self::Full(data) => {
+                visit.count(data.len() as u64);
+                visit.complete();
+            }
+            Self::Relay(relay) => relay.visit = Some(visit),
+        }
+    }
+}
+
+/// A body that is passed on as it comes.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    worker: Arc<Worker>,
+    replica: ReplicaId,
+    first: Option<Frame<Bytes>>,
+    body: Incoming,
+    /// Taken when the replica has sent everything.
+    rest: Option<Rest>,
+    visit: Option<Visit>,
+    /// Rings when the replica may have been silent for too long.
+    silence: Option<Alarm>,
+    heard: Timestamp,
+}
+
+/// What is given back at the replica's last byte.
+#[derive(Debug)]
+struct Rest {
+    reading: Arc<Reading>,
+    lease: Lease,
+    ending: Ending,
+    key: usize,
+}
+
+impl Relay {
+    pub(crate) fn new(
+        visit: &Visit,
+        first: Option<Frame<Bytes>>,
+        body: Incoming,
+        slot: Slot,
+        lease: Lease,
+        ending: Ending,
+        kind: Kind,
+    ) -> Self {
+        let worker = Arc::clone(&visit.worker);
+        let now = worker.state.now();
+        let replica = slot.replica();
+        let (key, reading) = worker.stalls.watch(slot, kind, now);
+        Self {
+            worker,
+            replica,
+            first,
+            body,
+            rest: Some(Rest {
+                reading,
+                lease,
+                ending,
+                key,
+            }),
+            visit: None,
+            silence: None,
+            heard: now,
+        }
+    }
+
+    /// The replica has sent everything.
+    fn end(&mut self) {
+        let Some(rest) = self.rest.take() else {
+            return;
+        };
+        self.worker.stalls.forget(rest.key);
+        if let Some(mut slot) = rest.reading.take() {
+            if !rest.reading.is_streaming() {
+                slot.set_ending(rest.ending);
+            }
+            drop(slot);
+        }
+        rest.lease.give_back();
+    }
+
+    /// The replica failed in the middle.
+    fn fail(&mut self, failure: UpstreamFailure) {
+        let Some(rest) = self.rest.take() else {
+            return;
+        };
+        self.worker.stalls.forget(rest.key);
+        if let Some(mut slot) = rest.reading.take() {
+            slot.set_ending(Ending::Dropped);
+        }
+        self.worker.metrics().record_upstream_failure(failure);
+        self.worker
+            .state
+            .board()
+            .record(self.replica, Outcome::Failed(failure));
+        if let Some(visit) = self.visit.take() {
+            visit.truncated(failure);
+        }
+    }
+
+    fn set_waiting(&self, waiting: Option<Timestamp>) {
+        if let Some(rest) = &self.rest {
+            rest.reading.set_waiting(waiting);
+        }
+    }
+
+    fn poll_relay(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Truncated>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(self.pass(first))));
+        }
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Pending => {
+                self.set_waiting(None);
+                ready!(self.poll_silence(cx));
+                self.fail(UpstreamFailure::Timeout);
+                Poll::Ready(Some(Err(Truncated::Silent)))
+            }
+            Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(self.pass(frame)))),
+            Poll::Ready(Some(Err(_))) => {
+                self.fail(UpstreamFailure::Reset);
+                Poll::Ready(Some(Err(Truncated::Reset)))
+            }
+            Poll::Ready(None) => {
+                self.end();
+                self.complete();
+                Poll::Ready(None)
+            }
+        }
+    }
+
+    /// Notes a frame on its way through.
+    fn pass(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        let now = self.worker.state.now();
+        self.heard = now;
+        let frame = match frame.into_trailers() {
+            Ok(mut trailers) => {
+                report::take(&self.worker.state, self.replica, &mut trailers);
+                hop::strip(&mut trailers, Border::ToClient);
+                Frame::trailers(trailers)
+            }
+            Err(frame) => frame,
+        };
+        let bytes = frame.data_ref().map_or(0, Bytes::len);
+        self.worker
+            .metrics()
+            .record_bytes(Direction::Response, bytes as u64);
+        if let Some(visit) = &mut self.visit {
+            visit.count(bytes as u64);
+        }
+        if frame.is_trailers() || self.body.is_end_stream() {
+            self.end();
+        }
+        if frame.is_trailers() {
+            self.complete();
+        }
+        self.set_waiting(Some(now));
+        frame
+    }
+
+    fn complete(&mut self) {
+        if let Some(visit) = self.visit.take() {
+            visit.complete();
+        }
+    }
+
+    /// Ready when the replica has been silent for too long.
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let limit = *self.worker.state.settings().config.timeouts.body_idle;
+        let due = self.heard + limit;
+        let silence = self
+            .silence
+            .get_or_insert_with(|| Alarm::set(&self.worker, due));
+        while silence.poll(cx).is_ready() {
+            if self.worker.state.now() >= due {
+                return Poll::Ready(());
+            }
+            // It was heard since: the alarm is set again only now, not for every frame.
+            silence.reset(due);
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let Some(rest) = self.rest.take() else {
+            // hyper drops a body of known length with its last byte and does not ask for the end.
+            self.complete();
+            return;
+        };
+        // The client left. The slot ends as abandoned, the connection closes.
+        self.worker.stalls.forget(rest.key);
+        drop(rest.reading.take());
+    }
+}
+
+impl Body for Outbound {
+    type Data = Bytes;
+    type Error = Truncated;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Truncated>>> {
+        match &mut *self {
+            Self::Full(data) if data.is_empty() => Poll::Ready(None),
+            Self::Full(data) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(data))))),
+            Self::Relay(relay) => relay.poll_relay(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Full(data) => data.is_empty(),
+            Self::Relay(relay) => relay.first.is_none() && relay.body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Full(data) => SizeHint::with_exact(data.len() as u64),
+            Self::Relay(relay) => {
+                let first = relay
+                    .first
+                    .as_ref()
+                    .and_then(Frame::data_ref)
+                    .map_or(0, Bytes::len) as u64;
+                match relay.body.size_hint().exact() {
+                    Some(rest) => SizeHint::with_exact(rest + first),
+                    None => SizeHint::default(),
+                }
+            }
+        }
+    }
+}

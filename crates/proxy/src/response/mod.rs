@@ -1,0 +1,179 @@
+//! What happens to a replica's answer on its way to the client.
+
+pub(crate) mod body;
+pub(crate) mod report;
+pub(crate) mod stall;
+pub(crate) mod tunnel;
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE, VIA};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
+use tidegate_sentry::Ending;
+
+use crate::client::Protocol;
+use crate::fault::Fault;
+use crate::gate::Slot;
+use crate::health::Outcome;
+use crate::hop::{self, Border};
+use crate::metrics::UpstreamFailure;
+use crate::request::visit::Visit;
+use crate::settings::Settings;
+use crate::upstream::send::Answer;
+use body::{Outbound, Relay};
+
+/// Turns an answer into the response: reports taken out, headers cleaned, and the slot given
+/// back with the last byte that the replica sends.
+///
+/// # Errors
+/// When the replica breaks off before the first byte of a body it has promised.
+pub(crate) async fn relay(
+    visit: &Visit,
+    mut slot: Slot,
+    answer: Answer,
+) -> Result<Response<Outbound>, Fault> {
+    let Answer { response, lease } = answer;
+    let (mut parts, body) = response.into_parts();
+    let state = &visit.worker.state;
+    let replica = slot.replica();
+    state
+        .board()
+        .record(replica, Outcome::Answered(parts.status.as_u16()));
+    report::take(state, replica, &mut parts.headers);
+    let came_by = parts.version;
+    clean(
+        visit,
+        &state.settings(),
+        replica,
+        &mut parts.headers,
+        came_by,
+    );
+    parts.version = Version::HTTP_11;
+    parts.extensions.clear();
+    let ending = ending(parts.status);
+    let body = match read_ahead(body).await {
+        Ok(Ahead::Complete(data)) => {
+            slot.set_ending(ending);
+            drop(slot);
+            lease.give_back();
+            visit.count_response_bytes(data.len());
+            Outbound::full(data)
+        }
+        Ok(Ahead::Open(first, body)) => {
+            let kind = kind(&parts.headers);
+            Outbound::relay(Relay::new(visit, first, body, slot, lease, ending, kind))
+        }
+        Err(_) => {
+            slot.set_ending(Ending::Dropped);
+            let failure = UpstreamFailure::Reset;
+            visit.worker.metrics().record_upstream_failure(failure);
+            state.board().record(replica, Outcome::Failed(failure));
+            return Err(Fault::Upstream(failure));
+        }
+    };
+    Ok(Response::from_parts(parts, body))
+}
+
+/// What replicas must not tell clients goes, what we tell them comes.
+fn clean(
+    visit: &Visit,
+    settings: &Settings,
+    replica: tidegate_sentry::ReplicaId,
+    headers: &mut HeaderMap,
+    came_by: Version,
+) {
+    hop::strip(headers, Border::ToClient);
+    if let Some(sticky) = &settings.sticky {
+        sticky.mark(replica, visit.sticky, headers, visit.client.tls);
+    }
+    if settings.config.forward.via {
+        let via = if came_by == Version::HTTP_2 {
+            "2 tidegate"
+        } else {
+            "1.1 tidegate"
+        };
+        headers.append(VIA, HeaderValue::from_static(via));
+    }
+}
+
+/// At shutdown an HTTP/1.1 client learns with its response that the connection ends.
+pub(crate) fn say_goodbye(visit: &Visit, response: &mut Response<Outbound>) {
+    if visit.worker.state.is_draining() && visit.client.protocol() == Protocol::Http1 {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+    }
+}
+
+/// A replica that answers 5xx has not done the work: its time says nothing about how long the
+/// work takes.
+fn ending(status: StatusCode) -> Ending {
+    match status.is_server_error() {
+        true => Ending::Dropped,
+        false => Ending::Served,
+    }
+}
+
+/// What kind of response it is, as far as its slot is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Ends as soon as the replica can.
+    Plain,
+    /// May be a stream: if it has not ended soon, it is one.
+    Grpc,
+    /// Lasts as long as somebody listens.
+    Stream,
+}
+
+fn kind(headers: &HeaderMap) -> Kind {
+    let content_type = headers
+        .get(CONTENT_TYPE)
+        .map_or(&b""[..], HeaderValue::as_bytes);
+    match content_type {
+        t if t.starts_with(b"text/event-stream") => Kind::Stream,
+        t if t.starts_with(b"application/grpc") => Kind::Grpc,
+        _ => Kind::Plain,
+    }
+}
+
+enum Ahead {
+    /// All of it is here.
+    Complete(Bytes),
+    /// The first frame, if there is one yet, and the rest.
+    Open(Option<Frame<Bytes>>, Incoming),
+}
+
+/// Takes what has arrived with the head. A small response is then complete: its slot and its
+/// connection are free before the first byte goes to the client, however slowly that one reads,
+/// and head and body leave in one write.
+async fn read_ahead(mut body: Incoming) -> Result<Ahead, hyper::Error> {
+    if body.is_end_stream() {
+        return Ok(Ahead::Complete(Bytes::new()));
+    }
+    let mut polled = poll_once(&mut body).await;
+    if polled.is_pending() {
+        // The connection's task may need a turn to hand over what it has read.
+        tokio::task::yield_now().await;
+        polled = poll_once(&mut body).await;
+    }
+    let frame = match polled {
+        Poll::Pending => return Ok(Ahead::Open(None, body)),
+        Poll::Ready(None) => return Ok(Ahead::Complete(Bytes::new())),
+        Poll::Ready(Some(frame)) => frame?,
+    };
+    match frame.into_data() {
+        Ok(data) if body.is_end_stream() => Ok(Ahead::Complete(data)),
+        Ok(data) => Ok(Ahead::Open(Some(Frame::data(data)), body)),
+        Err(trailers) => Ok(Ahead::Open(Some(trailers), body)),
+    }
+}
+
+type Polled = Poll<Option<Result<Frame<Bytes>, hyper::Error>>>;
+
+async fn poll_once(body: &mut Incoming) -> Polled {
+    poll_fn(|cx| Poll::Ready(Pin::new(&mut *body).poll_frame(cx))).await
+}

@@ -1,0 +1,106 @@
+//! What a replica says about itself in headers or trailers.
+//!
+//! Our own `tidegate-utilization` and `tidegate-service-ms`, and the ORCA header
+//! `endpoint-load-metrics` in its text (`TEXT cpu_utilization=0.3`) and JSON forms. The engine
+//! judges the numbers; here they are only read.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tidegate_sentry::{ReplicaId, Report};
+
+use crate::state::State;
+
+const UTILIZATION: HeaderName = HeaderName::from_static("tidegate-utilization");
+const SERVICE_MS: HeaderName = HeaderName::from_static("tidegate-service-ms");
+const ENDPOINT_LOAD: HeaderName = HeaderName::from_static("endpoint-load-metrics");
+
+/// Passes a report on, if the headers hold one. They are removed with everything else that is
+/// ours when the headers go to the client.
+pub(crate) fn take(state: &State, replica: ReplicaId, headers: &mut HeaderMap) {
+    if let Some(report) = read(headers) {
+        state.sentry().on_report(state.now(), replica, &report);
+    }
+}
+
+fn read(headers: &HeaderMap) -> Option<Report> {
+    let ours = headers.keys().any(|name| {
+        let name = name.as_str();
+        name.starts_with("tidegate-") || name == ENDPOINT_LOAD.as_str()
+    });
+    if !ours {
+        return None;
+    }
+    let report = Report {
+        utilization: number(headers.get(UTILIZATION)).or_else(|| orca(headers.get(ENDPOINT_LOAD))),
+        service_seconds: number(headers.get(SERVICE_MS)).map(|millis| millis / 1e3),
+    };
+    (report != Report::default()).then_some(report)
+}
+
+fn number(value: Option<&HeaderValue>) -> Option<f64> {
+    value?.to_str().ok()?.trim().parse().ok()
+}
+
+/// The utilization in an ORCA report: the application's own if it gives one, else the CPU's.
+fn orca(value: Option<&HeaderValue>) -> Option<f64> {
+    let (format, text) = value?.to_str().ok()?.split_once(' ')?;
+    let metric = |name: &str| match format {
+        "TEXT" => text.split(',').find_map(|pair| {
+            let (key, value) = pair.split_once('=')?;
+            (key.trim() == name).then(|| value.trim().parse().ok())?
+        }),
+        "JSON" => {
+            let document: serde_json::Value = serde_json::from_str(text).ok()?;
+            document.get(name)?.as_f64()
+        }
+        _ => None,
+    };
+    let application = metric("application_utilization").filter(|&used| used > 0.0);
+    application.or_else(|| metric("cpu_utilization"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(name: &'static str, value: &str) -> Option<Report> {
+        let value = HeaderValue::from_str(value).unwrap();
+        read(&HeaderMap::from_iter([(
+            HeaderName::from_static(name),
+            value,
+        )]))
+    }
+
+    fn utilization(name: &'static str, value: &str) -> Option<f64> {
+        report(name, value)?.utilization
+    }
+
+    #[test]
+    fn reports_are_read_in_every_spelling() {
+        assert_eq!(utilization("tidegate-utilization", "0.75"), Some(0.75));
+        let service = report("tidegate-service-ms", "12.5")
+            .unwrap()
+            .service_seconds;
+        assert_eq!(service, Some(0.0125));
+        for orca in [
+            "TEXT cpu_utilization=0.3,mem_utilization=0.8",
+            "TEXT application_utilization=0.3, cpu_utilization=0.9",
+            "TEXT application_utilization=0,cpu_utilization=0.3",
+            "JSON {\"cpu_utilization\": 0.3}",
+        ] {
+            assert_eq!(
+                utilization("endpoint-load-metrics", orca),
+                Some(0.3),
+                "{orca}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_report_is_none() {
+        assert_eq!(report("server", "x"), None);
+        assert_eq!(report("tidegate-utilization", "much"), None);
+        assert_eq!(report("endpoint-load-metrics", "BIN AAAA"), None);
+        assert_eq!(report("endpoint-load-metrics", "JSON {"), None);
+        assert_eq!(report("endpoint-load-metrics", ""), None);
+    }
+}

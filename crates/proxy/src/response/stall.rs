@@ -1,0 +1,114 @@
+//! Responses that wait for their client.
+//!
+//! A slot says that a replica is at work. Once a response fills what hyper and the kernel buffer
+//! for a client, the replica waits for the client, and the slot with it: one slow reader per slot
+//! would stop the service. hyper polls nothing while its buffer is full, so nobody but the
+//! worker's sweep can notice. It gives such a slot back as if the response were a stream.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use slab::Slab;
+use tidegate_control::Timestamp;
+
+use super::Kind;
+use crate::gate::Slot;
+use crate::upstream::send::STALL;
+
+/// A gRPC response that has not ended by then is a stream; a plain call would have.
+const GRPC_STREAM_AFTER: Duration = Duration::from_secs(1);
+
+/// The slot of a response that is being read, and who waits for whom.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    slot: Option<Slot>,
+    kind: Kind,
+    since: Timestamp,
+    /// Since when a piece of the response waits for the client; `None` while we wait for the
+    /// replica.
+    waiting: Option<Timestamp>,
+    streaming: bool,
+}
+
+impl Reading {
+    fn new(mut slot: Slot, kind: Kind, now: Timestamp) -> Self {
+        let streaming = kind == Kind::Stream;
+        if streaming {
+            slot.stream();
+        }
+        let inner = Inner {
+            slot: Some(slot),
+            kind,
+            since: now,
+            waiting: Some(now),
+            streaming,
+        };
+        Self {
+            inner: Mutex::new(inner),
+        }
+    }
+
+    /// A piece went to the client (`Some`), or we wait for the replica (`None`).
+    pub(crate) fn set_waiting(&self, waiting: Option<Timestamp>) {
+        self.inner.lock().waiting = waiting;
+    }
+
+    /// The slot, when the response has ended.
+    pub(crate) fn take(&self) -> Option<Slot> {
+        self.inner.lock().slot.take()
+    }
+
+    pub(crate) fn is_streaming(&self) -> bool {
+        self.inner.lock().streaming
+    }
+
+    fn look(&self, now: Timestamp) {
+        let mut inner = self.inner.lock();
+        let stalled = inner.waiting.is_some_and(|since| now.since(since) >= STALL);
+        let endless = inner.kind == Kind::Grpc && now.since(inner.since) >= GRPC_STREAM_AFTER;
+        if !inner.streaming
+            && (stalled || endless)
+            && let Some(slot) = &mut inner.slot
+        {
+            slot.stream();
+            inner.streaming = true;
+        }
+    }
+}
+
+/// The responses being read on one worker.
+#[derive(Debug, Default)]
+pub(crate) struct Stalls {
+    table: Mutex<Slab<Arc<Reading>>>,
+}
+
+impl Stalls {
+    /// Watches a response until [`Stalls::forget`].
+    pub(crate) fn watch(&self, slot: Slot, kind: Kind, now: Timestamp) -> (usize, Arc<Reading>) {
+        let reading = Arc::new(Reading::new(slot, kind, now));
+        let key = self.table.lock().insert(Arc::clone(&reading));
+        (key, reading)
+    }
+
+    pub(crate) fn forget(&self, key: usize) {
+        self.table.lock().remove(key);
+    }
+
+    /// Frees the slots of responses that wait for their clients.
+    pub(crate) fn sweep(&self, now: Timestamp) {
+        // Not under the lock: a slot given back may wake a request that starts another response.
+        let readings: Vec<_> = self
+            .table
+            .lock()
+            .iter()
+            .map(|(_, reading)| Arc::clone(reading))
+            .collect();
+        readings.iter().for_each(|reading| reading.look(now));
+    }
+}

@@ -1,0 +1,192 @@
+//! A configuration made ready for use: files read, certificates loaded, replicas connected to
+//! their ids, texts rendered. Made whole before anything of it is in force.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use http::HeaderValue;
+use tidegate_sentry::{ClassId, ReplicaChange, ReplicaId, SentryConfig, SentryError};
+
+use crate::access_log::AccessLog;
+use crate::config::Config;
+use crate::listen::tls::{self as listen_tls, ServerTls};
+use crate::refuse::Refusals;
+use crate::request::classify::Classifier;
+use crate::request::sticky::Sticky;
+use crate::upstream::{Replica, Transport};
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The engine refuses its part.
+    #[error("protect: {0}")]
+    Sentry(#[from] SentryError),
+    /// A file cannot be read.
+    #[error("cannot read {}: {cause}; check the name and the permissions", path.display())]
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// A certificate, a key or both together are not usable.
+    #[error("{0}")]
+    Tls(String),
+    /// The access log cannot be opened.
+    #[error("cannot open the access log {}: {cause}; check the directory and who may write there", path.display())]
+    AccessLog {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+}
+
+/// What requests consult. Replaced as a whole.
+#[derive(Debug)]
+pub struct Settings {
+    /// The configuration as it was written.
+    pub config: Arc<Config>,
+    pub(crate) classifier: Classifier,
+    /// Names of the classes as replicas see them.
+    pub(crate) class_names: Vec<HeaderValue>,
+    pub(crate) refusals: Refusals,
+    pub(crate) sticky: Option<Sticky>,
+    /// By listener; `None` is plain text.
+    pub(crate) tls: Vec<Option<ServerTls>>,
+    pub(crate) access_log: Option<AccessLog>,
+    /// By id. A replica that was removed stays until its id is given away: requests may be on
+    /// their way to it.
+    replicas: Vec<Arc<Replica>>,
+    active: Vec<ReplicaId>,
+}
+
+impl Settings {
+    /// The settings of a proxy that starts.
+    pub(crate) fn first(config: Config) -> Result<Next, SettingsError> {
+        Next::compile(config, None)
+    }
+
+    /// The settings that follow these.
+    pub(crate) fn next(&self, config: Config) -> Result<Next, SettingsError> {
+        Next::compile(config, Some(self))
+    }
+
+    /// The replicas in force.
+    #[must_use]
+    pub fn replica_ids(&self) -> &[ReplicaId] {
+        &self.active
+    }
+
+    /// Ids in use are below this.
+    #[must_use]
+    pub fn replica_ids_end(&self) -> usize {
+        self.replicas.len()
+    }
+
+    /// A replica by its id.
+    #[must_use]
+    pub fn replica(&self, id: ReplicaId) -> Option<&Arc<Replica>> {
+        self.replicas.get(usize::from(id.0))
+    }
+
+    pub(crate) fn class_name(&self, class: ClassId) -> Option<&HeaderValue> {
+        self.class_names.get(usize::from(class.0))
+    }
+}
+
+/// Settings that lack only the ids of replicas which the engine has yet to give.
+#[derive(Debug)]
+pub(crate) struct Next {
+    settings: Settings,
+    added: Vec<Arc<Replica>>,
+    removed: Vec<ReplicaId>,
+}
+
+impl Next {
+    fn compile(config: Config, old: Option<&Settings>) -> Result<Self, SettingsError> {
+        let transport = Arc::new(Transport::new(&config)?);
+        let class_count = config.protect.class_count() as u16;
+        let names = (0..class_count).map(|class| config.protect.class_name(ClassId(class)));
+        let settings = Settings {
+            classifier: Classifier::new(&config),
+            class_names: names
+                .map(|name| HeaderValue::from_str(name).unwrap_or(HeaderValue::from_static("?")))
+                .collect(),
+            refusals: Refusals::new(&config.refusal)?,
+            sticky: None,
+            tls: listen_tls::load(&config.listen)?,
+            access_log: AccessLog::open(&config.access_log)?,
+            replicas: old.map_or_else(Vec::new, |old| old.replicas.clone()),
+            active: Vec::new(),
+            config: Arc::new(config),
+        };
+        let mut next = Self {
+            settings,
+            added: Vec::new(),
+            removed: old.map_or_else(Vec::new, |old| old.active.clone()),
+        };
+        next.place(&transport);
+        let drawn = old.and_then(|old| old.sticky.as_ref());
+        next.settings.sticky = Sticky::new(next.settings.config.sticky.as_ref(), drawn);
+        Ok(next)
+    }
+
+    /// Replicas that were there before keep their ids.
+    fn place(&mut self, transport: &Arc<Transport>) {
+        for wanted in &self.settings.config.upstream.replicas {
+            let replicas = &mut self.settings.replicas;
+            let known = self
+                .removed
+                .iter()
+                .position(|id| replicas[usize::from(id.0)].origin() == &wanted.url);
+            let Some(known) = known else {
+                let replica = Replica::new(wanted.url.clone(), Arc::clone(transport));
+                self.added.push(Arc::new(replica));
+                continue;
+            };
+            let id = self.removed.swap_remove(known);
+            let replica = &mut replicas[usize::from(id.0)];
+            if **replica.transport() != **transport {
+                *replica = Arc::new(Replica::new(wanted.url.clone(), Arc::clone(transport)));
+            }
+            self.settings.active.push(id);
+        }
+    }
+
+    pub(crate) fn protect(&self) -> &SentryConfig {
+        &self.settings.config.protect
+    }
+
+    /// The changes of the replica list as the engine takes them.
+    pub(crate) fn changes(&self) -> Vec<ReplicaChange> {
+        let removed = self.removed.iter().copied().map(ReplicaChange::Remove);
+        let added = std::iter::repeat_n(ReplicaChange::Add, self.added.len());
+        removed.chain(added).collect()
+    }
+
+    /// Completes the settings with the ids of the replicas added.
+    pub(crate) fn finish(self, ids: &[ReplicaId]) -> Settings {
+        let mut settings = self.settings;
+        for (&id, replica) in ids.iter().zip(self.added) {
+            let index = usize::from(id.0);
+            // The engine gives ids in order, or one that is free again.
+            if index == settings.replicas.len() {
+                settings.replicas.push(replica);
+            } else {
+                settings.replicas[index] = replica;
+            }
+            settings.active.push(id);
+        }
+        settings.active.sort_unstable();
+        if let Some(sticky) = &mut settings.sticky {
+            let origins = settings
+                .active
+                .iter()
+                .map(|id| (*id, settings.replicas[usize::from(id.0)].origin()));
+            sticky.set_replicas(origins);
+        }
+        settings
+    }
+}

@@ -1,0 +1,116 @@
+//! The replicas behind the proxy: where they are and how to speak with them.
+
+pub(crate) mod budget;
+pub(crate) mod connect;
+pub(crate) mod pool;
+pub(crate) mod resolve;
+pub(crate) mod send;
+pub(crate) mod tls;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::HeaderValue;
+use http::uri::Scheme;
+use rustls_pki_types::ServerName;
+use tokio::sync::Semaphore;
+
+use crate::config::{Config, Http2, Origin, Upstream};
+use crate::settings::SettingsError;
+use resolve::Addresses;
+
+/// How all replicas of a configuration are spoken to.
+#[derive(Debug)]
+pub(crate) struct Transport {
+    upstream: Upstream,
+    tls: Option<tls::ClientTls>,
+}
+
+/// Equal if connections made with the one can be used with the other.
+impl PartialEq for Transport {
+    fn eq(&self, other: &Self) -> bool {
+        let (a, b) = (&self.upstream, &other.upstream);
+        (a.http2, &a.tls, a.connections_max) == (b.http2, &b.tls, b.connections_max)
+            // Files may have changed under their names.
+            && self.tls.is_none() == other.tls.is_none()
+            && self.tls.as_ref().map(|tls| &tls.files) == other.tls.as_ref().map(|tls| &tls.files)
+    }
+}
+
+impl Transport {
+    pub(crate) fn new(config: &Config) -> Result<Self, SettingsError> {
+        let upstream = config.upstream.clone();
+        let needed = upstream.replicas.iter().any(|replica| replica.url.tls);
+        Ok(Self {
+            tls: needed.then(|| tls::load(&upstream)).transpose()?,
+            upstream,
+        })
+    }
+}
+
+/// One replica of the service.
+#[derive(Debug)]
+pub struct Replica {
+    /// Tells connections of this replica from those of one that had its place before.
+    uid: u64,
+    origin: Origin,
+    transport: Arc<Transport>,
+    addresses: Addresses,
+    /// Connections that may still be opened.
+    connections: Arc<Semaphore>,
+    host: HeaderValue,
+}
+
+impl Replica {
+    pub(crate) fn new(origin: Origin, transport: Arc<Transport>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let authority = origin.authority();
+        Self {
+            uid: NEXT.fetch_add(1, Ordering::Relaxed),
+            connections: Arc::new(Semaphore::new(transport.upstream.connections_max)),
+            addresses: Addresses::new(&origin),
+            host: HeaderValue::try_from(authority).unwrap_or(HeaderValue::from_static("invalid")),
+            origin,
+            transport,
+        }
+    }
+
+    /// Its URL.
+    #[must_use]
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    pub(crate) fn uid(&self) -> u64 {
+        self.uid
+    }
+
+    pub(crate) fn transport(&self) -> &Arc<Transport> {
+        &self.transport
+    }
+
+    /// Its host and port as a `Host` header has them.
+    pub(crate) fn host(&self) -> &HeaderValue {
+        &self.host
+    }
+
+    pub(crate) fn scheme(&self) -> Scheme {
+        match self.origin.tls {
+            true => Scheme::HTTPS,
+            false => Scheme::HTTP,
+        }
+    }
+
+    /// Whether every connection is HTTP/2, so that one is enough.
+    fn is_http2(&self) -> bool {
+        self.transport.upstream.http2 == Http2::Always
+    }
+
+    /// TLS and the name to verify, if it speaks TLS.
+    fn tls(&self) -> Option<(&tls::ClientTls, ServerName<'static>)> {
+        let tls = self.transport.tls.as_ref().filter(|_| self.origin.tls)?;
+        let options = &self.transport.upstream.tls;
+        let name = options.server_name.as_ref().unwrap_or(&self.origin.host);
+        Some((tls, ServerName::try_from(name.clone()).ok()?))
+    }
+}

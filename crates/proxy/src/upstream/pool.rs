@@ -1,0 +1,146 @@
+//! Open connections to replicas, one pool per worker.
+//!
+//! HTTP/1.1 connections are taken by one request at a time and come back when its response has been
+//! read; the one used last is taken first, so that those not needed grow old and are closed. One
+//! HTTP/2 connection carries all requests of a worker to a replica.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::client::conn::{http1, http2};
+use parking_lot::Mutex;
+use tidegate_control::Timestamp;
+
+use super::Replica;
+use crate::request::upload::Upload;
+
+/// The sending side of a connection.
+#[derive(Debug)]
+pub(crate) enum Sender {
+    Http1(http1::SendRequest<Upload>),
+    Http2(http2::SendRequest<Upload>),
+}
+
+impl Sender {
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Http1(sender) => sender.is_closed(),
+            Self::Http2(sender) => sender.is_closed(),
+        }
+    }
+}
+
+/// The connections of one worker.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    lanes: Mutex<Vec<Lane>>,
+}
+
+/// The connections to one replica. There are few replicas, so a lane is found by looking at all.
+#[derive(Debug)]
+struct Lane {
+    uid: u64,
+    idle: Vec<Idle>,
+    shared: Option<http2::SendRequest<Upload>>,
+    /// When a connection was last asked for.
+    used: Timestamp,
+    /// Held while an HTTP/2 connection is being opened: who waits for it takes that one.
+    opening: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    sender: http1::SendRequest<Upload>,
+    since: Timestamp,
+}
+
+impl Lane {
+    fn new(uid: u64) -> Self {
+        Self {
+            uid,
+            idle: Vec::new(),
+            shared: None,
+            used: Timestamp::ZERO,
+            opening: Arc::default(),
+        }
+    }
+
+    /// The connection used last that is ready. One that is still busy with the end of its last
+    /// exchange stays; a closed one goes.
+    fn take_idle(&mut self) -> Option<http1::SendRequest<Upload>> {
+        let mut at = self.idle.len();
+        while at > 0 {
+            at -= 1;
+            if self.idle[at].sender.is_closed() {
+                self.idle.remove(at);
+            } else if self.idle[at].sender.is_ready() {
+                return Some(self.idle.remove(at).sender);
+            }
+        }
+        None
+    }
+}
+
+fn lane(lanes: &mut Vec<Lane>, uid: u64) -> &mut Lane {
+    let at = lanes.iter().position(|lane| lane.uid == uid);
+    let at = at.unwrap_or_else(|| {
+        lanes.push(Lane::new(uid));
+        lanes.len() - 1
+    });
+    &mut lanes[at]
+}
+
+impl Pool {
+    /// An open connection, if there is one.
+    pub(crate) fn take(&self, replica: &Replica, now: Timestamp) -> Option<Sender> {
+        let mut lanes = self.lanes.lock();
+        let lane = lane(&mut lanes, replica.uid());
+        lane.used = now;
+        lane.shared.take_if(|shared| shared.is_closed());
+        match &lane.shared {
+            Some(shared) => Some(Sender::Http2(shared.clone())),
+            None => lane.take_idle().map(Sender::Http1),
+        }
+    }
+
+    /// Gives a connection back, or shares one that was opened. `idle_max` bounds what is kept.
+    pub(crate) fn put(&self, uid: u64, sender: Sender, now: Timestamp, idle_max: usize) {
+        if sender.is_closed() {
+            return;
+        }
+        let mut lanes = self.lanes.lock();
+        let lane = lane(&mut lanes, uid);
+        match sender {
+            Sender::Http2(sender) => lane.shared = Some(sender),
+            Sender::Http1(sender) if lane.idle.len() < idle_max => {
+                lane.idle.push(Idle { sender, since: now });
+            }
+            Sender::Http1(_) => {}
+        }
+    }
+
+    /// The turn to open an HTTP/2 connection.
+    pub(crate) fn opening(&self, replica: &Replica) -> Arc<tokio::sync::Mutex<()>> {
+        Arc::clone(&lane(&mut self.lanes.lock(), replica.uid()).opening)
+    }
+
+    /// Closes what has been idle for too long, and forgets replicas without connections.
+    pub(crate) fn sweep(&self, now: Timestamp, idle_max: Duration) {
+        let mut lanes = self.lanes.lock();
+        for lane in &mut *lanes {
+            lane.idle
+                .retain(|idle| now.since(idle.since) < idle_max && !idle.sender.is_closed());
+            let unused = now.since(lane.used) >= idle_max;
+            lane.shared.take_if(|shared| unused || shared.is_closed());
+        }
+        lanes.retain(|lane| {
+            let opening = Arc::strong_count(&lane.opening) > 1;
+            opening || !lane.idle.is_empty() || lane.shared.is_some()
+        });
+    }
+
+    /// Closes all idle connections, at shutdown.
+    pub(crate) fn clear(&self) {
+        self.lanes.lock().clear();
+    }
+}

@@ -1,0 +1,152 @@
+//! One worker per core: its own runtime, connections, upstream pool and counters.
+//!
+//! Nothing here is touched by another thread while requests flow, except the oneshot of a waiting
+//! request, which whoever frees a slot completes. So its locks are never contended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use slab::Slab;
+use tidegate_control::Timestamp;
+
+use crate::alarm::{Alarms, SWEEP};
+use crate::client::patience::Patience;
+use crate::client::{Client, Order, Protocol};
+use crate::metrics::Core;
+use crate::response::stall::Stalls;
+use crate::state::State;
+use crate::upstream::budget::Budget;
+use crate::upstream::pool::Pool;
+
+/// How long an idle connection is kept at shutdown, for a request that may be on its way: after
+/// that its client has had time to see nothing come and is told by the close.
+const IDLE_GRACE: Duration = Duration::from_secs(1);
+
+/// What one core works with.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) index: usize,
+    pub(crate) state: Arc<State>,
+    pub(crate) alarms: Alarms,
+    pub(crate) stalls: Stalls,
+    pub(crate) pool: Pool,
+    pub(crate) budget: Mutex<Budget>,
+    clients: Mutex<Slab<Registered>>,
+    /// Connections past the accept that have not been registered or closed yet count too.
+    open: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Registered {
+    client: Arc<Client>,
+    patience: Patience,
+}
+
+impl Worker {
+    pub(crate) fn new(index: usize, state: Arc<State>) -> Self {
+        Self {
+            index,
+            state,
+            alarms: Alarms::default(),
+            stalls: Stalls::default(),
+            pool: Pool::default(),
+            budget: Mutex::default(),
+            clients: Mutex::default(),
+            open: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> &Core {
+        self.state.metrics().core(self.index)
+    }
+
+    /// Connections that are open on this worker.
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Counts a connection until the guard is dropped.
+    pub(crate) fn count_open(self: &Arc<Self>) -> OpenGuard {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        self.state.connections.fetch_add(1, Ordering::Relaxed);
+        self.metrics().record_opened();
+        OpenGuard(Arc::clone(self))
+    }
+
+    /// Puts a connection under the sweep's eye until the guard is dropped.
+    pub(crate) fn register(self: &Arc<Self>, client: Arc<Client>) -> Registration {
+        let patience = Patience::new(self.state.now());
+        let key = self.clients.lock().insert(Registered { client, patience });
+        Registration {
+            worker: Arc::clone(self),
+            key,
+        }
+    }
+
+    /// Looks after connections, requests and the pool, every [`SWEEP`], for ever.
+    pub(crate) async fn sweep(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(SWEEP).await;
+            let now = self.state.now();
+            self.alarms.sweep(now);
+            self.sweep_clients(now);
+            self.stalls.sweep(now);
+            let settings = self.state.settings();
+            self.pool
+                .sweep(now, *settings.config.timeouts.upstream_idle);
+        }
+    }
+
+    fn sweep_clients(&self, now: Timestamp) {
+        let settings = self.state.settings();
+        let timeouts = &settings.config.timeouts;
+        let draining = self.state.is_draining();
+        for (_, entry) in self.clients.lock().iter_mut() {
+            let mut order = entry.patience.judge(&entry.client, now, timeouts);
+            if draining && order == Order::None {
+                order = goodbye(entry, now);
+            }
+            if order != Order::None {
+                entry.client.give(order);
+            }
+        }
+    }
+}
+
+/// At shutdown HTTP/2 clients are told at once, which loses nothing; HTTP/1.1 clients are told with
+/// their next response, and those that want nothing are let go after a while.
+fn goodbye(entry: &Registered, now: Timestamp) -> Order {
+    let idle = entry.patience.idle_for(now);
+    match entry.client.protocol() {
+        Protocol::Http2 => Order::Close,
+        Protocol::Http1 if idle.is_some_and(|idle| idle >= IDLE_GRACE) => Order::Close,
+        Protocol::Http1 => Order::None,
+    }
+}
+
+/// Counts a connection as long as it lives.
+#[derive(Debug)]
+pub(crate) struct OpenGuard(Arc<Worker>);
+
+impl Drop for OpenGuard {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.state.connections.fetch_sub(1, Ordering::Relaxed);
+        self.0.metrics().record_closed();
+    }
+}
+
+/// Keeps a connection under the sweep's eye as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    worker: Arc<Worker>,
+    key: usize,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.worker.clients.lock().remove(self.key);
+    }
+}

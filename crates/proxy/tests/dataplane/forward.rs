@@ -1,0 +1,278 @@
+//! Requests and responses of every shape pass unharmed.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use http::Response;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+
+use crate::support::*;
+
+#[tokio::test]
+async fn a_get_reaches_the_service_and_its_answer_comes_back() {
+    let service = Service::echo().await;
+    let proxy = proxy(&[service.addr], "");
+    let answer = ask(
+        proxy.local_addr(),
+        "GET /a?b=c HTTP/1.1\r\nhost: shop.example\r\nx-own: 1\r\n\r\n",
+    )
+    .await;
+    assert_eq!(answer.status, 200);
+    let text = answer.text();
+    assert!(text.starts_with("GET /a?b=c HTTP/1.1\n"), "{text}");
+    for line in [
+        "host: shop.example",
+        "x-own: 1",
+        "x-forwarded-for: 127.0.0.1",
+        "x-forwarded-proto: http",
+        "tidegate-class: default",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
+}
+
+#[tokio::test]
+async fn connections_are_reused_on_both_sides() {
+    let service = Service::echo().await;
+    let proxy = proxy(&[service.addr], "");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    for _ in 0..20 {
+        assert_eq!(client.ask(GET).await.status, 200);
+    }
+    assert_eq!(service.connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let service = Service::echo().await;
+    let proxy = proxy(&[service.addr], "");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    let requests: String = (0..10)
+        .map(|n| format!("GET /{n} HTTP/1.1\r\nhost: a\r\n\r\n"))
+        .collect();
+    client.send(requests).await;
+    for n in 0..10 {
+        let text = client.answer().await.text();
+        assert!(text.starts_with(&format!("GET /{n} ")), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn bodies_arrive_whole_by_length_and_by_chunks() {
+    let service = Service::echo().await;
+    let proxy = proxy(&[service.addr], "");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    let sized = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello";
+    assert!(client.ask(sized).await.text().ends_with("\n\nhello"));
+    let chunked = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n";
+    let text = client.ask(chunked).await.text();
+    assert!(text.ends_with("\n\nhello"), "{text}");
+    let empty = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
+    assert!(
+        client
+            .ask(empty)
+            .await
+            .text()
+            .contains("content-length: 0\n")
+    );
+}
+
+#[tokio::test]
+async fn a_head_that_comes_in_pieces_is_put_together() {
+    let service = Service::echo().await;
+    let proxy = proxy(&[service.addr], "");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    for piece in "POST /x HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nok"
+        .as_bytes()
+        .chunks(7)
+    {
+        client.send(piece).await;
+        tokio::task::yield_now().await;
+    }
+    assert!(client.answer().await.text().ends_with("\n\nok"));
+}
+
+#[tokio::test]
+async fn head_requests_keep_the_length_and_have_no_body() {
+    let service = Service::start(|_| async { text("hello") }).await;
+    let proxy = proxy(&[service.addr], "");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    client.send("HEAD / HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    let answer = client.try_answer(true).await.unwrap();
+    assert_eq!(
+        (answer.status, answer.header("content-length")),
+        (200, Some("5"))
+    );
+    assert_eq!(
+        client.ask(GET).await.body,
+        b"hello",
+        "the connection still serves"
+    );
+}
+
+#[tokio::test]
+async fn large_bodies_stream_both_ways() {
+    const PIECE: usize = 64 << 10;
+    const PIECES: usize = 256;
+    let service = Service::start(|request| async move {
+        let mut received = 0;
+        let mut body = request.into_body();
+        while let Some(frame) = body.frame().await {
+            received += frame.unwrap().into_data().unwrap().len();
+        }
+        let pieces = (0..PIECES).map(|n| Ok(Frame::data(Bytes::from(vec![n as u8; PIECE]))));
+        let mut reply = Response::new(StreamBody::new(stream_of(pieces)).boxed_unsync());
+        reply.headers_mut().insert("x-received", received.into());
+        reply
+    })
+    .await;
+    let proxy = proxy(&[service.addr], "");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    let length = PIECE * PIECES;
+    client
+        .send(format!(
+            "PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n"
+        ))
+        .await;
+    for _ in 0..PIECES {
+        client.send(vec![7; PIECE]).await;
+    }
+    let answer = client.answer().await;
+    assert_eq!(
+        answer.header("x-received"),
+        Some(length.to_string().as_str())
+    );
+    assert_eq!(answer.body.len(), length);
+    assert!(
+        answer
+            .body
+            .chunks(PIECE)
+            .enumerate()
+            .all(|(n, piece)| piece.iter().all(|&b| b == n as u8))
+    );
+}
+
+fn stream_of<T>(items: impl Iterator<Item = T>) -> impl futures_util::Stream<Item = T> {
+    let mut items = items;
+    futures_util::stream::poll_fn(move |_| std::task::Poll::Ready(items.next()))
+}
+
+#[tokio::test]
+async fn a_body_is_asked_for_only_when_the_request_is_admitted() {
+    let service = Service::echo().await;
+    let proxy = proxy(&[service.addr], "");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    client
+        .send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\nexpect: 100-continue\r\n\r\n")
+        .await;
+    assert_eq!(client.try_answer(false).await.unwrap().status, 100);
+    let text = client.ask("ok").await.text();
+    assert!(
+        text.ends_with("\n\nok") && !text.contains("expect"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn http_10_clients_are_served_and_let_go() {
+    let service = Service::echo().await;
+    let proxy = proxy(&[service.addr], "");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    let answer = client.ask("GET / HTTP/1.0\r\n\r\n").await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.text().contains(&format!("host: {}", service.addr)));
+    assert!(client.is_closed().await);
+}
+
+#[tokio::test]
+async fn requests_are_spread_over_the_replicas() {
+    let (first, second) = (Service::echo().await, Service::echo().await);
+    let proxy = proxy(&[first.addr, second.addr], "");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    for _ in 0..100 {
+        client.ask(GET).await;
+    }
+    assert_eq!(first.count() + second.count(), 100);
+    assert!(
+        first.count() > 10 && second.count() > 10,
+        "{} {}",
+        first.count(),
+        second.count()
+    );
+}
+
+#[tokio::test]
+async fn a_cookie_keeps_a_client_on_its_replica() {
+    let services = [
+        Service::echo().await,
+        Service::echo().await,
+        Service::echo().await,
+    ];
+    let addrs = services.each_ref().map(|service| service.addr);
+    let proxy = proxy(&addrs, "sticky.cookie = 'lane'");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    let answer = client.ask(GET).await;
+    let cookie = answer
+        .header("set-cookie")
+        .unwrap()
+        .split(';')
+        .next()
+        .unwrap()
+        .to_owned();
+    let first = services
+        .iter()
+        .position(|service| service.count() == 1)
+        .unwrap();
+    for _ in 0..30 {
+        let request = format!("GET / HTTP/1.1\r\nhost: a\r\ncookie: {cookie}\r\n\r\n");
+        assert_eq!(client.ask(request).await.header("set-cookie"), None);
+    }
+    assert_eq!(services[first].count(), 31);
+}
+
+#[tokio::test]
+async fn the_replica_can_be_told_its_own_host() {
+    let service = Service::echo().await;
+    let proxy = proxy(&[service.addr], "upstream.host = 'replica'");
+    let text = ask(proxy.local_addr(), GET).await.text();
+    assert!(
+        text.contains(&format!("host: {}\n", service.addr)),
+        "{text}"
+    );
+    assert!(text.contains("x-forwarded-host: a\n"), "{text}");
+}
+
+#[tokio::test]
+async fn the_proxy_protocol_names_the_client() {
+    let service = Service::echo().await;
+    let text = format!(
+        "admin = 'off'\nthreads = 1\nprotect.mode = 'off'\nupstream = 'http://{}'\n\
+         listen = {{ addr = '127.0.0.1:0', proxy_protocol = true }}",
+        service.addr
+    );
+    let proxy = proxy_from(&text);
+    let line = "PROXY TCP4 192.0.2.9 198.51.100.1 56324 443\r\n";
+    let answer = ask(proxy.local_addr(), format!("{line}{GET}")).await;
+    assert!(
+        answer.text().contains("x-forwarded-for: 192.0.2.9\n"),
+        "{}",
+        answer.text()
+    );
+    let mut block =
+        b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc0\0\x02\x0a\xc6\x33\x64\x01\xdc\x04\x01\xbb"
+            .to_vec();
+    block.extend_from_slice(GET.as_bytes());
+    let answer = ask(proxy.local_addr(), block).await;
+    assert!(
+        answer.text().contains("x-forwarded-for: 192.0.2.10\n"),
+        "{}",
+        answer.text()
+    );
+    let mut stranger = Client::connect(proxy.local_addr()).await;
+    stranger.send(GET).await;
+    assert!(
+        stranger.is_closed().await,
+        "nobody comes in without the header"
+    );
+}

@@ -1,0 +1,228 @@
+//! HTTP/2 on either side.
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, Version};
+use http_body::Frame;
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::net::SocketAddr;
+use tokio::net::TcpStream;
+
+use crate::support::*;
+
+async fn connect<B>(addr: SocketAddr) -> SendRequest<B>
+where
+    B: http_body::Body + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let stream = TcpStream::connect(addr).await.unwrap();
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+fn get(addr: SocketAddr, path: &str) -> Request<Empty<Bytes>> {
+    Request::get(format!("http://{addr}{path}"))
+        .body(Empty::new())
+        .unwrap()
+}
+
+async fn text_of(response: Response<Incoming>) -> String {
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8_lossy(&body).into_owned()
+}
+
+#[tokio::test]
+async fn http2_clients_reach_an_http1_service() {
+    let service = Service::echo().await;
+    let proxy = proxy(&[service.addr], "");
+    let addr = proxy.local_addr();
+    let mut sender = connect(addr).await;
+    let answers = (0..50).map(|n| {
+        let response = sender.send_request(get(addr, &format!("/{n}")));
+        async move { text_of(within(response).await.unwrap()).await }
+    });
+    for (n, text) in futures_util::future::join_all(answers)
+        .await
+        .into_iter()
+        .enumerate()
+    {
+        assert!(text.starts_with(&format!("GET /{n} HTTP/1.1\n")), "{text}");
+        assert!(text.contains(&format!("host: {addr}\n")), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn http1_clients_reach_an_http2_service_over_one_connection() {
+    let service = Service::echo().await;
+    let proxy = proxy(&[service.addr], "upstream.http2 = 'always'");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    for n in 0..10 {
+        let request =
+            format!("POST /{n} HTTP/1.1\r\nhost: shop.example\r\ncontent-length: 2\r\n\r\nok");
+        let text = client.ask(request).await.text();
+        assert!(
+            text.starts_with(&format!("POST http://shop.example/{n} HTTP/2.0\n")),
+            "{text}"
+        );
+        assert!(text.ends_with("\n\nok"));
+    }
+    assert_eq!(
+        service
+            .connections
+            .load(std::sync::atomic::Ordering::SeqCst),
+        1
+    );
+}
+
+#[tokio::test]
+async fn trailers_pass_both_ways_as_grpc_needs_them() {
+    let service = Service::start(|request| async move {
+        assert_eq!(request.headers()["te"], "trailers");
+        let body = request.into_body().collect().await.unwrap();
+        let asked = body.trailers().unwrap()["x-checksum"].clone();
+        let mut trailers = HeaderMap::new();
+        trailers.insert("grpc-status", "0".parse().unwrap());
+        trailers.insert("x-checksum", asked);
+        trailers.insert("tidegate-utilization", "0.5".parse().unwrap());
+        let frames = [
+            Ok(Frame::data(body.to_bytes())),
+            Ok(Frame::trailers(trailers)),
+        ];
+        let mut reply =
+            Response::new(StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync());
+        reply
+            .headers_mut()
+            .insert("content-type", "application/grpc".parse().unwrap());
+        reply
+    })
+    .await;
+    let proxy = proxy(&[service.addr], "upstream.http2 = 'always'");
+    let addr = proxy.local_addr();
+    let mut sender = connect(addr).await;
+    let mut trailers = HeaderMap::new();
+    trailers.insert("x-checksum", "abc".parse().unwrap());
+    let frames = [
+        Ok::<_, std::io::Error>(Frame::data(Bytes::from("message"))),
+        Ok(Frame::trailers(trailers)),
+    ];
+    let request = Request::post(format!("http://{addr}/pkg.Service/Call"))
+        .header("te", "trailers")
+        .header("content-type", "application/grpc")
+        .body(StreamBody::new(futures_util::stream::iter(frames)))
+        .unwrap();
+    let response = within(sender.send_request(request)).await.unwrap();
+    assert_eq!(response.status(), 200);
+    let body = response.into_body().collect().await.unwrap();
+    let trailers = body.trailers().unwrap().clone();
+    assert_eq!(body.to_bytes(), "message");
+    assert_eq!(trailers["grpc-status"], "0");
+    assert_eq!(trailers["x-checksum"], "abc");
+    assert!(!trailers.contains_key("tidegate-utilization"));
+}
+
+#[tokio::test]
+async fn a_conversation_flows_while_the_request_is_still_open() {
+    let service = Service::start(|request| async move {
+        let body = request.into_body().into_data_stream();
+        let upper = futures_util::StreamExt::map(body, |data| {
+            Ok(Frame::data(Bytes::from(data.unwrap().to_ascii_uppercase())))
+        });
+        Response::new(StreamBody::new(upper).boxed_unsync())
+    })
+    .await;
+    let proxy = proxy(&[service.addr], "upstream.http2 = 'always'");
+    let addr = proxy.local_addr();
+    let (questions, receiver) = tokio::sync::mpsc::unbounded_channel::<&'static str>();
+    let stream = futures_util::stream::unfold(receiver, |mut receiver| async {
+        let question = receiver.recv().await?;
+        Some((
+            Ok::<_, std::io::Error>(Frame::data(Bytes::from(question))),
+            receiver,
+        ))
+    });
+    let mut sender = connect(addr).await;
+    let request = Request::post(format!("http://{addr}/"))
+        .body(StreamBody::new(Box::pin(stream)))
+        .unwrap();
+    questions.send("one").unwrap();
+    let response = within(sender.send_request(request)).await.unwrap();
+    let mut body = response.into_body();
+    for (next, expected) in [
+        (Some("two"), "ONE"),
+        (Some("three"), "TWO"),
+        (None, "THREE"),
+    ] {
+        let frame = within(body.frame()).await.unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap(), expected);
+        next.map(|next| questions.send(next).unwrap());
+    }
+    drop(questions);
+    assert!(within(body.frame()).await.is_none());
+}
+
+#[tokio::test]
+async fn hosts_that_disagree_are_refused() {
+    let service = Service::echo().await;
+    let proxy = proxy(&[service.addr], "");
+    let addr = proxy.local_addr();
+    let mut sender = connect(addr).await;
+    let mut request = get(addr, "/");
+    request
+        .headers_mut()
+        .insert("host", "elsewhere".parse().unwrap());
+    let response = within(sender.send_request(request)).await.unwrap();
+    assert_eq!(response.status(), 400);
+    assert_eq!(response.version(), Version::HTTP_2);
+    assert_eq!(service.count(), 0);
+}
+
+#[tokio::test]
+async fn a_client_that_cancels_all_it_asks_is_sent_away() {
+    let service = Service::start(|_| async { std::future::pending::<Reply>().await }).await;
+    let proxy = proxy(&[service.addr], "limits.early_resets = 10");
+    let addr = proxy.local_addr();
+    let mut sender = connect(addr).await;
+    let mut cancelled = 0;
+    let sent_away = async {
+        while !sender.is_closed() {
+            let seen = service.count();
+            let mut response = Box::pin(sender.send_request(get(addr, "/")));
+            // Cancelled as soon as it has reached the service, or been answered by the proxy.
+            let arrived = eventually("it arrived", || service.count() > seen || cancelled >= 10);
+            tokio::select! {
+                () = arrived => {}
+                _ = &mut response => {}
+            }
+            drop(response);
+            cancelled += 1;
+            tokio::task::yield_now().await;
+        }
+    };
+    within(sent_away).await;
+    assert!(service.count() <= 11, "{}", service.count());
+}
+
+#[tokio::test]
+async fn refusals_keep_the_connection() {
+    let service = Service::echo().await;
+    let proxy = proxy(
+        &[service.addr],
+        "protect.mode = 'static'\nprotect.static.share = '0%'",
+    );
+    let addr = proxy.local_addr();
+    let mut sender = connect::<Full<Bytes>>(addr).await;
+    for _ in 0..3 {
+        let request = Request::post(format!("http://{addr}/"))
+            .body(Full::from("x".repeat(10_000)))
+            .unwrap();
+        let response = within(sender.send_request(request)).await.unwrap();
+        assert_eq!(response.status(), 503);
+        assert!(response.headers().contains_key("retry-after"));
+    }
+}

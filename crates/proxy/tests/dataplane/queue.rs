@@ -1,0 +1,194 @@
+//! Waiting for a slot, and leaving while waiting.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tidegate_proxy::Running;
+use tokio::sync::Semaphore;
+
+use crate::support::*;
+
+const ONE_SLOT: &str =
+    "protect.mode = 'static'\nprotect.static.window = 100\nprotect.limits.slots = 1";
+
+/// A service that answers as many requests as it is given permits.
+async fn held() -> (Service, Arc<Semaphore>) {
+    let permits = Arc::new(Semaphore::new(0));
+    let held = Arc::clone(&permits);
+    let service = Service::start(move |_| {
+        let held = Arc::clone(&held);
+        async move {
+            held.acquire().await.unwrap().forget();
+            text("served")
+        }
+    })
+    .await;
+    (service, permits)
+}
+
+fn waiting(proxy: &Running) -> u32 {
+    let state = proxy.state();
+    state.sentry().status(state.now()).queue.requests
+}
+
+fn in_flight(proxy: &Running) -> u32 {
+    let state = proxy.state();
+    state.sentry().status(state.now()).replicas[0].in_flight
+}
+
+#[tokio::test]
+async fn requests_wait_for_a_slot_in_turn() {
+    let (service, permits) = held().await;
+    let proxy = proxy(&[service.addr], ONE_SLOT);
+    let mut clients = Vec::new();
+    for n in 0..3 {
+        let mut client = Client::connect(proxy.local_addr()).await;
+        client.send(GET).await;
+        clients.push(client);
+        eventually("it arrived", || {
+            waiting(&proxy) + in_flight(&proxy) == n + 1
+        })
+        .await;
+    }
+    eventually("the first is served", || service.count() == 1).await;
+    assert_eq!(waiting(&proxy), 2);
+    permits.add_permits(3);
+    for client in &mut clients {
+        assert_eq!(client.answer().await.status, 200);
+    }
+    eventually("nothing is left", || {
+        waiting(&proxy) + in_flight(&proxy) == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_leaves_the_queue_at_once() {
+    let (service, permits) = held().await;
+    let proxy = proxy(&[service.addr], ONE_SLOT);
+    let mut first = Client::connect(proxy.local_addr()).await;
+    first.send(GET).await;
+    eventually("the first is in service", || service.count() == 1).await;
+    let mut second = Client::connect(proxy.local_addr()).await;
+    second.send(GET).await;
+    eventually("the second waits", || waiting(&proxy) == 1).await;
+    drop(second);
+    eventually("the second is gone", || waiting(&proxy) == 0).await;
+    permits.add_permits(1);
+    assert_eq!(first.answer().await.status, 200);
+    assert_eq!(service.count(), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_with_its_body_half_read_costs_no_slot() {
+    let (service, permits) = held().await;
+    let proxy = proxy(&[service.addr], ONE_SLOT);
+    let mut first = Client::connect(proxy.local_addr()).await;
+    first.send(GET).await;
+    eventually("the first is in service", || service.count() == 1).await;
+    // More than is read ahead: hyper then no longer looks at the socket.
+    let mut second = Client::connect(proxy.local_addr()).await;
+    second
+        .send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 200000\r\n\r\n")
+        .await;
+    second.send(vec![0; 200_000]).await;
+    eventually("the second waits", || waiting(&proxy) == 1).await;
+    drop(second);
+    permits.add_permits(10);
+    assert_eq!(first.answer().await.status, 200);
+    eventually("nothing is left", || {
+        waiting(&proxy) + in_flight(&proxy) == 0
+    })
+    .await;
+    assert_eq!(
+        service.count(),
+        1,
+        "the request of a client that left was not sent"
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_in_service_frees_its_slot() {
+    let (service, _permits) = held().await;
+    let proxy = proxy(&[service.addr], ONE_SLOT);
+    let mut client = Client::connect(proxy.local_addr()).await;
+    client.send(GET).await;
+    eventually("it is in service", || service.count() == 1).await;
+    drop(client);
+    eventually("its slot is free", || in_flight(&proxy) == 0).await;
+}
+
+#[tokio::test]
+async fn a_slow_reader_holds_no_slot() {
+    let service = Service::start(|_| async { text(vec![0; 32 << 20]) }).await;
+    let proxy = proxy(&[service.addr], ONE_SLOT);
+    let mut slow = Client::connect(proxy.local_addr()).await;
+    slow.send(GET).await;
+    eventually("it is in service", || service.count() == 1).await;
+    eventually("its slot is free", || in_flight(&proxy) == 0).await;
+    assert_eq!(
+        slow.answer().await.body.len(),
+        32 << 20,
+        "and it still gets everything"
+    );
+}
+
+#[tokio::test]
+async fn a_slow_sender_holds_no_slot() {
+    let service = Service::echo().await;
+    let proxy = proxy(&[service.addr], ONE_SLOT);
+    let mut slow = Client::connect(proxy.local_addr()).await;
+    slow.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nhello")
+        .await;
+    assert_eq!(ask(proxy.local_addr(), GET).await.status, 200);
+    let mut chunked = Client::connect(proxy.local_addr()).await;
+    chunked
+        .send("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n")
+        .await;
+    eventually("it is at the service", || service.count() == 2).await;
+    eventually("its slot is free", || in_flight(&proxy) == 0).await;
+    slow.send("world").await;
+    assert!(slow.answer().await.text().ends_with("helloworld"));
+    chunked.send("0\r\n\r\n").await;
+    assert!(chunked.answer().await.text().ends_with("hello"));
+}
+
+#[tokio::test]
+async fn event_streams_hold_no_slot_and_end_with_their_client() {
+    let service = Service::start(|_| async {
+        let never = futures_util::stream::pending();
+        let mut reply = http::Response::new(http_body_util::BodyExt::boxed_unsync(
+            http_body_util::StreamBody::new(never),
+        ));
+        reply
+            .headers_mut()
+            .insert("content-type", "text/event-stream".parse().unwrap());
+        reply
+    })
+    .await;
+    let proxy = proxy(&[service.addr], ONE_SLOT);
+    let mut listener = Client::connect(proxy.local_addr()).await;
+    listener.send(GET).await;
+    assert_eq!(listener.try_answer(true).await.unwrap().status, 200);
+    let streams = || {
+        let state = proxy.state();
+        state.sentry().status(state.now()).replicas[0].streams
+    };
+    eventually("it is a stream", || {
+        streams() == 1 && in_flight(&proxy) == 0
+    })
+    .await;
+    drop(listener);
+    eventually("it has ended", || streams() == 0).await;
+    assert_eq!(service.requests.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn who_has_no_time_is_told_so() {
+    let (service, _permits) = held().await;
+    let proxy = proxy(&[service.addr], "timeouts.request = '300ms'");
+    assert_eq!(ask(proxy.local_addr(), GET).await.status, 504);
+    let hasty = "GET / HTTP/1.1\r\nhost: a\r\ntidegate-deadline-ms: 60\r\n\r\n";
+    assert_eq!(ask(proxy.local_addr(), hasty).await.status, 504);
+    eventually("no slot is left behind", || in_flight(&proxy) == 0).await;
+}

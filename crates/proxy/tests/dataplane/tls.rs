@@ -1,0 +1,271 @@
+//! TLS on either side: names, renewal, protocols.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use http::Request;
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::support::*;
+
+/// Writes a certificate for `name` as `file.crt` and `file.key`.
+fn certify(dir: &Path, file: &str, name: &str) {
+    let certified = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
+    std::fs::write(dir.join(format!("{file}.crt")), certified.cert.pem()).unwrap();
+    std::fs::write(
+        dir.join(format!("{file}.key")),
+        certified.signing_key.serialize_pem(),
+    )
+    .unwrap();
+}
+
+fn roots(dir: &Path, files: &[&str]) -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    for file in files {
+        let path = dir.join(format!("{file}.crt"));
+        roots
+            .add(CertificateDer::from_pem_file(path).unwrap())
+            .unwrap();
+    }
+    roots
+}
+
+async fn handshake(
+    addr: SocketAddr,
+    name: &str,
+    roots: RootCertStore,
+    alpn: &[&[u8]],
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let stream = TcpStream::connect(addr).await?;
+    within(TlsConnector::from(Arc::new(config)).connect(name, stream)).await
+}
+
+fn with_tls(service: SocketAddr, dir: &TempDir, tls: &str) -> String {
+    let dir = dir.path().display();
+    format!(
+        "admin = 'off'\nthreads = 1\nprotect.mode = 'off'\nupstream = 'http://{service}'\n\
+         listen = {{ addr = '127.0.0.1:0', tls = [{}] }}",
+        tls.replace("DIR", &dir.to_string())
+    )
+}
+
+const ONE: &str = "{ cert = 'DIR/a.crt', key = 'DIR/a.key' }";
+
+#[tokio::test]
+async fn clients_speak_the_protocol_they_agree_on() {
+    let service = Service::echo().await;
+    let dir = tempfile::tempdir().unwrap();
+    certify(dir.path(), "a", "a.example");
+    let proxy = proxy_from(&with_tls(service.addr, &dir, ONE));
+    let request = || {
+        Request::get("https://a.example/")
+            .header("host", "a.example")
+            .body(Empty::<bytes::Bytes>::new())
+            .unwrap()
+    };
+
+    let stream = handshake(
+        proxy.local_addr(),
+        "a.example",
+        roots(dir.path(), &["a"]),
+        &[b"h2", b"http/1.1"],
+    )
+    .await
+    .unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let body = within(sender.send_request(request()))
+        .await
+        .unwrap()
+        .into_body()
+        .collect()
+        .await
+        .unwrap()
+        .to_bytes();
+    assert!(String::from_utf8_lossy(&body).contains("x-forwarded-proto: https\n"));
+
+    let stream = handshake(
+        proxy.local_addr(),
+        "a.example",
+        roots(dir.path(), &["a"]),
+        &[],
+    )
+    .await
+    .unwrap();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let mut request = request();
+    *request.uri_mut() = "/".parse().unwrap();
+    assert_eq!(
+        within(sender.send_request(request)).await.unwrap().status(),
+        200
+    );
+}
+
+#[tokio::test]
+async fn every_name_gets_its_own_certificate() {
+    let service = Service::echo().await;
+    let dir = tempfile::tempdir().unwrap();
+    certify(dir.path(), "a", "a.example");
+    certify(dir.path(), "b", "*.b.example");
+    let tls = "{ cert = 'DIR/a.crt', key = 'DIR/a.key' }, { cert = 'DIR/b.crt', key = 'DIR/b.key', sni = ['*.b.example'] }";
+    let proxy = proxy_from(&with_tls(service.addr, &dir, tls));
+    for (name, file) in [("a.example", "a"), ("x.b.example", "b")] {
+        assert!(
+            handshake(proxy.local_addr(), name, roots(dir.path(), &[file]), &[])
+                .await
+                .is_ok(),
+            "{name}"
+        );
+    }
+    let wrong = handshake(
+        proxy.local_addr(),
+        "x.y.b.example",
+        roots(dir.path(), &["a", "b"]),
+        &[],
+    )
+    .await;
+    assert!(wrong.is_err(), "a wildcard stands for one label");
+}
+
+#[tokio::test]
+async fn a_renewed_certificate_is_presented_after_a_reload_and_open_connections_stay() {
+    let service = Service::echo().await;
+    let dir = tempfile::tempdir().unwrap();
+    certify(dir.path(), "a", "a.example");
+    let proxy = proxy_from(&with_tls(service.addr, &dir, ONE));
+    let stream = handshake(
+        proxy.local_addr(),
+        "a.example",
+        roots(dir.path(), &["a"]),
+        &[],
+    )
+    .await
+    .unwrap();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+
+    certify(dir.path(), "a", "a.example");
+    assert!(
+        handshake(
+            proxy.local_addr(),
+            "a.example",
+            roots(dir.path(), &["a"]),
+            &[]
+        )
+        .await
+        .is_err()
+    );
+    proxy
+        .state()
+        .apply((*proxy.state().config()).clone())
+        .unwrap();
+    assert!(
+        handshake(
+            proxy.local_addr(),
+            "a.example",
+            roots(dir.path(), &["a"]),
+            &[]
+        )
+        .await
+        .is_ok()
+    );
+
+    std::fs::write(dir.path().join("a.key"), "not a key").unwrap();
+    let refused = proxy
+        .state()
+        .apply((*proxy.state().config()).clone())
+        .unwrap_err();
+    assert!(refused.to_string().contains("a.key"), "{refused}");
+    let request = Request::get("/")
+        .header("host", "a.example")
+        .body(Empty::<bytes::Bytes>::new())
+        .unwrap();
+    assert_eq!(
+        within(sender.send_request(request)).await.unwrap().status(),
+        200
+    );
+}
+
+/// A service that speaks TLS, HTTP/2 preferred.
+async fn tls_service(dir: &Path) -> SocketAddr {
+    let chain = vec![CertificateDer::from_pem_file(dir.join("s.crt")).unwrap()];
+    let key = PrivateKeyDer::from_pem_file(dir.join("s.key")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else {
+                    return;
+                };
+                let service = service_fn(|request: Request<hyper::body::Incoming>| async move {
+                    Ok::<_, std::convert::Infallible>(text(format!("{:?}", request.version())))
+                });
+                let _ = auto::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
+            });
+        }
+    });
+    addr
+}
+
+#[tokio::test]
+async fn replicas_are_verified_and_spoken_to_as_agreed() {
+    let dir = tempfile::tempdir().unwrap();
+    certify(dir.path(), "s", "service.internal");
+    certify(dir.path(), "other", "service.internal");
+    let addr = tls_service(dir.path()).await;
+    let tls = |ca: &str, http2: &str| {
+        let dir = dir.path().display();
+        proxy_from(&format!(
+            "{PLAIN}\n[upstream]\nreplicas = ['https://{addr}']\nhttp2 = '{http2}'\n\
+             tls = {{ ca = '{dir}/{ca}.crt', server_name = 'service.internal' }}"
+        ))
+    };
+    assert_eq!(
+        ask(tls("s", "auto").local_addr(), GET).await.text(),
+        "HTTP/2.0"
+    );
+    assert_eq!(
+        ask(tls("s", "never").local_addr(), GET).await.text(),
+        "HTTP/1.1"
+    );
+    let distrusted = ask(tls("other", "auto").local_addr(), GET).await;
+    assert_eq!(distrusted.status, 503, "{}", distrusted.text());
+}
