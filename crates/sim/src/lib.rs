@@ -4,12 +4,13 @@
 //! - [`workload`], [`client`]: who sends what and when; [`service`]: how much work it is.
 //! - [`server`]: cores, slots and queues; [`queue`]: one source in front of one server, as textbooks have it.
 //! - [`scenario`]: clients, admission control and replicas together, as a file describes them.
-//! - [`rivals`]: what others use for admission control; [`brownout`]: replicas that can leave content out (004).
+//! - [`rivals`]: what others use for admission control; [`arena`]: everybody against everything; [`brownout`]: replicas that can leave content out (004).
 //! - [`flow`]: the discrete-time flow model of PI-gate (002).
 //! - [`stats`]: what is measured, with its uncertainty; [`theory`]: what it should be.
 //! - [`experiment`]: files that combine them and compare with the papers ([`papers`]); [`report`],
 //!   [`chart`]: what came out. [`characterize`]: from an unknown service to its regulator.
 
+pub mod arena;
 pub mod brownout;
 pub mod characterize;
 pub mod chart;
@@ -28,4 +29,5 @@ pub mod service;
 mod slab;
 pub mod stats;
 pub mod theory;
+mod time;
 pub mod workload;

@@ -2,7 +2,17 @@
 //!
 //! Each subcommand is a module with an `Args` and a `run(Args) -> Result<ExitCode, CliError>`.
 
+mod app;
+mod arena;
+mod check;
+mod demo;
+mod design;
 mod error;
+mod load;
+mod progress;
+mod reference;
+mod runtime;
+mod sim;
 
 use std::process::ExitCode;
 
@@ -17,10 +27,33 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {}
+enum Command {
+    /// Runs a demo upstream with virtual capacity.
+    App(app::Args),
+    /// Says what is wrong with a configuration file, or what it will do.
+    Check(check::Args),
+    /// Shows within a minute what Tidegate does: the same crowd with and without it.
+    Demo(demo::Args),
+    /// Designs controllers: gains, poles, margins, models.
+    Design(design::Args),
+    /// Sends requests at a rate, whatever the server does, and reports how they ended.
+    Load(load::Args),
+    /// Prints every key of the configuration file with its meaning and default.
+    Reference(reference::Args),
+    /// Runs experiments in the simulator and compares them with the papers.
+    Sim(sim::Args),
+}
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let outcome: Result<ExitCode, error::CliError> = match cli.command {};
+    let outcome: Result<ExitCode, error::CliError> = match cli.command {
+        Command::App(args) => app::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Design(args) => design::run(&args),
+        Command::Load(args) => load::run(&args),
+        Command::Reference(args) => reference::run(&args),
+        Command::Sim(args) => sim::run(&args),
+    };
     outcome.unwrap_or_else(|error| error.report())
 }

@@ -44,7 +44,14 @@ impl CoDel {
             slots,
             in_flight: 0,
             queue: VecDeque::new(),
-            law: DropLaw { target, interval, first_above: None, dropping: false, next: Timestamp::ZERO, count: 0 },
+            law: DropLaw {
+                target,
+                interval,
+                first_above: None,
+                dropping: false,
+                next: Timestamp::ZERO,
+                count: 0,
+            },
         }
     }
 
@@ -109,7 +116,11 @@ impl DropLaw {
         self.dropping = true;
         // Soon after the last episode it goes on where it left off.
         let recent = now.since(self.next) < 16 * self.interval;
-        self.count = if recent && self.count > 2 { self.count - 2 } else { 1 };
+        self.count = if recent && self.count > 2 {
+            self.count - 2
+        } else {
+            1
+        };
         self.next = now + self.gap();
         true
     }
@@ -131,7 +142,11 @@ impl DropLaw {
 
 impl Protector for CoDel {
     fn on_arrival(&mut self, now: Timestamp, request: RequestId, arrival: &Arrival) -> Decision {
-        let waiting = Waiting { request, arrival: *arrival, since: now };
+        let waiting = Waiting {
+            request,
+            arrival: *arrival,
+            since: now,
+        };
         if self.in_flight < self.slots && self.queue.is_empty() {
             return self.admit(now, &waiting);
         }
@@ -195,7 +210,10 @@ mod tests {
         let mut law = law();
         let at = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
         let long = Duration::from_millis(50);
-        let drops: Vec<u64> = (0..600).step_by(2).filter(|&ms| law.drops(at(ms), long)).collect();
+        let drops: Vec<u64> = (0..600)
+            .step_by(2)
+            .filter(|&ms| law.drops(at(ms), long))
+            .collect();
         assert_eq!(drops[0], 100, "nothing in the first interval");
         let gaps: Vec<u64> = drops.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(gaps[0] >= gaps[3], "{gaps:?}");

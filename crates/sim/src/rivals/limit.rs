@@ -44,7 +44,12 @@ impl LimitProtector {
     #[must_use]
     pub fn new(limit: Box<dyn Limit>, replicas: usize, rng: SimRng) -> Self {
         let balancer = NoProtection::new(Choice::LeastInFlight, replicas, rng);
-        Self { limit, balancer, in_flight: 0, began: Vec::new() }
+        Self {
+            limit,
+            balancer,
+            in_flight: 0,
+            began: Vec::new(),
+        }
     }
 
     fn refusal(&self, arrival: &Arrival) -> Refusal {

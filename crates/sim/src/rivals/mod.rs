@@ -69,9 +69,11 @@ impl Rival {
             Self::Aimd { timeout } => limited(Box::new(Aimd::new(*timeout)), rng),
             Self::Vegas => limited(Box::new(Vegas::default()), rng),
             Self::Gradient2 => limited(Box::new(Gradient2::default()), rng),
-            Self::Codel { slots, target, interval } => {
-                Box::new(CoDel::new(slots, *target, *interval, replicas, rng))
-            }
+            Self::Codel {
+                slots,
+                target,
+                interval,
+            } => Box::new(CoDel::new(slots, *target, *interval, replicas, rng)),
         }
     }
 }

@@ -43,7 +43,10 @@ impl Aimd {
     /// With the response time that counts as a failure.
     #[must_use]
     pub fn new(timeout: Duration) -> Self {
-        Self { timeout_s: timeout.as_secs_f64(), limit: Self::INITIAL }
+        Self {
+            timeout_s: timeout.as_secs_f64(),
+            limit: Self::INITIAL,
+        }
     }
 }
 
@@ -73,7 +76,11 @@ pub struct Vegas {
 
 impl Default for Vegas {
     fn default() -> Self {
-        Self { limit: Self::INITIAL, response_min_s: f64::INFINITY, samples: 0.0 }
+        Self {
+            limit: Self::INITIAL,
+            response_min_s: f64::INFINITY,
+            samples: 0.0,
+        }
     }
 }
 
@@ -131,7 +138,11 @@ pub struct Gradient2 {
 
 impl Default for Gradient2 {
     fn default() -> Self {
-        Self { limit: Self::INITIAL, long_s: 0.0, samples: 0.0 }
+        Self {
+            limit: Self::INITIAL,
+            long_s: 0.0,
+            samples: 0.0,
+        }
     }
 }
 
@@ -189,7 +200,12 @@ mod tests {
             let in_flight = rule.limit();
             let response_s = service_s * (in_flight / workers).max(1.0);
             let now = Timestamp::ZERO;
-            rule.on_sample(&Sample { now, response_s, in_flight, dropped: false });
+            rule.on_sample(&Sample {
+                now,
+                response_s,
+                in_flight,
+                dropped: false,
+            });
         }
         rule.limit()
     }
@@ -205,7 +221,12 @@ mod tests {
     fn vegas_keeps_a_small_queue() {
         let mut vegas = Vegas::default();
         // One sample without load, so that it knows the smallest response time.
-        let idle = Sample { now: Timestamp::ZERO, response_s: 0.02, in_flight: 1.0, dropped: false };
+        let idle = Sample {
+            now: Timestamp::ZERO,
+            response_s: 0.02,
+            in_flight: 1.0,
+            dropped: false,
+        };
         vegas.on_sample(&idle);
         let limit = settle(&mut vegas, 50.0, 0.02, 200);
         assert!((50.0..=70.0).contains(&limit), "{limit}");

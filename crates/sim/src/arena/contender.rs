@@ -1,0 +1,126 @@
+//! Who fights, and how each was tuned.
+
+use std::time::Duration;
+
+use tidegate_sentry::SentryConfig;
+
+use super::ideal::mean_work_s;
+use crate::rivals::Rival;
+use crate::rng::Streams;
+use crate::scenario::{Choice, NoProtection, Protector, Scenario, ScenarioError, SentryProtector};
+
+/// A way to protect a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Contender {
+    /// Column of the table.
+    pub name: &'static str,
+    /// How it was tuned, for people.
+    pub tuning: &'static str,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    None,
+    Fixed,
+    Aimd,
+    Vegas,
+    Gradient2,
+    CoDel,
+    Auto { target: bool },
+}
+
+/// All contenders, in the order of the table.
+#[must_use]
+pub fn contenders() -> Vec<Contender> {
+    let contender = |name, tuning, kind| Contender { name, tuning, kind };
+    vec![
+        contender(
+            "none",
+            "balances by the fewest requests in flight",
+            Kind::None,
+        ),
+        contender(
+            "fixed",
+            "limit for the nominal capacity: so many in flight that answers take 70 % of the target",
+            Kind::Fixed,
+        ),
+        contender("aimd", "timeout is the target", Kind::Aimd),
+        contender("vegas", "published defaults", Kind::Vegas),
+        contender("gradient2", "published defaults", Kind::Gradient2),
+        contender(
+            "codel",
+            "twice the nominal cores as slots; a tenth of the target as delay, the target as interval",
+            Kind::CoDel,
+        ),
+        contender(
+            "auto",
+            "nothing: not even the target",
+            Kind::Auto { target: false },
+        ),
+        contender("auto+target", "the target", Kind::Auto { target: true }),
+    ]
+}
+
+impl Contender {
+    /// A fresh protector for a scenario.
+    ///
+    /// # Errors
+    /// What the engine refuses about its configuration.
+    pub fn protector(
+        &self,
+        scenario: &Scenario,
+        seed: u64,
+    ) -> Result<Box<dyn Protector>, ScenarioError> {
+        let streams = Streams::new(seed);
+        let replicas = scenario.replica_count();
+        let rng = streams.stream("balancer");
+        Ok(match self.kind {
+            Kind::None => Box::new(NoProtection::new(Choice::LeastInFlight, replicas, rng)),
+            Kind::Auto { target } => {
+                let config = auto(scenario, target);
+                Box::new(SentryProtector::new(
+                    &config,
+                    replicas,
+                    streams.seed_of("sentry"),
+                )?)
+            }
+            rival => tuned(rival, scenario).protector(replicas, rng),
+        })
+    }
+}
+
+fn auto(scenario: &Scenario, target: bool) -> SentryConfig {
+    SentryConfig {
+        target: scenario.target.filter(|_| target),
+        ..SentryConfig::default()
+    }
+}
+
+/// A rival with the tuning that its row of the table says.
+fn tuned(kind: Kind, scenario: &Scenario) -> Rival {
+    let target = scenario
+        .target
+        .map_or(Duration::from_secs(1), |target| *target);
+    let cores: f64 = scenario
+        .replica
+        .iter()
+        .map(|replica| f64::from(replica.count.get()) * f64::from(replica.cores.get()))
+        .sum();
+    match kind {
+        Kind::Fixed => Rival::Fixed {
+            // Little's law: in flight = capacity times response time.
+            limit: (0.7 * target.as_secs_f64() * cores / mean_work_s(scenario)).max(1.0),
+        },
+        Kind::Aimd => Rival::Aimd {
+            timeout: target.into(),
+        },
+        Kind::Vegas => Rival::Vegas,
+        Kind::Gradient2 => Rival::Gradient2,
+        _ => Rival::Codel {
+            slots: (2.0 * cores) as usize,
+            target: (target / 10).into(),
+            interval: target.into(),
+        },
+    }
+}

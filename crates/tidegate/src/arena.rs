@@ -1,0 +1,58 @@
+//! `tidegate sim arena`: every contender under every scenario, in the simulator.
+
+use std::process::ExitCode;
+
+use tidegate_sim::arena::{self, Entry};
+
+use crate::error::CliError;
+use crate::progress::Shown;
+use crate::sim::{Args, origin, print};
+
+/// Seeds per pair when none are asked for.
+const REPETITIONS: u32 = 3;
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let entries = selected(&args.only)?;
+    let first = args.seed.unwrap_or(1);
+    let seeds: Vec<u64> = (0..u64::from(args.repetitions.unwrap_or(REPETITIONS)))
+        .map(|offset| first.wrapping_add(offset))
+        .collect();
+    let origin = origin();
+    eprintln!(
+        "tidegate {} (commit {}), seeds {seeds:?}",
+        origin.version, origin.commit
+    );
+    let progress = Shown::new();
+    let report = arena::run(&entries, &arena::contenders(), &seeds, &progress);
+    progress.finish();
+    let usage = |error: &dyn std::fmt::Display| CliError::Usage(error.to_string());
+    let report = report.map_err(|error| usage(&error))?;
+    let page = report
+        .write(&args.out, origin)
+        .map_err(|error| usage(&error))?;
+    print(&if args.json {
+        report.json()
+    } else {
+        report.table()
+    })?;
+    eprintln!("report: {}", page.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All scenarios, or those that were named.
+fn selected(only: &[String]) -> Result<Vec<Entry>, CliError> {
+    let mut entries = arena::entries()?;
+    for name in only {
+        if !entries.iter().any(|entry| entry.name == *name) {
+            let known: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+            let known = known.join(", ");
+            return Err(CliError::Usage(format!(
+                "--only {name}: no such scenario; there are: {known}"
+            )));
+        }
+    }
+    if !only.is_empty() {
+        entries.retain(|entry| only.contains(&entry.name));
+    }
+    Ok(entries)
+}

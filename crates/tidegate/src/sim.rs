@@ -1,0 +1,162 @@
+//! `tidegate sim`: runs experiments and compares them with the papers.
+
+use std::fs;
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use tidegate_sim::experiment::{Experiment, Verdict, run_all};
+use tidegate_sim::papers;
+use tidegate_sim::report::{Origin, Report};
+
+use crate::arena;
+use crate::error::CliError;
+use crate::progress::Shown;
+
+/// The word that stands for all papers' experiments.
+const PAPERS: &str = "papers";
+/// The word that stands for the arena.
+const ARENA: &str = "arena";
+
+/// Runs experiments and compares what they find with what the papers have.
+///
+/// Prints a table and writes a report with figures and data. The exit status is 0 only when
+/// nothing differs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Experiment files, `papers` for the papers' experiments, or `arena` for a race of `auto`
+    /// against other limiters on forty scenarios; the last two are built in.
+    #[arg(required = true, value_name = "FILE|papers|arena")]
+    what: Vec<String>,
+    /// Where report.html, figures/ and data/ are written.
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    pub(crate) out: PathBuf,
+    /// Print one JSON object per comparison instead of the table.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Use this seed instead of those in the files.
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Repeat each run this often instead of as the files say.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) repetitions: Option<u32>,
+    /// Only this figure (`002/7`), paper (`002`) or scenario of the arena; may be given several
+    /// times.
+    #[arg(long, value_name = "PAPER[/FIGURE]|SCENARIO")]
+    pub(crate) only: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    if args.what == [ARENA] {
+        return arena::run(args);
+    }
+    let experiments = selected(args)?;
+    let report = Report {
+        title: title(args),
+        origin: origin(),
+        outcomes: simulate(&experiments)?,
+    };
+    let page = report
+        .write(&args.out)
+        .map_err(|error| CliError::Usage(error.to_string()))?;
+    print(&if args.json { report.json() } else { report.table() })?;
+    eprintln!("report: {}", page.display());
+    Ok(verdict(&report))
+}
+
+/// Everything is read and checked before anything runs.
+fn selected(args: &Args) -> Result<Vec<Experiment>, CliError> {
+    let mut experiments = Vec::new();
+    for what in &args.what {
+        if what == PAPERS {
+            experiments.extend(papers::experiments()?);
+        } else {
+            experiments.push(read(what)?);
+        }
+    }
+    for only in &args.only {
+        if !experiments.iter().any(|experiment| matches(experiment, only)) {
+            let known: Vec<String> = experiments.iter().map(Experiment::id).collect();
+            let known = known.join(", ");
+            return Err(CliError::Usage(format!("--only {only}: no such figure; there are: {known}")));
+        }
+    }
+    if !args.only.is_empty() {
+        experiments.retain(|experiment| args.only.iter().any(|only| matches(experiment, only)));
+    }
+    for experiment in &mut experiments {
+        experiment.seed = args.seed.unwrap_or(experiment.seed);
+        if let Some(repetitions) = args.repetitions {
+            experiment.repetitions = repetitions as usize;
+        }
+    }
+    Ok(experiments)
+}
+
+fn read(path: &str) -> Result<Experiment, CliError> {
+    let text = fs::read_to_string(path).map_err(|source| CliError::File {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(Experiment::parse(path, &text)?)
+}
+
+/// `002` is a whole paper, `002/7` one of its figures.
+fn matches(experiment: &Experiment, only: &str) -> bool {
+    experiment.id() == only || experiment.paper == only
+}
+
+fn simulate(
+    experiments: &[Experiment],
+) -> Result<Vec<tidegate_sim::experiment::Outcome>, CliError> {
+    let origin = origin();
+    eprintln!("tidegate {} (commit {}), {}", origin.version, origin.commit, seeds(experiments));
+    let progress = Shown::new();
+    let outcomes = run_all(experiments, &progress);
+    progress.finish();
+    outcomes.map_err(|error| CliError::Usage(error.to_string()))
+}
+
+fn seeds(experiments: &[Experiment]) -> String {
+    let seeds: Vec<String> = experiments
+        .iter()
+        .map(|experiment| format!("{} seed {}", experiment.id(), experiment.seed))
+        .collect();
+    seeds.join(", ")
+}
+
+/// Version and commit of this binary.
+pub(crate) fn origin() -> Origin {
+    Origin {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        commit: env!("TIDEGATE_COMMIT").to_owned(),
+    }
+}
+
+fn title(args: &Args) -> String {
+    match args.what.as_slice() {
+        [only] if only == PAPERS => "The papers, reproduced".to_owned(),
+        _ => "Experiments".to_owned(),
+    }
+}
+
+/// Writes to standard output; a reader that went away is no error of ours.
+pub(crate) fn print(text: &str) -> Result<(), CliError> {
+    match stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(CliError::File {
+            path: "standard output".to_owned(),
+            source: error,
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn verdict(report: &Report) -> ExitCode {
+    match report.count(Verdict::Differs) {
+        0 => ExitCode::SUCCESS,
+        differing => {
+            eprintln!("{differing} of the comparisons differ");
+            ExitCode::FAILURE
+        }
+    }
+}
