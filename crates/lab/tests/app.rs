@@ -9,6 +9,7 @@ use support::{PATIENCE, fetch, get, patient, post, run, upstream, url};
 use tidegate_lab::app::{self, Params, SlowPath, Stats};
 use tidegate_lab::load::{self, LoadConfig, Protocol};
 use tidegate_sim::workload::RateFunction;
+use tokio::net::TcpStream;
 
 #[tokio::test]
 async fn below_capacity_everything_is_served_and_work_is_exact() {
@@ -160,6 +161,28 @@ async fn streams_and_statistics_are_served() {
 }
 
 #[tokio::test]
+async fn a_websocket_echoes_until_the_upstream_ends() {
+    use futures_util::{SinkExt as _, StreamExt as _};
+    use tokio_tungstenite::tungstenite::Message;
+
+    let app = app::spawn(upstream(1, "det:1ms")).await.unwrap();
+    let socket = TcpStream::connect(app.addr()).await.unwrap();
+    let (mut websocket, answer) = tokio_tungstenite::client_async("ws://test/ws", socket)
+        .await
+        .unwrap();
+    assert_eq!(answer.status(), 101);
+    websocket.send(Message::text("hello")).await.unwrap();
+    let echoed = websocket.next().await.unwrap().unwrap();
+    assert_eq!(echoed.into_text().unwrap().as_str(), "hello");
+    assert_eq!(app.stats().completions, 1);
+    app.shutdown().await;
+    assert!(
+        !matches!(websocket.next().await, Some(Ok(_))),
+        "closed with its upstream"
+    );
+}
+
+#[tokio::test]
 async fn http2_serves_many_requests_over_one_connection() {
     let app = app::spawn(upstream(8, "det:20ms")).await.unwrap();
     let mut config = LoadConfig::new(
@@ -187,5 +210,5 @@ async fn a_port_in_use_is_an_error() {
     assert!(app::spawn(config).await.is_err());
     let addr = first.addr();
     first.shutdown().await;
-    assert!(tokio::net::TcpStream::connect(addr).await.is_err());
+    assert!(TcpStream::connect(addr).await.is_err());
 }

@@ -66,7 +66,6 @@ async fn assert_all(config: load::LoadConfig, class: fn(&load::Summary) -> u64) 
 
 #[tokio::test]
 async fn refused_clients_come_back_as_often_as_told() {
-    // Every first try is refused, every second one served.
     let addr = scripted(|_| "HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n").await;
     let mut config = patient(addr, 20.0, 1);
     config.retry.retries_max = 2;

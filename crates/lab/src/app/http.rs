@@ -13,6 +13,7 @@ use super::config::{AppConfig, Params, SlowPath};
 use super::core::Served;
 use super::shared::Shared;
 use super::stream::Events;
+use super::websocket::{Echoes, Handshake};
 
 /// Longest request body that is read; parameters are far shorter.
 const REQUEST_BYTES_MAX: usize = 64 << 20;
@@ -25,6 +26,7 @@ pub(super) struct Site {
     shared: Arc<Shared>,
     slow_paths: Vec<SlowPath>,
     report: bool,
+    echoes: Echoes,
     /// A page as long as the longest asked for so far; answers are slices of it.
     page: Bytes,
 }
@@ -35,6 +37,7 @@ impl Site {
             shared,
             slow_paths: config.slow_paths.clone(),
             report: config.report,
+            echoes: Echoes::default(),
             page: page(config.response.0),
         }
     }
@@ -67,8 +70,12 @@ impl Site {
         }
     }
 
-    /// A page or a stream, after its turn.
-    async fn work(&self, request: Request<Incoming>) -> Response<Body> {
+    /// A page, a stream or a WebSocket, after its turn.
+    async fn work(&self, mut request: Request<Incoming>) -> Response<Body> {
+        let handshake = match request.uri().path() {
+            "/ws" => Handshake::of(&mut request),
+            _ => None,
+        };
         let (head, body) = request.into_parts();
         if !body.is_end_stream() && read(body).await.is_none() {
             return text(StatusCode::PAYLOAD_TOO_LARGE, "too long");
@@ -78,8 +85,9 @@ impl Site {
         let Some(served) = self.shared.serve(factor, optional).await else {
             return text(StatusCode::SERVICE_UNAVAILABLE, "the queue is full\n");
         };
-        let mut answer = match head.uri.path() {
-            "/stream" => stream(head.uri.query()),
+        let mut answer = match (handshake, head.uri.path()) {
+            (Some(handshake), _) => self.echoes.start(handshake),
+            (None, "/stream") => stream(head.uri.query()),
             _ => self.page(),
         };
         if self.report {

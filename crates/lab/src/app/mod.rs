@@ -9,6 +9,7 @@
 //! | `GET /_app/stats` | counts on the virtual clock ([`Stats`]) |
 //! | `POST /_app/params` | changes to a running upstream ([`Params`]) |
 //! | `GET /stream?events=10&every=1s` | server-sent events, after the usual service |
+//! | `GET /ws` | a WebSocket that echoes, after the usual service |
 //! | anything else | a page, after queueing and service |
 
 mod config;
@@ -17,6 +18,7 @@ mod http;
 mod law;
 mod shared;
 mod stream;
+mod websocket;
 
 use std::io;
 use std::net::SocketAddr;
