@@ -4,6 +4,7 @@
 
 mod app;
 mod arena;
+mod characterize;
 mod check;
 mod demo;
 mod design;
@@ -30,6 +31,8 @@ struct Cli {
 enum Command {
     /// Runs a demo upstream with virtual capacity.
     App(app::Args),
+    /// Finds the operating point and the regulator of a service.
+    Characterize(characterize::Args),
     /// Says what is wrong with a configuration file, or what it will do.
     Check(check::Args),
     /// Shows within a minute what Tidegate does: the same crowd with and without it.
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome: Result<ExitCode, error::CliError> = match cli.command {
         Command::App(args) => app::run(&args),
+        Command::Characterize(args) => characterize::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Design(args) => design::run(&args),

@@ -59,7 +59,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let page = report
         .write(&args.out)
         .map_err(|error| CliError::Usage(error.to_string()))?;
-    print(&if args.json { report.json() } else { report.table() })?;
+    print(&if args.json {
+        report.json()
+    } else {
+        report.table()
+    })?;
     eprintln!("report: {}", page.display());
     Ok(verdict(&report))
 }
@@ -75,10 +79,15 @@ fn selected(args: &Args) -> Result<Vec<Experiment>, CliError> {
         }
     }
     for only in &args.only {
-        if !experiments.iter().any(|experiment| matches(experiment, only)) {
+        if !experiments
+            .iter()
+            .any(|experiment| matches(experiment, only))
+        {
             let known: Vec<String> = experiments.iter().map(Experiment::id).collect();
             let known = known.join(", ");
-            return Err(CliError::Usage(format!("--only {only}: no such figure; there are: {known}")));
+            return Err(CliError::Usage(format!(
+                "--only {only}: no such figure; there are: {known}"
+            )));
         }
     }
     if !args.only.is_empty() {
@@ -110,7 +119,12 @@ fn simulate(
     experiments: &[Experiment],
 ) -> Result<Vec<tidegate_sim::experiment::Outcome>, CliError> {
     let origin = origin();
-    eprintln!("tidegate {} (commit {}), {}", origin.version, origin.commit, seeds(experiments));
+    eprintln!(
+        "tidegate {} (commit {}), {}",
+        origin.version,
+        origin.commit,
+        seeds(experiments)
+    );
     let progress = Shown::new();
     let outcomes = run_all(experiments, &progress);
     progress.finish();

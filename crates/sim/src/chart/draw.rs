@@ -186,7 +186,7 @@ impl Shown<'_> {
         x.is_finite() && y.is_finite() && !(self.log && y <= 0.0)
     }
 
-    /// Keeps a line that leaves the range on its border instead of outside the picture.
+    /// Keeps a corner of a band that leaves the range on its border.
     fn clamp(&self, (x, y): Point) -> Point {
         let Extent {
             x: (x0, x1),
@@ -199,12 +199,23 @@ impl Shown<'_> {
         self.drawable(point) && self.clamp(point) == point
     }
 
-    /// The runs of drawable points: a gap where a value is missing.
-    fn pieces<'p>(&'p self, points: &'p [Point]) -> impl Iterator<Item = Vec<Point>> + 'p {
-        points
-            .split(|&point| !self.drawable(point))
-            .filter(|piece| !piece.is_empty())
-            .map(|piece| piece.iter().map(|&point| self.clamp(point)).collect())
+    /// The connected parts of a line inside the axes: a gap where a value is missing, a cut where it
+    /// leaves the range.
+    fn pieces(&self, points: &[Point]) -> Vec<Vec<Point>> {
+        let mut pieces: Vec<Vec<Point>> = Vec::new();
+        for pair in points.windows(2) {
+            if !(self.drawable(pair[0]) && self.drawable(pair[1])) {
+                continue;
+            }
+            let Some((from, to)) = self.extent.clip(pair[0], pair[1], self.log) else {
+                continue;
+            };
+            match pieces.last_mut() {
+                Some(piece) if piece.last() == Some(&from) => piece.push(to),
+                _ => pieces.push(vec![from, to]),
+            }
+        }
+        pieces
     }
 }
 
@@ -247,9 +258,8 @@ fn draw_line<Y>(
 where
     Y: Ranged<ValueType = f64>,
 {
-    let lines = shown
-        .pieces(points)
-        .map(|piece| PathElement::new(piece, ink.stroke_width(px(2))));
+    let pieces = shown.pieces(points).into_iter();
+    let lines = pieces.map(|piece| PathElement::new(piece, ink.stroke_width(px(2))));
     axes.draw_series(lines).map(drop).map_err(says)
 }
 

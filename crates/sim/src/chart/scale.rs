@@ -43,6 +43,35 @@ impl Extent {
         }
     }
 
+    /// The part of the segment from `a` to `b` inside the ranges (Liang and Barsky 1984), straight as
+    /// drawn: on a logarithmic axis in the logarithm of y.
+    pub(super) fn clip(&self, a: Point, b: Point, log: bool) -> Option<(Point, Point)> {
+        let drawn = |y: f64| if log { y.ln() } else { y };
+        let (xs, ys) = (self.x, (drawn(self.y.0), drawn(self.y.1)));
+        let (a_y, b_y) = (drawn(a.1), drawn(b.1));
+        let (mut enter, mut leave) = (0.0_f64, 1.0_f64);
+        for (from, to, (low, high)) in [(a.0, b.0, xs), (a_y, b_y, ys)] {
+            let length = to - from;
+            if length == 0.0 {
+                if from < low || from > high {
+                    return None;
+                }
+                continue;
+            }
+            let (first, second) = ((low - from) / length, (high - from) / length);
+            enter = enter.max(first.min(second));
+            leave = leave.min(first.max(second));
+        }
+        let at = |share: f64, end: Point| match share {
+            0.0 | 1.0 => end,
+            _ => {
+                let y = a_y + (b_y - a_y) * share;
+                (a.0 + (b.0 - a.0) * share, if log { y.exp() } else { y })
+            }
+        };
+        (enter <= leave).then(|| (at(enter, a), at(leave, b)))
+    }
+
     /// Both ranges made as long as the longer one, about their own middles.
     fn squared(self) -> Self {
         const ROOM: f64 = 0.05;
@@ -136,6 +165,23 @@ mod tests {
         assert!(points.len() <= 402);
         assert_eq!(points.last(), Some(&(4999.0, 1.0)));
         assert_eq!(distribution(&[]), vec![]);
+    }
+
+    #[test]
+    fn segments_are_cut_at_the_ranges() {
+        let extent = Extent {
+            x: (0.0, 10.0),
+            y: (0.0, 4.0),
+        };
+        let clip = |a, b| extent.clip(a, b, false);
+        assert_eq!(clip((1.0, 1.0), (2.0, 2.0)), Some(((1.0, 1.0), (2.0, 2.0))));
+        assert_eq!(clip((2.0, 2.0), (4.0, 6.0)), Some(((2.0, 2.0), (3.0, 4.0))));
+        assert_eq!(
+            clip((-2.0, 1.0), (2.0, 1.0)),
+            Some(((0.0, 1.0), (2.0, 1.0)))
+        );
+        assert_eq!(clip((1.0, 5.0), (2.0, 6.0)), None);
+        assert_eq!(clip((-1.0, 3.0), (1.0, 7.0)), None);
     }
 
     #[test]

@@ -236,11 +236,14 @@ fn add_layer(chart: Chart, layer: &Drawn) -> Chart {
     }
 }
 
+/// The band of a quantity that is never negative (a rate, a time) does not reach below zero.
 fn bounds(points: &[Spot]) -> Vec<(f64, f64, f64)> {
-    points
+    let negative = points.iter().any(|spot| spot.y < 0.0);
+    let floor = if negative { f64::NEG_INFINITY } else { 0.0 };
+    let bounds = points
         .iter()
-        .map(|spot| (spot.x, spot.low, spot.high))
-        .collect()
+        .map(|spot| (spot.x, spot.low.max(floor), spot.high));
+    bounds.collect()
 }
 
 fn add_rule(chart: Chart, rule: &Rule) -> Chart {

@@ -3,10 +3,13 @@
 //! Each kind is a table of the file (`[model.NAME.scenario]`) that turns a seed into a
 //! [`Record`]. Kinds without randomness ignore the seed.
 
+mod characterization;
 mod design;
 mod flow;
 mod queue;
+mod scenario;
 
+pub use characterization::CharacterizationRun;
 pub use design::{LqrDesign, PiDesign};
 pub use flow::FlowRun;
 pub use queue::QueueTheory;
@@ -14,17 +17,22 @@ pub use queue::QueueTheory;
 use serde::Deserialize;
 
 use super::record::Record;
+use crate::scenario::Scenario;
 
 /// A model of one kind, with its parameters.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Model {
+    /// Clients, a protector and replicas, event by event.
+    Scenario(Box<Scenario>),
     /// The discrete-time flow model of 002.
     Flow(FlowRun),
     /// The linear utilization loop of 002: poles and root locus.
     PiDesign(PiDesign),
     /// The state feedback of 000 from a model and weights.
     LqrDesign(LqrDesign),
+    /// The characterization of 000, automated.
+    Characterization(Box<CharacterizationRun>),
     /// A queue by formula.
     Queue(QueueTheory),
 }
@@ -45,9 +53,11 @@ impl Model {
     #[must_use]
     pub fn series(&self) -> Vec<String> {
         let names: &[&str] = match self {
+            Self::Scenario(scenario) => return scenario::series(scenario),
             Self::Flow(_) => &flow::SERIES,
             Self::PiDesign(_) => &design::PI_SERIES,
             Self::LqrDesign(_) => &[],
+            Self::Characterization(_) => &characterization::SERIES,
             Self::Queue(_) => &queue::SERIES,
         };
         names.iter().copied().map(str::to_owned).collect()
@@ -57,9 +67,11 @@ impl Model {
     #[must_use]
     pub fn values(&self) -> Vec<String> {
         let names: &[&str] = match self {
+            Self::Scenario(_) => &scenario::VALUES,
             Self::Flow(_) => &[],
             Self::PiDesign(_) => &design::PI_VALUES,
             Self::LqrDesign(model) => return model.values(),
+            Self::Characterization(_) => &characterization::VALUES,
             Self::Queue(_) => &queue::VALUES,
         };
         names.iter().copied().map(str::to_owned).collect()
@@ -71,7 +83,9 @@ impl Model {
     /// With the cause.
     pub fn check(&self) -> Result<(), ModelError> {
         match self {
+            Self::Scenario(scenario) => scenario.check().map_err(ModelError::from),
             Self::Flow(model) => model.check(),
+            Self::Characterization(model) => model.check(),
             // These are cheap: to run them is to check them.
             Self::PiDesign(_) | Self::LqrDesign(_) | Self::Queue(_) => self.run(0).map(drop),
         }
@@ -83,9 +97,11 @@ impl Model {
     /// What [`check`](Self::check) finds.
     pub fn run(&self, seed: u64) -> Result<Record, ModelError> {
         match self {
+            Self::Scenario(scenario) => scenario::run(scenario, seed),
             Self::Flow(model) => model.run(seed),
             Self::PiDesign(model) => model.run(),
             Self::LqrDesign(model) => model.run(),
+            Self::Characterization(model) => model.run(seed),
             Self::Queue(model) => model.run(),
         }
     }

@@ -1,0 +1,241 @@
+//! The load sweep and the operating point (000 §III, figure 2).
+
+use super::{CharacterizeError, Drive, Plant, Sample, Settings};
+use crate::experiment::Progress;
+
+/// What the service does at one load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LoadPoint {
+    /// Offered requests per second.
+    pub offered_per_s: f64,
+    /// Served requests per second.
+    pub goodput_per_s: f64,
+    /// Their mean response time.
+    pub response_s: f64,
+}
+
+/// Goodput and response time over load.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sweep {
+    /// By rising load.
+    pub points: Vec<LoadPoint>,
+    /// The largest goodput of any load.
+    pub peak_goodput_per_s: f64,
+    /// Mean response time at the lightest load: the service time, nearly.
+    pub lightest_response_s: f64,
+    /// The load of maximum power.
+    pub max_power_load_per_s: f64,
+}
+
+/// A load that is not served to this share is beyond the capacity; what the last seconds of a run leave unserved
+/// is less.
+const FOLLOWS: f64 = 0.9;
+/// Loads of the sweep as shares of the capacity that the search found.
+const LIGHTEST: f64 = 0.1;
+const HEAVIEST: f64 = 1.15;
+
+impl Sweep {
+    pub(super) fn measure(
+        plant: &mut dyn Plant,
+        settings: &Settings,
+        progress: &dyn Progress,
+    ) -> Result<Self, CharacterizeError> {
+        let capacity = find_capacity(plant, settings)?;
+        let mut points = Vec::with_capacity(settings.sweep_points);
+        for index in 0..settings.sweep_points {
+            let way = index as f64 / (settings.sweep_points - 1).max(1) as f64;
+            let load = capacity * (LIGHTEST + (HEAVIEST - LIGHTEST) * way);
+            points.push(load_point(plant, settings, load)?);
+            progress.done(&format!("load {load:.1}/s"));
+        }
+        Ok(Self::of(points))
+    }
+
+    fn of(points: Vec<LoadPoint>) -> Self {
+        let peak = points
+            .iter()
+            .map(|point| point.goodput_per_s)
+            .fold(0.0, f64::max);
+        let lightest = points.first().map_or(f64::NAN, |point| point.response_s);
+        let mut sweep = Self {
+            points,
+            peak_goodput_per_s: peak,
+            lightest_response_s: lightest,
+            max_power_load_per_s: f64::NAN,
+        };
+        sweep.max_power_load_per_s = sweep.max_power_load();
+        sweep
+    }
+
+    /// Power of a point (000 eq. 1): goodput over capacity, by response time over service time.
+    #[must_use]
+    pub fn power(&self, point: &LoadPoint) -> f64 {
+        let goodput = point.goodput_per_s / self.peak_goodput_per_s;
+        let response = point.response_s / self.lightest_response_s;
+        goodput / response
+    }
+
+    /// The load of maximum power: the top of the parabola through the best point and its
+    /// neighbours, since power is flat there and the grid is coarse.
+    fn max_power_load(&self) -> f64 {
+        let powers: Vec<f64> = self.points.iter().map(|point| self.power(point)).collect();
+        let best = (0..powers.len()).max_by(|&a, &b| powers[a].total_cmp(&powers[b]));
+        let Some(best) = best else { return f64::NAN };
+        let load = |at: usize| self.points[at].offered_per_s;
+        if best == 0 || best + 1 == powers.len() {
+            return load(best);
+        }
+        let (before, top, after) = (powers[best - 1], powers[best], powers[best + 1]);
+        let bend = before - 2.0 * top + after;
+        let shift = if bend < 0.0 {
+            0.5 * (before - after) / bend
+        } else {
+            0.0
+        };
+        load(best) + shift * (load(best + 1) - load(best))
+    }
+}
+
+/// Doubles the load until the service no longer follows; what it then serves is its capacity.
+fn find_capacity(plant: &mut dyn Plant, settings: &Settings) -> Result<f64, CharacterizeError> {
+    let mut load = settings.first_load_per_s;
+    let mut best = 0.0_f64;
+    while load <= settings.last_load_per_s {
+        let point = load_point(plant, settings, load)?;
+        if point.goodput_per_s <= 0.0 && best == 0.0 {
+            return Err(CharacterizeError::Dead {
+                offered_per_s: load,
+            });
+        }
+        best = best.max(point.goodput_per_s);
+        if point.goodput_per_s < FOLLOWS * load {
+            return refine(plant, settings, load / 2.0, best);
+        }
+        load *= 2.0;
+    }
+    Err(CharacterizeError::Bottomless {
+        offered_per_s: load / 2.0,
+    })
+}
+
+/// Halves the interval between a load that was served and twice as much, which was not. A
+/// collapsed service serves less than it can, so what it served in overload is no measure.
+fn refine(
+    plant: &mut dyn Plant,
+    settings: &Settings,
+    served: f64,
+    best: f64,
+) -> Result<f64, CharacterizeError> {
+    const HALVINGS: u32 = 4; // to a sixteenth of the interval: the sweep is no finer
+    let (mut low, mut high, mut best) = (served, 2.0 * served, best);
+    for _ in 0..HALVINGS {
+        let load = f64::midpoint(low, high);
+        let point = load_point(plant, settings, load)?;
+        best = best.max(point.goodput_per_s);
+        if point.goodput_per_s < FOLLOWS * load {
+            high = load;
+        } else {
+            low = load;
+        }
+    }
+    Ok(best)
+}
+
+fn load_point(
+    plant: &mut dyn Plant,
+    settings: &Settings,
+    load: f64,
+) -> Result<LoadPoint, CharacterizeError> {
+    let samples = plant.run(&Drive::open(load, settings))?;
+    Ok(mean_point(load, &samples[skipped(&samples, settings)..]))
+}
+
+/// Samples of the first steps, in which the service was not yet in its steady state.
+fn skipped(samples: &[Sample], settings: &Settings) -> usize {
+    let settle = settings.time_of(settings.settle_steps).as_secs_f64();
+    samples.partition_point(|sample| sample.at_s <= settle)
+}
+
+/// Response times are weighted by the requests they belong to.
+fn mean_point(load: f64, samples: &[Sample]) -> LoadPoint {
+    let goodput: f64 = samples.iter().map(|sample| sample.goodput_per_s).sum();
+    let weighted = samples
+        .iter()
+        .filter(|sample| sample.goodput_per_s > 0.0)
+        .map(|sample| sample.goodput_per_s * sample.response_s);
+    LoadPoint {
+        offered_per_s: load,
+        goodput_per_s: goodput / samples.len().max(1) as f64,
+        response_s: weighted.sum::<f64>() / goodput,
+    }
+}
+
+/// Where to run the service: what is admitted, and what then comes out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OperatingPoint {
+    /// Admitted requests per second.
+    pub rate_per_s: f64,
+    /// Served requests per second.
+    pub goodput_per_s: f64,
+    /// Their mean response time.
+    pub response_s: f64,
+}
+
+impl OperatingPoint {
+    /// Chooses the rate from the sweep, then measures it as it will be in operation: with more
+    /// offered than admitted.
+    pub(super) fn measure(
+        plant: &mut dyn Plant,
+        settings: &Settings,
+        sweep: &Sweep,
+    ) -> Result<Self, CharacterizeError> {
+        let (low, high) = (sweep.max_power_load_per_s, sweep.peak_goodput_per_s);
+        let rate = low + settings.balance * (high - low).max(0.0);
+        let offered = settings.overload * sweep.peak_goodput_per_s;
+        let samples = plant.run(&Drive::gated(offered, rate, settings))?;
+        let point = mean_point(rate, &samples[skipped(&samples, settings)..]);
+        Ok(Self {
+            rate_per_s: rate,
+            goodput_per_s: point.goodput_per_s,
+            response_s: point.response_s,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// M/M/1 with 10/s by formula: power is largest at half load.
+    fn sweep() -> Sweep {
+        let point = |load: f64| LoadPoint {
+            offered_per_s: load,
+            goodput_per_s: load,
+            response_s: 1.0 / (10.0 - load),
+        };
+        Sweep::of([0.1, 2.0, 4.0, 6.5, 8.0, 9.9].map(point).to_vec())
+    }
+
+    #[test]
+    fn the_maximum_of_power_is_found_between_the_loads() {
+        let sweep = sweep();
+        assert_eq!(sweep.peak_goodput_per_s, 9.9);
+        assert!((sweep.max_power_load_per_s - 5.0).abs() < 0.7, "{sweep:?}");
+    }
+
+    #[test]
+    fn response_times_are_weighted_by_requests() {
+        let sample = |goodput_per_s, response_s| Sample {
+            at_s: 1.0,
+            limit_per_s: f64::INFINITY,
+            goodput_per_s,
+            response_s,
+        };
+        let point = mean_point(
+            9.0,
+            &[sample(1.0, 4.0), sample(3.0, 2.0), sample(0.0, f64::NAN)],
+        );
+        assert_eq!(point.response_s, 2.5);
+        assert!((point.goodput_per_s - 4.0 / 3.0).abs() < 1e-12);
+    }
+}
