@@ -1,9 +1,14 @@
 //! What must hold for every system, not only for the ones in the papers.
 
+use std::time::Duration;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
+use tidegate_control::controller::{
+    ActuatorConfig, Controller, Pid, PidConfig, PidGains, SmithPredictor,
+};
 use tidegate_control::design::{
-    DesignError, Form, Lqr, PiGains, Relay, RelayConfig, RootLocus, Rule, SampledPlant,
+    DesignError, Form, Lqr, PiGains, Plant, Relay, RelayConfig, RootLocus, Rule, SampledPlant,
     UtilizationLoop, relay_experiment,
 };
 use tidegate_control::identify::{FitOptions, Series, Structure, fit_fopdt, fit_state_space};
@@ -62,6 +67,48 @@ fn cost(a: &Matrix, b: &Matrix, q: &Matrix, r: &Matrix, gain: &Matrix) -> f64 {
         f = &f * &f;
     }
     sum.trace()
+}
+
+/// Largest error in the last third of a run of `controller` on `plant`, setpoint one.
+fn late_error(mut controller: impl Controller, plant: &TransferFunction) -> f64 {
+    let mut plant = SampledPlant::new(plant).expect("a plant with a sample of delay");
+    let mut measured = 0.0;
+    let mut worst: f64 = 0.0;
+    for k in 0..300 {
+        measured = plant.step(controller.step(1.0, measured));
+        if k >= 200 {
+            worst = worst.max((measured - 1.0).abs());
+        }
+    }
+    worst
+}
+
+#[test]
+fn a_recorded_step_is_enough_for_a_predictor_that_settles_where_plain_pi_does_not() {
+    let plant = Fopdt {
+        gain: 2.0,
+        time_constant_s: 5.0,
+        dead_time_s: 12.0,
+    };
+    let input: Vec<f64> = (0..120).map(|k| f64::from(u8::from(k >= 5))).collect();
+    let output = plant.simulate(1.0, &input).unwrap();
+    let series = |name, values| Series { name, values };
+    let fit = fit_fopdt(series("u", &input), series("y", &output), 1.0).unwrap();
+    let second = Duration::from_secs(1);
+    let pi = || {
+        // Fast enough for the lag alone, far too fast for the dead time.
+        let gains = PidGains::pi(0.5, 5 * second);
+        Pid::new(PidConfig::new(
+            gains,
+            second,
+            ActuatorConfig::within(-10.0, 10.0),
+        ))
+        .unwrap()
+    };
+    let sampled = plant.sampled(1.0).unwrap();
+    let predictor = SmithPredictor::new(pi(), fit.smith_config(second)).unwrap();
+    assert!(late_error(predictor, &sampled) < 0.01);
+    assert!(late_error(pi(), &sampled) > 0.2);
 }
 
 proptest! {

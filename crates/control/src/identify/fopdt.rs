@@ -10,8 +10,11 @@
 //! does (refused), a plant of higher order (its smaller lags are counted as dead time, which is
 //! what a Smith predictor wants).
 
+use std::time::Duration;
+
 use super::simplex::minimise;
 use super::{IdentifyError, Series, check_columns, check_moving, mean, r_squared};
+use crate::controller::{ProcessModel, SmithConfig};
 use crate::system::{Fopdt, positive};
 
 /// Trial values of the lag, by equal ratios.
@@ -36,6 +39,22 @@ pub struct FopdtFit {
     pub r_squared: f64,
     /// Standard deviation of what is left.
     pub residual_sd: f64,
+}
+
+impl FopdtFit {
+    /// What a Smith predictor that steps every `interval` has to know of this plant.
+    #[must_use]
+    pub fn smith_config(&self, interval: Duration) -> SmithConfig {
+        // `from_secs_f64` cannot fail: a fit has finite times that are not negative.
+        SmithConfig {
+            model: ProcessModel::FirstOrder {
+                gain: self.plant.gain,
+                time_constant: Duration::from_secs_f64(self.plant.time_constant_s),
+            },
+            dead_time: Duration::from_secs_f64(self.plant.dead_time_s),
+            interval,
+        }
+    }
 }
 
 /// Fits a plant to a record of its input and output, sampled every `interval_s`.
