@@ -1,4 +1,8 @@
 //! The nucleus as a `tower` layer.
+//!
+//! Everything the inner service does counts as service, so it belongs outermost among the layers
+//! that do work for a request, and inside of those that refuse one. Routes added to an `axum` router
+//! after the layer are not measured: health checks and static files are best put there.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,8 +15,10 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-pub use crate::body::MeasuredBody;
-use crate::core::{Flight, Nucleus};
+use crate::body::MeasuredBody;
+use crate::flight::Flight;
+use crate::nucleus::Nucleus;
+use crate::report::Room;
 use crate::wire::Instructions;
 
 /// In the extensions of every request: whether to include optional content.
@@ -22,9 +28,9 @@ pub struct OptionalContent(pub bool);
 /// Wraps a service with a [`Nucleus`].
 ///
 /// ```
-/// use tidegate_nucleus::{CpuMeter, Nucleus, NucleusConfig, NucleusLayer, OptionalContent};
+/// use tidegate_nucleus::{CpuMeter, Nucleus, NucleusConfig, NucleusLayer, OptionalContent, Whose};
 ///
-/// let nucleus = Nucleus::new(NucleusConfig::default(), CpuMeter::new(None).ok());
+/// let nucleus = Nucleus::new(NucleusConfig::default(), CpuMeter::new(Whose::This).ok());
 /// let layer = NucleusLayer::new(nucleus);
 /// // `Router::new().route("/", get(page)).layer(layer)`, and in the handler:
 /// fn page(request: &http::Request<()>) -> &'static str {
@@ -81,11 +87,13 @@ where
 
     fn call(&mut self, mut request: Request<A>) -> Measured<S::Future> {
         let flight = self.nucleus.begin(Instructions::read(request.headers()));
+        let room = Room::of(&request);
         request
             .extensions_mut()
             .insert(OptionalContent(flight.full()));
         Measured {
             inner: self.inner.call(request),
+            room,
             flight: Some(flight),
         }
     }
@@ -97,6 +105,7 @@ pin_project! {
     pub struct Measured<F> {
         #[pin]
         inner: F,
+        room: Room,
         flight: Option<Flight>,
     }
 }
@@ -110,40 +119,25 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let response = ready!(this.inner.poll(context))?;
-        Poll::Ready(Ok(measured(response, this.flight.take())))
+        let outcome = ready!(this.inner.poll(context));
+        let flight = this.flight.take();
+        let flight = flight.expect("a future is not polled after it is done");
+        Poll::Ready(outcome.map(|response| this.room.report(response, flight)))
     }
-}
-
-/// Reports in the headers when the whole answer is there already, in the trailers otherwise.
-pub(crate) fn measured<B: Body>(
-    response: Response<B>,
-    flight: Option<Flight>,
-) -> Response<MeasuredBody<B>> {
-    let (mut head, body) = response.into_parts();
-    let complete = body.is_end_stream() || body.size_hint().exact().is_some();
-    let flight = match flight {
-        Some(flight) if complete => {
-            flight.land().write(&mut head.headers);
-            None
-        }
-        streaming => streaming,
-    };
-    Response::from_parts(head, MeasuredBody::new(body, flight))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::NucleusConfig;
-    use crate::wire;
+    use crate::nucleus::NucleusConfig;
     use bytes::Bytes;
-    use http_body_util::{BodyExt, Full, StreamBody};
+    use http_body_util::{BodyExt, Full};
     use std::convert::Infallible;
-    use tower::ServiceExt;
+    use std::future::{pending, ready};
+    use tower::{ServiceExt, service_fn};
 
-    fn layer() -> NucleusLayer {
-        NucleusLayer::new(Nucleus::new(NucleusConfig::default(), None))
+    fn nucleus() -> Arc<Nucleus> {
+        Nucleus::new(NucleusConfig::default(), None)
     }
 
     fn request(optional: &'static str) -> Request<()> {
@@ -153,35 +147,39 @@ mod tests {
             .unwrap()
     }
 
-    #[tokio::test]
-    async fn a_complete_answer_reports_in_its_headers() {
-        let service = layer().layer(tower::service_fn(|request: Request<()>| async move {
-            let page = match request.extensions().get() {
-                Some(OptionalContent(false)) => "reduced",
-                _ => "full",
-            };
-            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(page))))
-        }));
-        let response = service.oneshot(request("0")).await.unwrap();
-        assert_eq!(response.headers()[wire::DEMAND], "1");
-        assert!(response.headers().contains_key(wire::SERVICE_MS));
-        let body = response.into_body().collect().await.unwrap();
-        assert!(body.trailers().is_none());
-        assert_eq!(body.to_bytes(), "reduced");
+    async fn page(request: Request<()>) -> Result<Response<Full<Bytes>>, Infallible> {
+        let page = match request.extensions().get() {
+            Some(OptionalContent(false)) => "reduced",
+            _ => "full",
+        };
+        Ok(Response::new(Full::new(Bytes::from(page))))
     }
 
     #[tokio::test]
-    async fn a_streamed_answer_reports_in_its_trailers() {
-        let service = layer().layer(tower::service_fn(|_: Request<()>| async move {
-            let frames = [Ok::<_, Infallible>(http_body::Frame::data(Bytes::from(
-                "a",
-            )))];
-            let body = StreamBody::new(futures_util::stream::iter(frames));
-            Ok::<_, Infallible>(Response::new(body))
-        }));
-        let response = service.oneshot(request("1")).await.unwrap();
-        assert!(!response.headers().contains_key(wire::DEMAND));
-        let body = response.into_body().collect().await.unwrap();
-        assert_eq!(body.trailers().unwrap()[wire::DEMAND], "1");
+    async fn the_application_is_told_what_to_leave_out() {
+        let layer = NucleusLayer::new(nucleus());
+        for (optional, expected) in [("0", "reduced"), ("1", "full"), ("", "full")] {
+            let service = layer.layer(service_fn(page));
+            let response = service.oneshot(request(optional)).await.unwrap();
+            let body = response.into_body().collect().await.unwrap();
+            assert_eq!(body.to_bytes(), expected, "{optional}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_service_that_fails_or_is_dropped_leaves_nobody_behind() {
+        type Outcome = Result<Response<Full<Bytes>>, &'static str>;
+        let nucleus = nucleus();
+        let layer = NucleusLayer::new(Arc::clone(&nucleus));
+        let broken = service_fn(|_: Request<()>| ready::<Outcome>(Err("broken")));
+        assert!(layer.layer(broken).oneshot(request("1")).await.is_err());
+        assert_eq!(nucleus.reading().present, 0);
+
+        let hanging = service_fn(|_: Request<()>| pending::<Outcome>());
+        let answer = layer.layer(hanging).call(request("1"));
+        assert_eq!(nucleus.reading().present, 1);
+        drop(answer);
+        assert_eq!(nucleus.reading().present, 0);
+        assert_eq!(nucleus.reading().answered, 0);
     }
 }

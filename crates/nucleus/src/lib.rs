@@ -9,16 +9,23 @@
 //!   how many requests it wants next;
 //! - it tells the application, request by request, whether to include optional content.
 //!
-//! [`NucleusLayer`] does so for Rust services built on `tower`; [`sidecar`] for anything that speaks
-//! HTTP. The words on the wire are in [`wire`], few enough to be written by hand in any language.
+//! [`NucleusLayer`] does so for Rust services built on `tower`; [`sidecar`] (a feature) for anything
+//! that speaks HTTP. The words on the wire are in [`wire`], few enough to be written by hand in any
+//! language.
 
+mod account;
 mod body;
-mod core;
+mod flight;
 mod layer;
+mod nucleus;
+mod report;
+#[cfg(feature = "sidecar")]
 pub mod sidecar;
 mod usage;
 pub mod wire;
 
-pub use crate::core::{Flight, Nucleus, NucleusConfig};
-pub use layer::{Measured, MeasuredBody, NucleusLayer, NucleusService, OptionalContent};
-pub use usage::{CpuMeter, UsageError};
+pub use body::MeasuredBody;
+pub use flight::{Ending, Flight};
+pub use layer::{Measured, NucleusLayer, NucleusService, OptionalContent};
+pub use nucleus::{Nucleus, NucleusConfig, Reading};
+pub use usage::{CpuMeter, UsageError, Whose};

@@ -10,12 +10,18 @@ pub const SERVICE_TARGET_MS: HeaderName = HeaderName::from_static("tidegate-serv
 pub const DEMAND: HeaderName = HeaderName::from_static("tidegate-demand");
 /// From the replica: how long this request took, in milliseconds.
 pub const SERVICE_MS: HeaderName = HeaderName::from_static("tidegate-service-ms");
-/// From the replica: CPU time per request of late, in milliseconds.
+/// From the replica: CPU time charged to this request, in milliseconds: its part, by length, of what
+/// the service used of late.
 pub const CPU_MS: HeaderName = HeaderName::from_static("tidegate-cpu-ms");
-/// From the replica: the rest of this request's time, in milliseconds.
+/// From the replica: the rest of this request's time, in milliseconds: waiting for disks, networks
+/// and locks, and on a busy machine for the CPU.
 pub const IO_MS: HeaderName = HeaderName::from_static("tidegate-io-ms");
 /// From the replica: its CPU utilization of late, from 0 to 1.
 pub const UTILIZATION: HeaderName = HeaderName::from_static("tidegate-utilization");
+
+/// All names that a replica may answer, as `trailer` announces them.
+pub(crate) const TRAILERS: &str = "tidegate-demand, tidegate-service-ms, tidegate-cpu-ms, \
+                                   tidegate-io-ms, tidegate-utilization";
 
 /// What the proxy said about a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -70,9 +76,30 @@ impl Measurements {
 }
 
 fn insert(headers: &mut HeaderMap, name: HeaderName, value: f64) {
-    if let Ok(value) = HeaderValue::try_from(format!("{value:.4}")) {
-        headers.insert(name, value);
+    headers.insert(name, decimal(value));
+}
+
+/// A number from 0 with four decimals. By hand, because `format!` takes longer than everything else
+/// that the layer does (`examples/overhead.rs`: 1.5 of 2.5 microseconds).
+fn decimal(value: f64) -> HeaderValue {
+    const DECIMALS: usize = 4;
+    // As many digits as a u64 has, and the point. `as` saturates and maps NaN to zero.
+    let mut text = [0; 21];
+    let mut rest = (value * 1e4).round() as u64;
+    let mut start = text.len();
+    for place in 0.. {
+        if place > DECIMALS && rest == 0 {
+            break;
+        }
+        if place == DECIMALS {
+            start -= 1;
+            text[start] = b'.';
+        }
+        start -= 1;
+        text[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
     }
+    HeaderValue::from_bytes(&text[start..]).expect("digits and a point make a header value")
 }
 
 #[cfg(test)]
@@ -117,6 +144,25 @@ mod tests {
                 None
             );
         }
+    }
+
+    #[test]
+    fn decimals_are_what_formatting_gives() {
+        for value in [
+            0.0,
+            0.00004,
+            0.00006,
+            0.5,
+            1.0,
+            9.99996,
+            12.5,
+            123_456.789,
+            1e12,
+        ] {
+            assert_eq!(decimal(value), format!("{value:.4}"));
+        }
+        assert_eq!(decimal(f64::NAN), "0.0000");
+        assert_eq!(decimal(f64::INFINITY), "1844674407370955.1615");
     }
 
     #[test]
