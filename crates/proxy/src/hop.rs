@@ -145,10 +145,9 @@ mod tests {
     fn left(pairs: &[(&str, &str)], border: Border) -> Vec<String> {
         let mut headers = map(pairs);
         strip(&mut headers, border);
-        headers
-            .keys()
-            .map(|name| name.as_str().to_owned())
-            .collect()
+        let mut left: Vec<_> = headers.keys().map(ToString::to_string).collect();
+        left.sort();
+        left
     }
 
     const UNTRUSTED: Border = Border::ToReplica { trusted: false };
@@ -177,7 +176,7 @@ mod tests {
         ];
         assert_eq!(
             left(&pairs, UNTRUSTED),
-            ["host", "content-length", "cookie"]
+            ["content-length", "cookie", "host"]
         );
     }
 
@@ -217,7 +216,7 @@ mod tests {
         let pairs = [("x-forwarded-for", "1.1.1.1"), ("forwarded", "for=1.1.1.1")];
         assert!(left(&pairs, UNTRUSTED).is_empty());
         let kept = left(&pairs, Border::ToReplica { trusted: true });
-        assert_eq!(kept, ["x-forwarded-for", "forwarded"]);
+        assert_eq!(kept, ["forwarded", "x-forwarded-for"]);
     }
 
     #[test]

@@ -10,8 +10,10 @@ mod demo;
 mod design;
 mod error;
 mod load;
+mod nucleus;
 mod progress;
 mod reference;
+mod run;
 mod runtime;
 mod sim;
 
@@ -41,8 +43,12 @@ enum Command {
     Design(design::Args),
     /// Sends requests at a rate, whatever the server does, and reports how they ended.
     Load(load::Args),
+    /// Stands beside a service, measures it and answers the proxy with what it wants.
+    Nucleus(nucleus::Args),
     /// Prints every key of the configuration file with its meaning and default.
     Reference(reference::Args),
+    /// Protects a service: listens, forwards, and refuses what the service cannot do in time.
+    Run(Box<run::Args>),
     /// Runs experiments in the simulator and compares them with the papers.
     Sim(sim::Args),
 }
@@ -56,7 +62,9 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Design(args) => design::run(&args),
         Command::Load(args) => load::run(&args),
+        Command::Nucleus(args) => nucleus::run(&args),
         Command::Reference(args) => reference::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Sim(args) => sim::run(&args),
     };
     outcome.unwrap_or_else(|error| error.report())

@@ -112,7 +112,7 @@ impl<S> Inspector<S> {
         match stop {
             Stop::End | Stop::Incomplete => {}
             Stop::Upgrade => {
-                self.client.set_upgrade(Upgrade::Undecided);
+                self.client.upgrade_asked();
                 if let Mode::Inspect(scanner) = std::mem::replace(&mut self.mode, Mode::Refused) {
                     self.mode = Mode::Upgrade(scanner);
                 }

@@ -197,8 +197,12 @@ impl Client {
             && self.heads.load(Relaxed) != self.requests.load(Relaxed)
     }
 
-    pub(crate) fn set_upgrade(&self, upgrade: Upgrade) {
-        self.upgrade.store(upgrade as u8, Relaxed);
+    /// Decides about a request to upgrade. The inspector may have read on behind it, and is told.
+    pub(crate) fn decide_upgrade(&self, upgrade: Upgrade) {
+        if self.upgrade.load(Relaxed) == Upgrade::Undecided as u8 {
+            self.upgrade.store(upgrade as u8, Relaxed);
+            self.wake();
+        }
     }
 
     /// Whether the client has closed its side, by the socket. hyper does not look while a body
@@ -234,6 +238,10 @@ impl Client {
 
     fn set_violation(&self, violation: Violation) {
         *self.violation.lock() = Some(violation);
+    }
+
+    fn upgrade_asked(&self) {
+        self.upgrade.store(Upgrade::Undecided as u8, Relaxed);
     }
 
     fn upgrade(&self) -> Upgrade {
@@ -302,6 +310,10 @@ impl Client {
     /// Gives an order and wakes the task.
     pub(crate) fn give(&self, order: Order) {
         self.order.fetch_max(order as u8, Relaxed);
+        self.wake();
+    }
+
+    fn wake(&self) {
         if let Some(task) = &*self.task.lock() {
             task.wake_by_ref();
         }

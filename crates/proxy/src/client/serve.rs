@@ -37,7 +37,7 @@ where
 {
     let registration = worker.register(Arc::clone(&client));
     let start = match http2 {
-        true => obey(&client, sniff(&mut io), |_| {}).await,
+        true => obey(&client, sniff(&mut io), |_| After::End).await,
         false => Some(Ok(Vec::new())),
     };
     let Some(Ok(start)) = start else {
@@ -93,11 +93,10 @@ where
             let io = Inspector::http1(io, Arc::clone(&client), start, scan);
             let connection = builder.serve_connection(TokioIo::new(io), service);
             let connection = connection.with_upgrades();
-            let _ = obey(
-                &client,
-                connection,
-                http1::UpgradeableConnection::graceful_shutdown,
-            )
+            let _ = obey(&client, connection, |connection| {
+                connection.graceful_shutdown();
+                After::Finish
+            })
             .await;
         }
         Protocol::Http2 => {
@@ -105,7 +104,11 @@ where
             drop(settings);
             let io = Inspector::opaque(io, Arc::clone(&client), start);
             let connection = builder.serve_connection(TokioIo::new(io), service);
-            let _ = obey(&client, connection, http2::Connection::graceful_shutdown).await;
+            let _ = obey(&client, connection, |connection| {
+                connection.graceful_shutdown();
+                After::Finish
+            })
+            .await;
         }
     }
 }
@@ -144,12 +147,20 @@ fn http2_builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
     builder
 }
 
+/// What follows when a connection is to be closed.
+enum After {
+    /// It finishes what is in flight.
+    Finish,
+    /// Nothing is in flight.
+    End,
+}
+
 /// Runs a connection's future until it ends or the sweep wants it to. `close` begins an orderly
 /// end. `None` if it was cut off.
 async fn obey<F: Future>(
     client: &Client,
     future: F,
-    close: impl Fn(Pin<&mut F>),
+    close: impl Fn(Pin<&mut F>) -> After,
 ) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut closing = false;
@@ -164,7 +175,9 @@ async fn obey<F: Future>(
             Order::Abort => return Poll::Ready(None),
             Order::Close if !closing => {
                 closing = true;
-                close(future.as_mut());
+                if let After::End = close(future.as_mut()) {
+                    return Poll::Ready(None);
+                }
             }
             Order::None | Order::Timeout | Order::Close => {}
         }

@@ -116,10 +116,15 @@ pub(crate) fn target(uri: &Uri) -> PathAndQuery {
     let Some(target) = uri.path_and_query() else {
         return PathAndQuery::from_static("/");
     };
-    match encode(target.as_str()) {
+    let written = match target.as_str() {
+        // `http://host?query`: the root is meant.
+        text if text.starts_with('?') => Cow::Owned(format!("/{}", encode(text))),
+        text => encode(text),
+    };
+    match written {
         Cow::Borrowed(_) => target.clone(),
         // Percent signs and letters only: what was a target before still is one.
-        Cow::Owned(encoded) => PathAndQuery::try_from(encoded).unwrap_or_else(|_| target.clone()),
+        Cow::Owned(written) => PathAndQuery::try_from(written).unwrap_or_else(|_| target.clone()),
     }
 }
 

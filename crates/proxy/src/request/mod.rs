@@ -67,7 +67,7 @@ pub(crate) async fn serve(
         }
     };
     let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    visit.client.set_upgrade(match upgraded {
+    visit.client.decide_upgrade(match upgraded {
         true => Upgrade::Accepted,
         false => Upgrade::Declined,
     });

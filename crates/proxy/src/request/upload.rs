@@ -141,10 +141,13 @@ impl Upload {
                     return Ok(Self::Full(data));
                 }
                 Piece::Data(data) => ahead.extend_from_slice(&data),
-                Piece::Trailers(trailers) => stream.trailers = Some(trailers),
+                Piece::Trailers(trailers) => {
+                    stream.trailers = Some(trailers);
+                    break;
+                }
                 Piece::End => return Ok(Self::Full(ahead.freeze())),
             }
-            if stream.trailers.is_none() && stream.body.is_end_stream() {
+            if stream.body.is_end_stream() {
                 return Ok(Self::Full(ahead.freeze()));
             }
         }

@@ -163,7 +163,8 @@ async fn a_conversation_flows_while_the_request_is_still_open() {
         next.map(|next| questions.send(next).unwrap());
     }
     drop(questions);
-    assert!(within(body.frame()).await.is_none());
+    let end = within(body.collect()).await.unwrap();
+    assert_eq!(end.to_bytes(), "", "nothing follows");
 }
 
 #[tokio::test]

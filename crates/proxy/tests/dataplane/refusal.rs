@@ -78,8 +78,9 @@ async fn an_endless_upload_is_refused_and_cut_off() {
     client
         .send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100000000\r\n\r\n")
         .await;
-    assert_eq!(client.answer().await.status, 503);
     let piece = vec![0; 64 << 10];
+    client.send(&piece).await;
+    assert_eq!(client.answer().await.status, 503);
     let cut_off = async { while client.try_send(&piece).await {} };
     within(cut_off).await;
 }

@@ -161,9 +161,17 @@ impl HeadScan {
     }
 }
 
-/// Visible characters; a fragment never belongs into a request. Bytes beyond ASCII pass here and
-/// are percent-encoded on the way to the replica.
+/// Visible characters. What no client may leave unescaped, and a fragment, never belong into a
+/// request; what browsers leave unescaped although RFC 3986 forbids it passes here and is escaped
+/// on the way to the replica.
 fn is_target(target: &[u8]) -> bool {
-    let bad = |byte: u8| (byte <= 0x20) | (byte == 0x7f) | (byte == b'#');
+    let bad = |byte: u8| {
+        (byte <= 0x20)
+            | (byte == 0x7f)
+            | (byte == b'#')
+            | (byte == b'"')
+            | (byte == b'<')
+            | (byte == b'>')
+    };
     !target.is_empty() && !target.iter().fold(false, |any, &byte| any | bad(byte))
 }

@@ -1,0 +1,225 @@
+//! `tidegate run`: the proxy in front of a service.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use serde::de::IntoDeserializer;
+use serde::{Deserialize, Serialize};
+use tidegate_config::{ConfigError, Dur};
+use tidegate_proxy::admin::{Operations, OperationsError};
+use tidegate_proxy::config::{self, Admin, Config, Listener, Loaded, Replica, Severity};
+use tidegate_proxy::reload::Source;
+use tidegate_proxy::{BindError, Bound, Proxy, Running};
+use tidegate_sentry::ModeName;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::check::print;
+use crate::error::CliError;
+use crate::runtime;
+
+/// Protects a service: listens, forwards, and refuses what the service cannot do in time.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    /// Configuration file; the other options come on top of it. Reloaded on SIGHUP and when it
+    /// changes.
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where clients connect; port 0 lets the system choose [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    listen: Vec<Listener>,
+    /// A replica of the service, such as http://127.0.0.1:3000; repeat it for more.
+    #[arg(long, value_name = "URL")]
+    upstream: Vec<Replica>,
+    /// Response time within which an answer is worth something; found by itself if not given.
+    #[arg(long, value_name = "DURATION")]
+    target: Option<Dur>,
+    /// Who decides how much is admitted: auto, static, step, pi, pid, lqr or off [default: auto]
+    #[arg(long, value_parser = parse_mode)]
+    mode: Option<ModeName>,
+    /// Where operators connect, or `off` [default: 127.0.0.1:9190]
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<Admin>,
+    /// Say where it listens as one line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_mode(text: &str) -> Result<ModeName, String> {
+    let read = ModeName::deserialize(text.into_deserializer());
+    read.map_err(|error: serde::de::value::Error| error.to_string())
+}
+
+impl Args {
+    /// What the command line adds to a file.
+    fn apply(&self, config: &mut Config) {
+        if !self.listen.is_empty() {
+            config.listen.clone_from(&self.listen);
+        }
+        if config.listen.is_empty() {
+            config.listen = vec![Listener::default()];
+        }
+        if !self.upstream.is_empty() {
+            config.upstream.replicas.clone_from(&self.upstream);
+        }
+        if let Some(admin) = &self.admin {
+            config.admin.enabled = admin.enabled;
+            config.admin.addr = admin.addr;
+        }
+        config.protect.target = self.target.or(config.protect.target);
+        config.protect.mode = self.mode.unwrap_or(config.protect.mode);
+    }
+
+    fn load(&self) -> Result<Loaded, CliError> {
+        let Some(file) = &self.config else {
+            return self.without_file();
+        };
+        config::load_with(file, |config| self.apply(config)).map_err(|errors| join(&errors))
+    }
+
+    fn without_file(&self) -> Result<Loaded, CliError> {
+        if self.upstream.is_empty() {
+            return Err(CliError::Usage(
+                "what to protect? name a replica with `--upstream http://127.0.0.1:3000`, or a \
+                 file with `-c FILE`"
+                    .to_owned(),
+            ));
+        }
+        let mut config = Config::default();
+        self.apply(&mut config);
+        let mut problems = config.problems();
+        problems.retain(|problem| problem.severity == Severity::Error);
+        match problems.is_empty() {
+            true => Ok(Loaded {
+                config,
+                warnings: Vec::new(),
+            }),
+            false => Err(join(&problems)),
+        }
+    }
+
+    fn source(&self) -> Source {
+        let args = self.clone();
+        Source {
+            file: self.config.clone(),
+            flags: Some(Box::new(move |config: &mut Config| args.apply(config))),
+        }
+    }
+}
+
+/// One message of several lines.
+fn join<T: ToString>(errors: &[T]) -> CliError {
+    let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    CliError::Usage(lines.join("\ntidegate: "))
+}
+
+impl From<BindError> for CliError {
+    fn from(error: BindError) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
+impl From<OperationsError> for CliError {
+    fn from(error: OperationsError) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
+/// Runs until SIGTERM or SIGINT, then finishes what is in flight; a second signal ends it at once.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let Loaded { config, warnings } = args.load()?;
+    warn(&warnings);
+    runtime::raise_file_limit();
+    let bound = Proxy::bind(config)?;
+    let operations = Operations::bind(Arc::clone(bound.state()), args.source())?;
+    announce(args, &bound, operations.admin_addr())?;
+    let running = bound.start()?;
+    runtime::current_thread()?.block_on(operate(running, operations))
+}
+
+fn warn(warnings: &[ConfigError]) {
+    for warning in warnings {
+        eprintln!("tidegate: warning: {warning}");
+    }
+}
+
+/// What `--json` says.
+#[derive(Serialize)]
+struct Announcement {
+    listen: SocketAddr,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admin: Option<SocketAddr>,
+}
+
+fn announce(args: &Args, bound: &Bound, admin: Option<SocketAddr>) -> Result<(), CliError> {
+    let listen = bound.local_addr();
+    let line = match args.json {
+        true => {
+            let announcement = Announcement { listen, admin };
+            serde_json::to_string(&announcement).unwrap_or_default()
+        }
+        false => {
+            let config = bound.state().config();
+            let replicas: Vec<_> = config
+                .upstream
+                .replicas
+                .iter()
+                .map(|r| r.url.to_string())
+                .collect();
+            let mode = config.protect.mode.as_str();
+            let admin = admin.map_or("off".to_owned(), |addr| format!("http://{addr}"));
+            let replicas = replicas.join(", ");
+            format!(
+                "tidegate listens on {listen} and protects {replicas} (mode {mode}, admin {admin})"
+            )
+        }
+    };
+    print(&format!("{line}\n"))
+}
+
+/// Looks after a running proxy. The engine keeps being driven while the proxy drains.
+async fn operate(running: Running, operations: Operations) -> Result<ExitCode, CliError> {
+    let deaf = |error: io::Error| CliError::Usage(format!("signals cannot be caught: {error}"));
+    let stop = Stop::listen().map_err(deaf)?;
+    let hangups = operations.reload_on_hangup().map_err(deaf)?;
+    tokio::select! {
+        code = until_stopped(running, stop) => Ok(code),
+        () = operations.run(hangups) => Ok(ExitCode::FAILURE),
+    }
+}
+
+async fn until_stopped(mut running: Running, mut stop: Stop) -> ExitCode {
+    stop.requested().await;
+    running.shut_down();
+    eprintln!(
+        "tidegate: shutting down when requests in flight are finished; a second signal ends them"
+    );
+    tokio::select! {
+        () = running.finished() => ExitCode::SUCCESS,
+        () = stop.requested() => ExitCode::FAILURE,
+    }
+}
+
+/// The signals that end the process.
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stop {
+    fn listen() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn requested(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
