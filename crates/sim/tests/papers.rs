@@ -1,0 +1,169 @@
+//! The papers' experiments, on few repetitions: they agree, their trajectories stay what they are, and neither
+//! depends on the number of cores.
+//!
+//! A trajectory is kept as a file under `tests/goldens`, rounded. After a deliberate change of the engine or of a
+//! controller run this test with `TIDEGATE_UPDATE_GOLDENS=1` and look at the difference.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::{env, fs};
+
+use tidegate_sim::experiment::{Experiment, Outcome, Progress, Verdict, run_all};
+use tidegate_sim::papers;
+use tidegate_sim::report::{Origin, Report};
+
+struct Silent;
+
+impl Progress for Silent {
+    fn start(&self, _: usize) {}
+    fn done(&self, _: &str) {}
+}
+
+fn experiment(id: &str, repetitions: usize) -> Experiment {
+    let parse = |(name, text): &(&str, &str)| Experiment::parse(name, text).ok();
+    let mut all = papers::files().iter().filter_map(parse);
+    let found = all.find(|experiment| experiment.id() == id);
+    let mut experiment = found.unwrap_or_else(|| panic!("{id} is missing or refused"));
+    experiment.repetitions = repetitions;
+    experiment
+}
+
+fn run(id: &str, repetitions: usize) -> Outcome {
+    run_all(&[experiment(id, repetitions)], &Silent)
+        .unwrap()
+        .remove(0)
+}
+
+/// Every comparison of the experiment comes out, on fewer repetitions than the report has.
+fn assert_agrees(id: &str, repetitions: usize) -> Outcome {
+    let outcome = run(id, repetitions);
+    assert!(!outcome.findings.is_empty());
+    for finding in &outcome.findings {
+        let (metric, ours, allowed) = (&finding.metric, finding.ours.mean, &finding.allowed);
+        assert_ne!(
+            finding.verdict,
+            Verdict::Differs,
+            "{id}, {metric}: {ours} ({allowed})"
+        );
+    }
+    outcome
+}
+
+#[test]
+fn all_files_are_in_order_and_have_names_of_their_own() {
+    let experiments = papers::experiments().unwrap();
+    let ids: BTreeSet<String> = experiments.iter().map(Experiment::id).collect();
+    assert_eq!(ids.len(), experiments.len(), "{ids:?}");
+    for id in [
+        "002/5", "002/6", "002/7", "002/8", "000/2", "000/3", "000/4",
+    ] {
+        assert!(ids.contains(id), "{id} is missing");
+    }
+}
+
+#[test]
+fn open_loop_utilization_is_proportional_to_the_load() {
+    assert_agrees("002/5", 4);
+}
+
+#[test]
+fn poles_lie_where_the_design_says() {
+    assert_agrees("002/6", 1);
+    assert_agrees("000/eq. 10", 1);
+}
+
+#[test]
+fn utilization_is_distributed_about_the_reference() {
+    assert_agrees("002/7", 2);
+}
+
+#[test]
+fn an_empty_system_settles_with_good_parameters_only() {
+    let outcome = assert_agrees("002/8", 4);
+    for (title, name) in [
+        ("(a), (c) M/D/1, good parameters", "md1-good"),
+        ("(b) M/D/1, bad parameters", "md1-bad"),
+        ("Flow model", "flow"),
+    ] {
+        assert_golden(&format!("002-8-{name}"), &trajectory(&outcome, title, 3, 2));
+    }
+}
+
+#[test]
+fn a_fixed_rate_keeps_goodput_in_overload() {
+    assert_agrees("000/2", 2);
+}
+
+#[test]
+fn a_service_is_characterized_without_help() {
+    assert_agrees("000/eq. 7", 2);
+}
+
+#[test]
+fn adaptive_admission_survives_a_cut_of_capacity() {
+    let outcome = assert_agrees("000/4", 1);
+    let rates = trajectory(&outcome, "Admission rate, capacity halved", 12, 1);
+    assert_golden("000-4-admission-rate", &rates);
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_cores() {
+    let experiment = experiment("002/8", 3);
+    let with_threads = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .unwrap();
+        let outcomes = pool.install(|| run_all(std::slice::from_ref(&experiment), &Silent));
+        let origin = Origin {
+            version: String::new(),
+            commit: String::new(),
+        };
+        let title = String::new();
+        Report {
+            title,
+            origin,
+            outcomes: outcomes.unwrap(),
+        }
+        .json()
+    };
+    assert_eq!(with_threads(1), with_threads(3));
+}
+
+#[test]
+fn another_seed_gives_other_arrivals() {
+    let mut other = experiment("002/8", 1);
+    other.seed += 1;
+    let points = |outcome: &Outcome| outcome.panels[0].layers[0].points.clone();
+    let other = run_all(&[other], &Silent).unwrap().remove(0);
+    assert_ne!(points(&run("002/8", 1)), points(&other));
+}
+
+/// The lines of one panel at every `stride`th point, to `digits` digits.
+fn trajectory(outcome: &Outcome, title: &str, stride: usize, digits: usize) -> String {
+    let panel = outcome.panels.iter().find(|panel| panel.title == title);
+    let panel = panel.unwrap_or_else(|| panic!("no panel `{title}`"));
+    let mut text = format!("{title}\n");
+    for layer in &panel.layers {
+        writeln!(text, "{}", layer.label).unwrap();
+        for spot in layer.points.iter().step_by(stride) {
+            writeln!(text, "{:.0} {:.digits$}", spot.x, spot.y).unwrap();
+        }
+    }
+    text
+}
+
+fn assert_golden(name: &str, text: &str) {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/goldens");
+    let path = folder.join(format!("{name}.txt"));
+    if env::var_os("TIDEGATE_UPDATE_GOLDENS").is_some() {
+        fs::write(&path, text).unwrap();
+    }
+    let golden = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        golden == text,
+        "{} has changed; now it is\n{text}",
+        path.display()
+    );
+}
