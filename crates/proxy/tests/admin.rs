@@ -1,5 +1,7 @@
 //! The admin API over real sockets.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod operator;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Configuration files as people write them: what is accepted, and what the refusals say.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::path::Path;
 

@@ -1,5 +1,7 @@
 //! Health checks against real sockets: replicas that die, hang, answer badly and come back.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod operator;
 
 use std::convert::Infallible;

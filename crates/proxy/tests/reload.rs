@@ -1,5 +1,7 @@
 //! Reloads: whole or not at all.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod operator;
 
 use std::fs;
@@ -58,6 +60,35 @@ async fn a_changed_file_is_put_in_force_by_itself() {
     assert_eq!(target_millis(&desk), 300);
     assert_eq!(status["engine"]["replicas"].as_array().unwrap().len(), 2);
     assert_eq!(status["reload"]["reloads"], 1);
+}
+
+#[tokio::test]
+async fn a_hangup_puts_the_file_in_force() {
+    let file = File::new(&config("500ms", A));
+    let desk = Desk::start_minding_hangups(&file.path());
+    let mut events = desk.events().await;
+    file.write(&config("200ms", A));
+    let hangup = format!("kill -HUP {}", std::process::id());
+    let sent = std::process::Command::new("sh")
+        .args(["-c", &hangup])
+        .status();
+    assert!(sent.unwrap().success());
+    let put = |line: &serde_json::Value| line["line"].as_str().unwrap().contains("put in force");
+    events.wait_for("notice", put).await;
+    assert_eq!(target_millis(&desk), 200);
+}
+
+#[tokio::test]
+async fn what_the_command_line_says_holds_through_reloads() {
+    let file = File::new(&format!("upstream = [{A}]\nprotect.target = '500ms'"));
+    let desk = Desk::start_from_with(&file.path(), |config| {
+        config.listen = vec!["127.0.0.1:0".parse().unwrap()];
+        config.admin = "127.0.0.1:0".parse().unwrap();
+    });
+    file.write(&format!("upstream = [{A}]\nprotect.target = '300ms'"));
+    assert_eq!(desk.post("/api/reload", "").await.status, 200);
+    assert_eq!(target_millis(&desk), 300);
+    assert_eq!(desk.state.config().listen.len(), 1);
 }
 
 #[tokio::test]

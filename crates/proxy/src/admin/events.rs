@@ -68,16 +68,16 @@ impl Events {
         }
         if let Ok(data) = serde_json::to_string(event) {
             let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-            self.send(format!("id: {id}\nevent: {name}\ndata: {data}\n\n").into());
+            self.send(&format!("id: {id}\nevent: {name}\ndata: {data}\n\n").into());
         }
     }
 
     /// Sends a comment, so that a client that is gone is found out.
     pub fn keep_alive(&self) {
-        self.send(Bytes::from_static(b": still here\n\n"));
+        self.send(&Bytes::from_static(b": still here\n\n"));
     }
 
-    fn send(&self, frame: Bytes) {
+    fn send(&self, frame: &Bytes) {
         self.subscribers
             .lock()
             .retain(|subscriber| match subscriber.try_send(frame.clone()) {

@@ -41,10 +41,10 @@ fn process(text: &mut Text, operator: &Operator) {
     .sample(&[], events.let_go() as f64);
 }
 
-/// A counter of the engine, per class.
-type PerClass = (&'static str, &'static str, fn(&ClassStatus) -> u64);
+/// A family: its name, its help, and where its values come from.
+type Family<Of, Value> = (&'static str, &'static str, fn(&Of) -> Value);
 
-const PER_CLASS: [PerClass; 4] = [
+const PER_CLASS: [Family<ClassStatus, u64>; 4] = [
     (
         "tidegate_requests_arrived_total",
         "Requests that arrived.",
@@ -64,6 +64,19 @@ const PER_CLASS: [PerClass; 4] = [
         "tidegate_requests_in_target_total",
         "Requests served within their target.",
         |class| class.in_target,
+    ),
+];
+
+const BY_REASON: [Family<ClassStatus, Vec<(&'static str, u64)>>; 2] = [
+    (
+        "tidegate_requests_shed_total",
+        "Requests refused, by the mechanism that refused them.",
+        |class| class.shed.clone(),
+    ),
+    (
+        "tidegate_requests_would_shed_total",
+        "Requests that a dry run would have refused.",
+        |class| class.would_shed.clone(),
     ),
 ];
 
@@ -89,23 +102,11 @@ fn decisions(text: &mut Text, classes: &[ClassStatus]) {
             ended.sample(&[("class", &class.name), ("ending", ending)], count as f64);
         }
     }
-    let by_reason: [(_, _, fn(&ClassStatus) -> &Vec<(&'static str, u64)>); 2] = [
-        (
-            "tidegate_requests_shed_total",
-            "Requests refused, by the mechanism that refused them.",
-            |class| &class.shed,
-        ),
-        (
-            "tidegate_requests_would_shed_total",
-            "Requests that a dry run would have refused.",
-            |class| &class.would_shed,
-        ),
-    ];
-    for (name, help, reasons) in by_reason {
+    for (name, help, reasons) in BY_REASON {
         let mut family = text.counter(name, help);
         for class in classes {
             for (reason, count) in reasons(class) {
-                family.sample(&[("class", &class.name), ("reason", reason)], *count as f64);
+                family.sample(&[("class", &class.name), ("reason", reason)], count as f64);
             }
         }
     }
@@ -229,6 +230,29 @@ fn controller(text: &mut Text, status: &Status) {
     .sample(&[name], step.bad_samples as f64);
 }
 
+const PER_REPLICA: [Family<ReplicaStatus, f64>; 4] = [
+    (
+        "tidegate_replica_up",
+        "1 while the replica gets requests.",
+        |replica| f64::from(u8::from(replica.up)),
+    ),
+    (
+        "tidegate_replica_window",
+        "Slots of the replica; +Inf without a bound.",
+        |replica| replica.window.map_or(f64::INFINITY, f64::from),
+    ),
+    (
+        "tidegate_replica_in_flight",
+        "Requests that hold a slot.",
+        |replica| f64::from(replica.in_flight),
+    ),
+    (
+        "tidegate_replica_streams",
+        "Long streams, which hold no slot.",
+        |replica| f64::from(replica.streams),
+    ),
+];
+
 fn replicas(text: &mut Text, operator: &Operator, replicas: &[ReplicaStatus]) {
     let settings = operator.state.settings();
     let named: Vec<_> = replicas
@@ -236,29 +260,7 @@ fn replicas(text: &mut Text, operator: &Operator, replicas: &[ReplicaStatus]) {
         .filter(|replica| settings.replica_ids().contains(&replica.id))
         .filter_map(|replica| Some((settings.replica(replica.id)?.origin().to_string(), replica)))
         .collect();
-    let gauges: [(_, _, fn(&ReplicaStatus) -> f64); 4] = [
-        (
-            "tidegate_replica_up",
-            "1 while the replica gets requests.",
-            |r| f64::from(u8::from(r.up)),
-        ),
-        (
-            "tidegate_replica_window",
-            "Slots of the replica; +Inf without a bound.",
-            |r| r.window.map_or(f64::INFINITY, f64::from),
-        ),
-        (
-            "tidegate_replica_in_flight",
-            "Requests that hold a slot.",
-            |r| f64::from(r.in_flight),
-        ),
-        (
-            "tidegate_replica_streams",
-            "Long streams, which hold no slot.",
-            |r| f64::from(r.streams),
-        ),
-    ];
-    for (name, help, value) in gauges {
+    for (name, help, value) in PER_REPLICA {
         let mut family = text.gauge(name, help);
         for (url, replica) in &named {
             family.sample(&[("replica", url)], value(replica));

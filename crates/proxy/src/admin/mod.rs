@@ -110,18 +110,19 @@ impl Operations {
         }
     }
 
-    /// Reloads on SIGHUP, for ever. Only the binary wants this: signals belong to the process.
-    pub fn reload_on_hangup(&self) -> impl Future<Output = ()> + use<> {
+    /// Reloads on SIGHUP from now on, as long as the future is polled. Only the binary wants this:
+    /// signals belong to the process.
+    ///
+    /// # Errors
+    /// When the system refuses the signal's handler.
+    pub fn reload_on_hangup(&self) -> io::Result<impl Future<Output = ()> + use<>> {
+        let mut hangups = signal(SignalKind::hangup())?;
         let operator = Arc::clone(&self.operator);
-        async move {
-            let Ok(mut hangups) = signal(SignalKind::hangup()) else {
-                operator.notice("SIGHUP cannot be caught; reload with POST /api/reload");
-                return std::future::pending().await;
-            };
+        Ok(async move {
             while hangups.recv().await.is_some() {
                 reload_beside(&operator, Trigger::Asked).await;
             }
-        }
+        })
     }
 }
 
@@ -140,7 +141,7 @@ async fn serve(listener: Option<TcpListener>, operator: Arc<Operator>) {
     {
         operator.notice(&format!("the admin listener failed: {error}"));
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 async fn watch_files(operator: Arc<Operator>) {

@@ -21,12 +21,21 @@ pub struct Loaded {
 /// # Errors
 /// Everything that is wrong, each with its place, cause and remedy.
 pub fn load(path: &Path) -> Result<Loaded, Vec<ConfigError>> {
+    load_with(path, |_| {})
+}
+
+/// As [`load`], with what the command line adds; only the sum of both has to be whole.
+///
+/// # Errors
+/// Everything that is wrong, each with its place, cause and remedy.
+pub fn load_with(path: &Path, flags: impl FnOnce(&mut Config)) -> Result<Loaded, Vec<ConfigError>> {
     let file = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|error| {
         let message = format!("cannot be read: {error}; check the name and who may read it");
         vec![ConfigError::new(&file, message)]
     })?;
-    check(&file, &text, path.parent().unwrap_or(Path::new("")))
+    let base = path.parent().unwrap_or(Path::new(""));
+    check_with(&file, &text, base, flags)
 }
 
 /// Checks a configuration's text; relative file names in it are looked up in `base`.
@@ -34,20 +43,36 @@ pub fn load(path: &Path) -> Result<Loaded, Vec<ConfigError>> {
 /// # Errors
 /// Everything that is wrong, each with its place, cause and remedy.
 pub fn check(file: &str, text: &str, base: &Path) -> Result<Loaded, Vec<ConfigError>> {
+    check_with(file, text, base, |_| {})
+}
+
+fn check_with(
+    file: &str,
+    text: &str,
+    base: &Path,
+    flags: impl FnOnce(&mut Config),
+) -> Result<Loaded, Vec<ConfigError>> {
     let mut config = Config::from_text(file, text).map_err(|error| vec![error])?;
     config.resolve_paths(base);
+    flags(&mut config);
     let (errors, warnings): (Vec<_>, Vec<_>) = config
         .problems()
         .into_iter()
         .partition(|problem| problem.severity == Severity::Error);
-    let placed = |problems: Vec<Problem>| problems.iter().map(|p| at(file, text, p)).collect();
     match errors.is_empty() {
         true => Ok(Loaded {
             config,
-            warnings: placed(warnings),
+            warnings: placed(file, text, &warnings),
         }),
-        false => Err(placed(errors)),
+        false => Err(placed(file, text, &errors)),
     }
+}
+
+/// The problems at their places, from top to bottom.
+fn placed(file: &str, text: &str, problems: &[Problem]) -> Vec<ConfigError> {
+    let mut placed: Vec<_> = problems.iter().map(|p| at(file, text, p)).collect();
+    placed.sort_by_key(ConfigError::line);
+    placed
 }
 
 /// The problem at its place; a key that is not in the file at all is named instead.

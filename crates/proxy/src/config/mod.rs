@@ -44,7 +44,7 @@ use tidegate_sentry::SentryConfig;
 
 pub use health::{ActiveHealth, Health, PassiveHealth};
 pub use listen::{Certificate, Listener};
-pub use load::{Loaded, check, load};
+pub use load::{Loaded, check, load, load_with};
 pub use operate::{AccessLog, Admin, LogFormat, LogTarget};
 pub use traffic::{ClassRule, Forward, Limits, RefusalTexts, Retry, Sticky, Timeouts};
 pub use types::{Addr, Secret, StatusRange};

@@ -21,11 +21,14 @@ impl Config {
     fn replicas(&self) -> String {
         let urls: Vec<_> = self.upstream.replicas.iter().map(|r| &r.url).collect();
         match urls.as_slice() {
-            [one] => format!("forwards to {one}"),
-            [first, .., last] => {
+            [] => "forwards to nothing".to_owned(),
+            [first, _, _, .., last] => {
                 format!("forwards to {} replicas, {first} to {last}", urls.len())
             }
-            [] => "forwards to nothing".to_owned(),
+            few => {
+                let few: Vec<_> = few.iter().map(ToString::to_string).collect();
+                format!("forwards to {}", few.join(" and "))
+            }
         }
     }
 

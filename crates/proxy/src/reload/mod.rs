@@ -11,7 +11,7 @@
 mod watch;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -33,6 +33,17 @@ pub struct Source {
     pub file: Option<PathBuf>,
     /// What the command line adds to it, at the start and at every reload.
     pub flags: Option<Flags>,
+}
+
+impl Source {
+    /// A file alone.
+    #[must_use]
+    pub fn file(path: &Path) -> Self {
+        Self {
+            file: Some(path.to_owned()),
+            flags: None,
+        }
+    }
 }
 
 /// Changes a configuration as the command line asks.
@@ -165,10 +176,13 @@ impl Reloader {
 
     fn try_reload(&self, trigger: Trigger, in_file: &mut Arc<Config>) -> Result<(), ReloadError> {
         let file = self.source.file.as_ref().ok_or(ReloadError::NoFile)?;
-        let mut new = config::load(file).map_err(ReloadError::Refused)?.config;
-        if let Some(flags) = &self.source.flags {
-            flags(&mut new);
-        }
+        let flags = |config: &mut Config| {
+            if let Some(flags) = &self.source.flags {
+                flags(config);
+            }
+        };
+        let loaded = config::load_with(file, flags).map_err(ReloadError::Refused)?;
+        let new = loaded.config;
         if let Some(fixed) = self.state.config().fixed_difference(&new) {
             return Err(ReloadError::NeedsRestart(fixed));
         }

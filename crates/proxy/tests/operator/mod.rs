@@ -67,22 +67,48 @@ impl Desk {
     /// Starts from a file, which is watched.
     pub(crate) fn start_from(file: &Path) -> Self {
         let config = config::load(file).unwrap().config;
+        Self::start_with(config, Source::file(file))
+    }
+
+    /// Starts from a file and what a command line adds to it.
+    pub(crate) fn start_from_with(file: &Path, flags: fn(&mut Config)) -> Self {
+        let config = config::load_with(file, flags).unwrap().config;
         let source = Source {
-            file: Some(file.to_owned()),
-            ..Source::default()
+            flags: Some(Box::new(flags)),
+            ..Source::file(file)
         };
         Self::start_with(config, source)
     }
 
+    /// Starts from a file, as the only one of this process that minds SIGHUP.
+    pub(crate) fn start_minding_hangups(file: &Path) -> Self {
+        let config = config::load(file).unwrap().config;
+        let (state, operations) = Self::bind(config, Source::file(file));
+        let hangups = operations.reload_on_hangup().unwrap();
+        Self::run(state, operations, hangups)
+    }
+
     fn start_with(config: Config, source: Source) -> Self {
+        let (state, operations) = Self::bind(config, source);
+        Self::run(state, operations, std::future::pending())
+    }
+
+    fn bind(config: Config, source: Source) -> (Arc<State>, Operations) {
         let state = State::new(config).unwrap();
         let operations = Operations::bind(Arc::clone(&state), source).unwrap();
+        (state, operations)
+    }
+
+    fn run(
+        state: Arc<State>,
+        operations: Operations,
+        until: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
         let addr = operations.admin_addr().unwrap();
-        let running = tokio::spawn(operations.run(std::future::pending()));
         Self {
             state,
             addr,
-            running,
+            running: tokio::spawn(operations.run(until)),
         }
     }
 
