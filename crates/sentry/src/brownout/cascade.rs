@@ -18,8 +18,8 @@
 //! ```
 //!
 //! **Anti-windup.** Both integrals are confined: `I_c` to `[-r/2, 0]` (a quantile never lies below
-//! the mean, so the sum of mean setpoints never has to exceed `r`), `I_w` to a fifth of `r_w` on
-//! either side. A period without samples holds the last error.
+//! the mean, so the sum of mean setpoints never has to exceed `r`), `I_w` to a share of `r_w`
+//! (a fifth) on either side. A period without samples holds the last error.
 //!
 //! **Prediction (ours).** What has to meet the setpoint is the response time, of which the waiting
 //! time is only the part already known. With `predict` a request is served in full when what it
@@ -40,6 +40,8 @@ pub struct CascadeConfig {
     pub gamma: f64,
     /// Gain of the waiting-time integral, per sampling period.
     pub waiting_gain: f64,
+    /// How far the threshold may lie from the setpoint of the waiting time, as a share of it.
+    pub waiting_reach: f64,
     /// Gain of the top-level integral, per sampling period.
     pub top_gain: f64,
     /// Which quantile of full responses has to meet the setpoint.
@@ -57,6 +59,7 @@ impl CascadeConfig {
             setpoint_s,
             gamma: 0.98,
             waiting_gain: 0.0,
+            waiting_reach: 0.2,
             top_gain: 0.05,
             quantile: 0.95,
             predict: true,
@@ -70,6 +73,7 @@ impl CascadeConfig {
             setpoint_s,
             gamma,
             waiting_gain: 0.07,
+            waiting_reach: 0.2,
             top_gain: 0.01,
             quantile: 0.95,
             predict: false,
@@ -145,7 +149,7 @@ impl Cascade {
         self.waiting_setpoint_s = config.gamma * total_s;
         self.service_setpoint_s = (1.0 - config.gamma) * total_s;
 
-        let reach = 0.2 * self.waiting_setpoint_s;
+        let reach = config.waiting_reach * self.waiting_setpoint_s;
         self.waiting_integral = self.waiting_integral.clamp(-reach, reach);
         self.threshold_s = self.waiting_setpoint_s + self.waiting_integral;
 

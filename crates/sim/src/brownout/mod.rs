@@ -50,6 +50,8 @@ pub struct Setup {
     pub mandatory_sd_s: f64,
     /// No service takes less.
     pub service_min_s: f64,
+    /// Left out of the outcome, except of its rows.
+    pub warm_up_s: f64,
     /// Wanted response time at the 95th percentile of full responses.
     pub setpoint_s: f64,
     /// Sampling period of the balancer and of the statistic.

@@ -1,5 +1,6 @@
 //! The strategies that paper 004 compares, and ours.
 
+use serde::Deserialize;
 use tidegate_sentry::brownout::{
     CascadeConfig, Dimmer, QueueCascade, ServiceControl, ServiceControlConfig,
 };
@@ -28,7 +29,8 @@ pub struct IlacConfig {
 }
 
 /// How a request finds its replica.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Route {
     /// One after the other.
     RoundRobin,
@@ -43,7 +45,8 @@ pub enum Route {
 }
 
 /// The controller in each replica.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ReplicaControl {
     /// The original brownout controller.
     Brownout,

@@ -3,12 +3,14 @@
 //! Each kind is a table of the file (`[model.NAME.scenario]`) that turns a seed into a
 //! [`Record`]. Kinds without randomness ignore the seed.
 
+mod brownout;
 mod characterization;
 mod design;
 mod flow;
 mod queue;
 mod scenario;
 
+pub use brownout::BrownoutRun;
 pub use characterization::CharacterizationRun;
 pub use design::{LqrDesign, PiDesign};
 pub use flow::FlowRun;
@@ -35,6 +37,8 @@ pub enum Model {
     Characterization(Box<CharacterizationRun>),
     /// A queue by formula.
     Queue(QueueTheory),
+    /// Brownout replicas behind a balancer (004).
+    Brownout(Box<BrownoutRun>),
 }
 
 /// A model cannot be run; the message names the key and the remedy.
@@ -59,6 +63,7 @@ impl Model {
             Self::LqrDesign(_) => &[],
             Self::Characterization(_) => &characterization::SERIES,
             Self::Queue(_) => &queue::SERIES,
+            Self::Brownout(_) => &brownout::SERIES,
         };
         names.iter().copied().map(str::to_owned).collect()
     }
@@ -73,6 +78,7 @@ impl Model {
             Self::LqrDesign(model) => return model.values(),
             Self::Characterization(_) => &characterization::VALUES,
             Self::Queue(_) => &queue::VALUES,
+            Self::Brownout(_) => &brownout::VALUES,
         };
         names.iter().copied().map(str::to_owned).collect()
     }
@@ -86,6 +92,7 @@ impl Model {
             Self::Scenario(scenario) => scenario.check().map_err(ModelError::from),
             Self::Flow(model) => model.check(),
             Self::Characterization(model) => model.check(),
+            Self::Brownout(model) => model.check(),
             // These are cheap: to run them is to check them.
             Self::PiDesign(_) | Self::LqrDesign(_) | Self::Queue(_) => self.run(0).map(drop),
         }
@@ -103,6 +110,7 @@ impl Model {
             Self::LqrDesign(model) => model.run(),
             Self::Characterization(model) => model.run(seed),
             Self::Queue(model) => model.run(),
+            Self::Brownout(model) => model.run(seed),
         }
     }
 }
