@@ -130,7 +130,7 @@ proptest! {
     fn eigenvalues_are_the_roots_of_the_characteristic_polynomial(a in matrix(5, 5, 2.0)) {
         let system = StateSpace::new(a, Matrix::zeros(5, 1)).unwrap();
         let by_matrix = system.poles().unwrap();
-        let characteristic = system.transfer(0, 0).den().clone();
+        let characteristic = system.transfer(0, 0).unwrap().den().clone();
         for pole in by_matrix {
             let scale = (1.0 + pole.norm()).powi(5);
             prop_assert!(characteristic.eval(pole).norm() < 1e-8 * scale * 32.0);

@@ -121,7 +121,7 @@ fn check_definite(what: &'static str, weight: &Matrix, strictly: bool) -> Result
     let scaled = Matrix::from_fn(weight.nrows(), weight.ncols(), |i, j| {
         weight[(i, j)] / (size(i) * size(j))
     });
-    let smallest = scaled.symmetric_eigenvalues().min();
+    let smallest = smallest_eigenvalue(&scaled);
     let (fine, required) = if strictly {
         (smallest > ROUNDING, "positive definite")
     } else {
@@ -133,8 +133,14 @@ fn check_definite(what: &'static str, weight: &Matrix, strictly: bool) -> Result
     Err(DesignError::Indefinite {
         what,
         required,
-        eigenvalue: weight.symmetric_eigenvalues().min(),
+        eigenvalue: smallest_eigenvalue(weight),
     })
+}
+
+/// Of a symmetric matrix, computed at size one so that nothing overflows on the way.
+fn smallest_eigenvalue(m: &Matrix) -> f64 {
+    let size = m.amax().max(f64::MIN_POSITIVE);
+    (m / size).symmetric_eigenvalues().min() * size
 }
 
 fn check_modes(system: &StateSpace, q: &Matrix, tolerance: f64) -> Result<(), DesignError> {
@@ -151,20 +157,21 @@ fn check_modes(system: &StateSpace, q: &Matrix, tolerance: f64) -> Result<(), De
     Ok(())
 }
 
-/// Whether `[λI - A, B]` has full rank, with every column of `B` scaled to the size of `A`.
+/// Whether `[λI - A, B]` has full rank, with `A` and every column of `B` scaled to size one.
 fn reaches(a: &Matrix, b: &Matrix, eigenvalue: Complex<f64>, tolerance: f64) -> bool {
     let n = a.nrows();
+    let size = a.amax().max(eigenvalue.norm());
     let pencil = nalgebra::DMatrix::from_fn(n, n + b.ncols(), |i, j| {
         if j >= n {
-            let size = b.column(j - n).amax().max(f64::MIN_POSITIVE);
-            return Complex::new(b[(i, j - n)] / size * a.amax().max(1.0), 0.0);
+            let length = b.column(j - n).amax().max(f64::MIN_POSITIVE);
+            return Complex::new(b[(i, j - n)] / length, 0.0);
         }
         let diagonal = if i == j {
             eigenvalue
         } else {
             Complex::new(0.0, 0.0)
         };
-        diagonal - a[(i, j)]
+        (diagonal - a[(i, j)]) / size
     });
     let singular = pencil.singular_values();
     singular.min() > tolerance * singular.max()

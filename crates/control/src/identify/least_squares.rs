@@ -31,7 +31,14 @@ pub(super) struct Regressors {
 impl Regressors {
     /// `Err` with the condition number when the columns cannot be told apart.
     pub(super) fn new(x: Matrix) -> Result<Self, f64> {
-        let lengths = DVector::from_fn(x.ncols(), |j, _| x.column(j).norm());
+        let lengths = DVector::from_fn(x.ncols(), |j, _| {
+            let size = x.column(j).amax();
+            if size == 0.0 {
+                0.0
+            } else {
+                (x.column(j) / size).norm() * size
+            }
+        });
         let scaled = Matrix::from_fn(x.nrows(), x.ncols(), |i, j| x[(i, j)] / lengths[j]);
         if lengths.min() == 0.0 {
             return Err(f64::INFINITY);

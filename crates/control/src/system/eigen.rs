@@ -17,12 +17,15 @@ const ATTEMPTS: usize = 4;
 /// All eigenvalues, slowest first.
 pub(crate) fn eigenvalues(m: &Matrix) -> Result<Vec<Complex<f64>>, SystemError> {
     all_finite("the matrix", m.as_slice())?;
-    let mut balanced = m.clone();
+    // To size one: squares of what is far above 1e150 overflow, and balancing would never end.
+    let size = m.amax().max(f64::MIN_POSITIVE);
+    let mut balanced = m / size;
     balancing::balance_parlett_reinsch(&mut balanced);
     let schur = (0..ATTEMPTS)
         .find_map(|attempt| triangular(reflected(&balanced, attempt), attempt))
         .ok_or(SystemError::NoConvergence { order: m.nrows() })?;
     let mut values = diagonal_blocks(&schur);
+    values.iter_mut().for_each(|value| *value *= size);
     sort_slowest_first(&mut values);
     Ok(values)
 }
@@ -103,6 +106,15 @@ mod tests {
         let m = Matrix::from_row_slice(2, 2, &[1.0, 1e9, 1e-9, 0.5]);
         let product: Complex<f64> = eigenvalues(&m).unwrap().iter().product();
         assert!((product.re + 0.5).abs() < 1e-12, "{product}");
+    }
+
+    #[test]
+    fn sizes_near_the_ends_of_a_double_are_no_obstacle() {
+        for size in [1e-300, 1e-160, 1e160, 1e300] {
+            let m = Matrix::from_row_slice(3, 3, &[0.0, 1.0, 0.5, -1.0, 0.0, 0.0, 0.0, 0.0, 0.5]);
+            let slowest = eigenvalues(&(m * size)).unwrap()[0];
+            assert!((slowest.norm() / size - 1.0).abs() < 1e-12, "{slowest}");
+        }
     }
 
     #[test]

@@ -147,7 +147,8 @@ pub fn spectral_radius(poles: &[Complex<f64>]) -> f64 {
 /// Slowest (largest absolute value) first, conjugates next to each other, upper one first.
 pub(crate) fn sort_slowest_first(roots: &mut [Complex<f64>]) {
     // Conjugates differ in the last bits of their absolute values; compare what is meant.
-    let key = |root: &Complex<f64>| (root.norm() * 1e12).round();
+    let largest = spectral_radius(roots).max(f64::MIN_POSITIVE);
+    let key = |root: &Complex<f64>| (root.norm() / largest * 1e12).round();
     roots.sort_by(|a, b| {
         key(b)
             .total_cmp(&key(a))

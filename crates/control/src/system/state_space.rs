@@ -1,7 +1,7 @@
 //! Discrete state space: `x(k+1) = A x(k) + B u(k)`, `y(k) = C x(k)`.
 
 use super::{
-    Complex, DVector, Matrix, Polynomial, SystemError, TransferFunction, all_finite, eigenvalues,
+    Complex, DVector, Matrix, SystemError, TransferFunction, all_finite, eigenvalues,
     spectral_radius,
 };
 
@@ -16,7 +16,7 @@ use super::{
 /// let proxy = StateSpace::new(a, b)?;
 /// assert!(proxy.is_stable()?);
 /// // One token a second less admitted is, in the long run, 0.01 requests a second less.
-/// let goodput = proxy.transfer(1, 0).dc_gain().unwrap();
+/// let goodput = proxy.transfer(1, 0)?.dc_gain().unwrap();
 /// assert!((goodput - 0.00993).abs() < 1e-5);
 /// # Ok::<(), tidegate_control::system::SystemError>(())
 /// ```
@@ -117,8 +117,10 @@ impl StateSpace {
     /// Faddeev and LeVerrier: `adj(zI - A) = Σ M_k z^(n-k)` with `M_1 = I`, `M_(k+1) = A M_k + p_k
     /// I`, `p_k = -tr(A M_k) / k`. Good for the small orders of loops; beyond ten states rounding
     /// shows.
-    #[must_use]
-    pub fn transfer(&self, output: usize, input: usize) -> TransferFunction {
+    ///
+    /// # Errors
+    /// Entries so large that their products overflow.
+    pub fn transfer(&self, output: usize, input: usize) -> Result<TransferFunction, SystemError> {
         let (row, column) = (self.c.row(output), self.b.column(input));
         let mut m = Matrix::identity(self.order(), self.order());
         let (mut num, mut den) = (Vec::new(), vec![1.0]);
@@ -129,10 +131,7 @@ impl StateSpace {
             den.push(p);
             m = am + Matrix::identity(self.order(), self.order()) * p;
         }
-        let finite = "products of finite matrices of small order are finite";
-        let num = Polynomial::new(&num).expect(finite);
-        let den = Polynomial::new(&den).expect(finite);
-        TransferFunction::from_polynomials(num, den).expect("monic, and num has a lower degree")
+        TransferFunction::new(&num, &den)
     }
 }
 
@@ -173,19 +172,22 @@ mod tests {
 
     #[test]
     fn transfer_of_the_controllable_form_reads_off_its_rows() {
-        let g = oscillator().transfer(0, 0);
+        let g = oscillator().transfer(0, 0).unwrap();
         assert_eq!(g.den().coefficients(), [1.0, -1.0, 0.5]);
         assert_eq!(g.num().coefficients(), [1.0]);
         let chosen = oscillator()
             .with_output(Matrix::from_row_slice(1, 2, &[2.0, 3.0]))
             .unwrap();
-        assert_eq!(chosen.transfer(0, 0).num().coefficients(), [3.0, 2.0]);
+        assert_eq!(
+            chosen.transfer(0, 0).unwrap().num().coefficients(),
+            [3.0, 2.0]
+        );
     }
 
     #[test]
     fn transfer_and_recursion_agree() {
         let system = oscillator();
-        let expected = system.transfer(0, 0).step_response(40);
+        let expected = system.transfer(0, 0).unwrap().step_response(40);
         let (mut x, u) = (DVector::<f64>::zeros(2), DVector::from_element(1, 1.0));
         for y in expected {
             assert!((x[0] - y).abs() < 1e-12);

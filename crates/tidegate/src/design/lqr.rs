@@ -147,7 +147,10 @@ fn answer(
     let mut assessment = Assessment::of_poles(&lqr.poles, interval_s);
     // With one input the loop opens at that input: K (zI - A)⁻¹ B.
     if system.b().ncols() == 1 {
-        let open = system.clone().with_output(lqr.gain.clone())?.transfer(0, 0);
+        let open = system
+            .clone()
+            .with_output(lqr.gain.clone())?
+            .transfer(0, 0)?;
         assessment = assessment.with_margins(&open, interval_s)?;
     }
     Ok(Answer {
