@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use operator::{Desk, EventStream};
 use tidegate_proxy::health::Outcome;
 use tidegate_proxy::metrics::UpstreamFailure;
@@ -67,7 +67,8 @@ impl Patient {
 async fn answer(stream: TcpStream, status: Arc<AtomicU16>) {
     let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
         assert_eq!(request.uri().path(), "/healthz");
-        assert!(request.headers().contains_key("host"));
+        let host = request.headers().contains_key("host") || request.uri().host().is_some();
+        assert!(host, "{request:?}");
         let status = status.load(Ordering::SeqCst);
         async move {
             if status == 0 {
@@ -78,7 +79,7 @@ async fn answer(stream: TcpStream, status: Arc<AtomicU16>) {
             Ok::<_, Infallible>(response)
         }
     });
-    let _ = http1::Builder::new()
+    let _ = auto::Builder::new(TokioExecutor::new())
         .serve_connection(TokioIo::new(stream), service)
         .await;
 }
@@ -161,6 +162,23 @@ async fn failing_requests_eject_and_a_connection_brings_back() {
     }
     becomes(&mut events, 0, false).await;
     let _back = Patient::at(addr).await;
+    becomes(&mut events, 0, true).await;
+}
+
+#[tokio::test]
+async fn replicas_that_only_speak_http2_are_asked_in_it() {
+    let a = Patient::start().await;
+    let b = Patient::start().await;
+    let text = format!(
+        "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\n[upstream]\nhttp2 = 'always'\n\
+         replicas = ['http://{}', 'http://{}']\n[health.active]\n{FAST}",
+        a.addr, b.addr
+    );
+    let desk = Desk::start(&text);
+    let mut events = desk.events().await;
+    a.answer_with(500);
+    becomes(&mut events, 0, false).await;
+    a.answer_with(200);
     becomes(&mut events, 0, true).await;
 }
 

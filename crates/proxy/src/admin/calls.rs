@@ -53,33 +53,9 @@ async fn call(operator: &Arc<Operator>, request: Request<Incoming>) -> Result<An
         Endpoint::Ready => ready(operator),
         Endpoint::Drain => drain(operator, parse(&body)?),
         Endpoint::KillSwitch => kill_switch(operator, parse(&body)?),
-        Endpoint::Mode => {
-            let ModeChange { mode } = parse(&body)?;
-            change(operator, move |protect| {
-                protect.mode = mode;
-                Ok(())
-            })
-            .await?;
-            json(&operator.state.config().protect)
-        }
-        Endpoint::DryRun => {
-            let switch: Switch = parse(&body)?;
-            change(operator, move |protect| {
-                protect.dry_run = switch.enabled;
-                Ok(())
-            })
-            .await?;
-            json(&switch)
-        }
-        Endpoint::Parameters => {
-            let patch: Value = parse(&body)?;
-            change(operator, move |protect| {
-                *protect = patched(protect, &patch)?;
-                Ok(())
-            })
-            .await?;
-            json(&operator.state.config().protect)
-        }
+        Endpoint::Mode => change_mode(operator, parse(&body)?).await,
+        Endpoint::DryRun => dry_run(operator, parse(&body)?).await,
+        Endpoint::Parameters => change_parameters(operator, parse(&body)?).await,
         Endpoint::Reload => reload(operator).await,
     }
 }
@@ -181,6 +157,33 @@ impl From<SettingsError> for ApiError {
     }
 }
 
+async fn change_mode(operator: &Arc<Operator>, to: ModeChange) -> Result<Answer, ApiError> {
+    let set = move |protect: &mut SentryConfig| {
+        protect.mode = to.mode;
+        Ok(())
+    };
+    change(operator, set).await?;
+    json(&operator.state.config().protect)
+}
+
+async fn dry_run(operator: &Arc<Operator>, switch: Switch) -> Result<Answer, ApiError> {
+    let set = move |protect: &mut SentryConfig| {
+        protect.dry_run = switch.enabled;
+        Ok(())
+    };
+    change(operator, set).await?;
+    json(&switch)
+}
+
+async fn change_parameters(operator: &Arc<Operator>, patch: Value) -> Result<Answer, ApiError> {
+    let set = move |protect: &mut SentryConfig| {
+        *protect = patched(protect, &patch)?;
+        Ok(())
+    };
+    change(operator, set).await?;
+    json(&operator.state.config().protect)
+}
+
 /// Changes the protection, away from the thread that drives the engine: files are read again.
 async fn change(
     operator: &Arc<Operator>,
@@ -229,6 +232,7 @@ fn patched(protect: &SentryConfig, patch: &Value) -> Result<SentryConfig, ApiErr
     }
     let mut value = serde_json::to_value(protect).map_err(|error| refused(&error.to_string()))?;
     merge(&mut value, patch);
+    remove_nulls(&mut value); // TOML has none: what is not set is not there
     let text = toml::to_string(&value).map_err(|error| refused(&error.to_string()))?;
     tidegate_config::parse("parameters", &text).map_err(|error| refused(error.message()))
 }
@@ -249,6 +253,13 @@ fn merge(target: &mut Value, patch: &Value) {
             Value::Null => drop(target.remove(key)),
             value => merge(target.entry(key).or_insert(Value::Null), value),
         }
+    }
+}
+
+fn remove_nulls(value: &mut Value) {
+    if let Value::Object(map) = value {
+        map.retain(|_, value| !value.is_null());
+        map.values_mut().for_each(remove_nulls);
     }
 }
 

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 use parking_lot::Mutex;
 use serde::Serialize;
+use tidegate_sentry::Event;
 use tokio::sync::mpsc;
 
 /// Events a subscriber may be behind: half a minute of a controller that steps ten times a second.
@@ -72,6 +73,16 @@ impl Events {
         }
     }
 
+    /// Passes an event of the engine on, under the name that the engine gives it.
+    pub fn publish_engine(&self, event: &Event) {
+        if !self.is_watched() {
+            return;
+        }
+        if let Ok(event) = serde_json::to_value(event) {
+            self.publish(event["event"].as_str().unwrap_or("event"), &event);
+        }
+    }
+
     /// Sends a comment, so that a client that is gone is found out.
     pub fn keep_alive(&self) {
         self.send(&Bytes::from_static(b": still here\n\n"));
@@ -112,6 +123,8 @@ impl Body for Subscription {
 mod tests {
     use super::*;
     use http_body_util::BodyExt;
+    use tidegate_control::Timestamp;
+    use tidegate_sentry::ReplicaId;
 
     async fn next(subscription: &mut Subscription) -> Option<String> {
         let frame = subscription.frame().await?.unwrap();
@@ -134,6 +147,23 @@ mod tests {
         assert_eq!(
             next(&mut one).await.unwrap(),
             "id: 1\nevent: mode\ndata: \"pi\"\n\n"
+        );
+    }
+
+    #[tokio::test]
+    async fn events_of_the_engine_keep_their_names() {
+        let events = Events::default();
+        let mut one = events.subscribe().unwrap();
+        events.publish_engine(&Event::Health {
+            at: Timestamp::from_nanos(7),
+            replica: ReplicaId(3),
+            up: false,
+        });
+        next(&mut one).await;
+        assert_eq!(
+            next(&mut one).await.unwrap(),
+            "id: 0\nevent: health\n\
+             data: {\"event\":\"health\",\"at\":7,\"replica\":3,\"up\":false}\n\n"
         );
     }
 

@@ -146,7 +146,7 @@ pub(super) static ROUTES: [Route; 13] = [
     get(
         "/api/events",
         Endpoint::Events,
-        "Server-sent events: every step of the controller (`step`), changes of windows (`window`), mode, health and switches, samples of refusals (`shed`), the log (`notice`). A reader that does not keep up is let go.",
+        "Server-sent events: what the engine does (`step` of a controller, `window`, `mode`, `health`, `switch`, `measured` and so on), samples of refusals (`shed`), the log (`notice`). A reader that does not keep up is let go.",
         Answer::Text("text/event-stream"),
     ),
     post(

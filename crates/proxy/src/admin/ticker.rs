@@ -43,24 +43,12 @@ fn tick(operator: &Operator) {
     if now < state.sentry().poll_timeout() {
         return;
     }
-    let mut observer = |event: &Event| operator.events.publish(name(event), event);
+    let mut observer = |event: &Event| operator.events.publish_engine(event);
     state.resolving(|sentry, wake| sentry.handle_timeout(now, &mut observer, wake));
     state.metrics().record_tick(begun.elapsed());
     if operator.events.is_watched() {
         for refusal in state.metrics().take_shed_samples() {
             operator.events.publish("shed", &refusal);
         }
-    }
-}
-
-/// The event's name in the stream.
-fn name(event: &Event) -> &'static str {
-    match event {
-        Event::Step { .. } => "step",
-        Event::Window { .. } => "window",
-        Event::Mode { .. } => "mode",
-        Event::Health { .. } => "health",
-        Event::Switch { .. } => "switch",
-        _ => "event",
     }
 }

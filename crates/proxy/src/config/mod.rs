@@ -2,7 +2,7 @@
 //!
 //! Reading a file has three steps, and each refuses with file, line and remedy: [`parse`] turns
 //! text into these types, [`Config::problems`] checks what a type alone cannot (two keys that
-//! contradict, a certificate that cannot be read), and [`place`] finds the line a problem belongs
+//! contradict, a certificate that cannot be read), and `place` finds the line a problem belongs
 //! to. The doc comments of the fields are the reference that `tidegate reference` prints.
 //!
 //! The shortest useful file:

@@ -98,7 +98,8 @@ impl Patient {
     }
 
     fn wants_probes(&self, active: &ActiveHealth) -> bool {
-        active.path.is_some() || self.state == State::Unreachable
+        // Without a path one that checks took out before a reload is tried like an unreachable one.
+        active.path.is_some() || matches!(self.state, State::Unhealthy | State::Unreachable)
     }
 
     fn come_back(&mut self, now: Timestamp) {
@@ -592,6 +593,19 @@ mod tests {
         ward.answers.insert(B, false);
         ward.run(8 * SECOND);
         assert_eq!(ward.up(), [A]);
+    }
+
+    #[test]
+    fn who_was_out_when_the_checks_went_away_comes_back() {
+        let mut ward = Ward::new(&[A, B], with_path());
+        ward.answers = [(A, true), (B, false)].into();
+        ward.run(10 * SECOND);
+        assert_eq!(ward.up(), [A]);
+        ward.machine
+            .reconfigure(ward.now, Health::default(), &[A, B]);
+        ward.answers.insert(B, true);
+        ward.run(3 * SECOND);
+        assert_eq!(ward.up(), [A, B]);
     }
 
     #[test]

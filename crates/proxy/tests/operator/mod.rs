@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses its own part")]
 
+pub(crate) mod exposition;
+
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
