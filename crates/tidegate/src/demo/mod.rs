@@ -37,8 +37,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let script = Script::new(args.quick);
     let mut screen = Screen::new(script, args.json);
     runtime::raise_file_limit();
-    let summary =
-        runtime::current_thread()?.block_on(stage::play(script, args.seed, &mut screen))?;
+    let summary = stage::play(script, args.seed, &mut screen)?;
     print(&match args.json {
         true => summary.json()?,
         false => format!("\n{summary}"),

@@ -59,23 +59,21 @@ impl Summary {
     /// Puts both sides together; each has its load's report and its replicas' counts.
     pub(super) fn new(
         script: Script,
-        without: (&LoadReport, &[Stats]),
-        with: (&LoadReport, &[Stats]),
+        without: &(LoadReport, Vec<Stats>),
+        with: &(LoadReport, Vec<Stats>),
     ) -> Self {
         let late = |report: &LoadReport| report.send_lag.is_some_and(|lag| lag.p99_ms > LAG_MS_MAX);
         Self {
             seed: with.0.seed,
             duration_s: with.0.duration_s,
             capacity_per_s: CAPACITY,
-            machine_too_busy: late(without.0) || late(with.0),
+            machine_too_busy: late(&without.0) || late(&with.0),
             seconds: rows(script, &without.0.seconds, &with.0.seconds),
-            without: Side::new(script, without.0, without.1),
-            with: Side::new(script, with.0, with.1),
+            without: Side::new(script, &without.0, &without.1),
+            with: Side::new(script, &with.0, &with.1),
         }
     }
-}
 
-impl Summary {
     pub(super) fn json(&self) -> Result<String, CliError> {
         let text =
             serde_json::to_string(self).map_err(|error| CliError::Usage(error.to_string()))?;
