@@ -12,6 +12,7 @@ use crate::rng::{SimRng, Streams};
 use crate::server::{Station, StationSpec};
 use crate::service::Law;
 use crate::stats::{BatchMeans, Histogram, Moments};
+use crate::time::seconds_between;
 use crate::workload::{Arrivals, RateFunction, Spacing};
 
 /// What to simulate.
@@ -178,7 +179,7 @@ impl Queue {
         if customer.arrived < self.warm_up {
             return;
         }
-        let response = now.since(customer.arrived).as_secs_f64();
+        let response = seconds_between(customer.arrived, now);
         self.measured.response.add(response);
         self.measured.batches.add(response);
         self.measured.histogram.record(response);

@@ -1,8 +1,8 @@
-//! A priority queue whose entries can be cancelled.
+//! A priority queue over the entries of a slab, which may leave the slab at any time.
 //!
-//! Cancelling frees the item at once and leaves a dead key behind. Dead keys are dropped when they
-//! reach the top, and all together when they outnumber the living, so that memory follows the
-//! number of live entries and an operation costs O(log n) amortised.
+//! Removing an entry from the slab leaves a dead key behind. Dead keys are dropped when they reach
+//! the top, and all together when they outnumber the living, so that memory follows the number of
+//! live entries and an operation costs O(log n) amortised.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,8 +10,8 @@ use std::collections::BinaryHeap;
 use crate::slab::{Key, Slab};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry<K> {
-    rank: K,
+struct Entry {
+    rank: u64,
     /// Equal ranks leave in the order in which they came.
     order: u64,
     key: Key,
@@ -19,85 +19,57 @@ struct Entry<K> {
 
 /// Smallest rank first, then first come first out.
 #[derive(Debug, Clone)]
-pub(crate) struct CancelHeap<K: Ord + Copy, T> {
-    heap: BinaryHeap<Reverse<Entry<K>>>,
-    items: Slab<T>,
+pub(crate) struct RankHeap {
+    heap: BinaryHeap<Reverse<Entry>>,
     order: u64,
 }
 
-impl<K: Ord + Copy, T> CancelHeap<K, T> {
+impl RankHeap {
     pub(crate) fn new() -> Self {
         Self {
             heap: BinaryHeap::new(),
-            items: Slab::new(),
             order: 0,
         }
     }
 
-    /// Number of live entries.
-    pub(crate) fn len(&self) -> usize {
-        self.items.len()
-    }
-
     #[inline]
-    pub(crate) fn push(&mut self, rank: K, item: T) -> Key {
-        let key = self.items.insert(item);
+    pub(crate) fn push(&mut self, rank: u64, key: Key) {
         let order = self.order;
         self.order += 1;
         self.heap.push(Reverse(Entry { rank, order, key }));
-        key
     }
 
-    /// Rank of the entry that [`pop`](Self::pop) would return.
+    /// The first of all, with its rank.
     #[inline]
-    pub(crate) fn first(&self) -> Option<K> {
-        self.heap.peek().map(|Reverse(entry)| entry.rank)
+    pub(crate) fn first(&self) -> Option<(u64, Key)> {
+        let Reverse(entry) = self.heap.peek()?;
+        Some((entry.rank, entry.key))
     }
 
-    /// The item that [`pop`](Self::pop) would return.
-    pub(crate) fn first_item(&self) -> Option<&T> {
-        self.items.get(self.heap.peek()?.0.key)
-    }
-
+    /// Takes the first of all out of the heap, not out of the slab.
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<(K, T)> {
+    pub(crate) fn pop(&mut self) -> Option<(u64, Key)> {
         let Reverse(entry) = self.heap.pop()?;
-        let item = self
-            .items
-            .remove(entry.key)
-            .expect("the entry on top is always live");
-        self.bury();
-        Some((entry.rank, item))
+        Some((entry.rank, entry.key))
     }
 
-    /// Takes an entry out of the middle; nothing when it is already gone.
-    pub(crate) fn cancel(&mut self, key: Key) -> Option<T> {
-        let item = self.items.remove(key)?;
-        self.bury();
-        if self.heap.len() > 2 * self.items.len() + 64 {
-            let items = &self.items;
-            self.heap.retain(|Reverse(entry)| items.contains(entry.key));
+    /// To be called after entries left the slab, with the number of those in the heap that did
+    /// not: afterwards the first of all is a live one.
+    #[inline]
+    pub(crate) fn bury<T>(&mut self, slab: &Slab<T>, live: usize) {
+        if self.heap.len() == live {
+            return;
         }
-        Some(item)
+        if self.heap.len() > 2 * live + 64 {
+            self.heap.retain(|Reverse(entry)| slab.contains(entry.key));
+        }
+        while self.first().is_some_and(|(_, key)| !slab.contains(key)) {
+            self.pop();
+        }
     }
 
     pub(crate) fn clear(&mut self) {
-        self.items.drain();
         self.heap.clear();
-    }
-
-    /// Restores the invariant that the entry on top is live.
-    #[inline]
-    fn bury(&mut self) {
-        if self.heap.len() == self.items.len() {
-            return;
-        }
-        while let Some(Reverse(entry)) = self.heap.peek() {
-            if self.items.contains(entry.key) {
-                return;
-            }
-            self.heap.pop();
-        }
     }
 }
 
@@ -106,54 +78,82 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// A heap with its slab.
+    struct Pair(RankHeap, Slab<u64>);
+
+    impl Pair {
+        fn new() -> Self {
+            Self(RankHeap::new(), Slab::new())
+        }
+
+        fn push(&mut self, rank: u64, item: u64) -> Key {
+            let key = self.1.insert(item);
+            self.0.push(rank, key);
+            key
+        }
+
+        fn pop(&mut self) -> Option<(u64, u64)> {
+            let (rank, key) = self.0.pop()?;
+            let item = self.1.remove(key).expect("the first of all is live");
+            self.0.bury(&self.1, self.1.len());
+            Some((rank, item))
+        }
+
+        fn cancel(&mut self, key: Key) -> Option<u64> {
+            let item = self.1.remove(key);
+            self.0.bury(&self.1, self.1.len());
+            item
+        }
+    }
+
     #[test]
     fn equal_ranks_leave_in_order_of_arrival() {
-        let mut heap = CancelHeap::new();
+        let mut pair = Pair::new();
         for item in 0..100 {
-            heap.push(7, item);
+            pair.push(7, item);
         }
-        let out: Vec<_> = std::iter::from_fn(|| heap.pop()).map(|(_, i)| i).collect();
+        let out: Vec<_> = std::iter::from_fn(|| pair.pop()).map(|(_, i)| i).collect();
         assert_eq!(out, (0..100).collect::<Vec<_>>());
     }
 
     #[test]
     fn dead_entries_do_not_accumulate() {
-        let mut heap = CancelHeap::new();
-        heap.push(0u64, 0u64);
-        for i in 1..10_000 {
-            let key = heap.push(i, i);
-            heap.cancel(key);
+        let mut pair = Pair::new();
+        pair.push(0, 0);
+        for rank in 1..10_000 {
+            let key = pair.push(rank, 1);
+            pair.cancel(key);
         }
-        assert_eq!(heap.len(), 1);
-        assert!(heap.heap.len() < 100);
+        assert_eq!(pair.1.len(), 1);
+        assert!(pair.0.heap.len() < 100);
     }
 
     proptest! {
         /// Any mix of operations agrees with a sorted list.
         #[test]
-        fn agrees_with_a_sorted_list(ops in prop::collection::vec((0u8..4, 0u32..50), 0..400)) {
-            let mut heap = CancelHeap::new();
-            let mut model: Vec<(u32, u64, Key)> = Vec::new();
+        fn agrees_with_a_sorted_list(ops in prop::collection::vec((0u8..8, 0u64..50), 0..800)) {
+            let mut pair = Pair::new();
+            let mut model: Vec<(u64, u64, Key)> = Vec::new();
             for (order, (op, rank)) in (0u64..).zip(ops) {
                 match op {
-                    0 | 1 => {
-                        let key = heap.push(rank, order);
+                    0..=3 => {
+                        let key = pair.push(rank, order);
                         model.push((rank, order, key));
                         model.sort_by_key(|&(rank, order, _)| (rank, order));
                     }
-                    2 => {
+                    4 => {
                         let expected = (!model.is_empty()).then(|| model.remove(0));
-                        prop_assert_eq!(heap.pop(), expected.map(|(rank, order, _)| (rank, order)));
+                        prop_assert_eq!(pair.pop(), expected.map(|(rank, order, _)| (rank, order)));
                     }
-                    _ if model.is_empty() => prop_assert!(heap.pop().is_none()),
+                    _ if model.is_empty() => prop_assert!(pair.pop().is_none()),
                     _ => {
                         let (_, order, key) = model.remove(rank as usize % model.len());
-                        prop_assert_eq!(heap.cancel(key), Some(order));
-                        prop_assert_eq!(heap.cancel(key), None);
+                        prop_assert_eq!(pair.cancel(key), Some(order));
+                        prop_assert_eq!(pair.cancel(key), None);
                     }
                 }
-                prop_assert_eq!(heap.len(), model.len());
-                prop_assert_eq!(heap.first(), model.first().map(|&(rank, _, _)| rank));
+                let first = model.first().map(|&(rank, _, key)| (rank, key));
+                prop_assert_eq!(pair.0.first(), first);
             }
         }
     }

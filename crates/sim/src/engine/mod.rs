@@ -40,9 +40,9 @@ use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
-pub(crate) use heap::CancelHeap;
+pub(crate) use heap::RankHeap;
 
-use crate::slab::Key;
+use crate::slab::{Key, Slab};
 
 /// A pending event, for [`Calendar::cancel`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,7 +52,8 @@ pub struct EventId(Key);
 #[derive(Debug, Clone)]
 pub struct Calendar<E> {
     now: Timestamp,
-    pending: CancelHeap<Timestamp, E>,
+    pending: Slab<E>,
+    order: RankHeap,
 }
 
 impl<E> Default for Calendar<E> {
@@ -67,7 +68,8 @@ impl<E> Calendar<E> {
     pub fn new() -> Self {
         Self {
             now: Timestamp::ZERO,
-            pending: CancelHeap::new(),
+            pending: Slab::new(),
+            order: RankHeap::new(),
         }
     }
 
@@ -93,7 +95,9 @@ impl<E> Calendar<E> {
     /// Schedules `event`; a time in the past means now.
     #[inline]
     pub fn at(&mut self, time: Timestamp, event: E) -> EventId {
-        EventId(self.pending.push(time.max(self.now), event))
+        let key = self.pending.insert(event);
+        self.order.push(time.max(self.now).as_nanos(), key);
+        EventId(key)
     }
 
     /// Schedules `event` in `delay` from now.
@@ -104,18 +108,22 @@ impl<E> Calendar<E> {
 
     /// Takes a pending event back; nothing when it has already happened or was cancelled.
     pub fn cancel(&mut self, id: EventId) -> Option<E> {
-        self.pending.cancel(id.0)
+        let event = self.pending.remove(id.0)?;
+        self.order.bury(&self.pending, self.pending.len());
+        Some(event)
     }
 
     /// The next event no later than `until`; the clock moves to it.
     #[inline]
     fn next(&mut self, until: Timestamp) -> Option<E> {
-        if self.pending.first()? > until {
+        if self.order.first()?.0 > until.as_nanos() {
             return None;
         }
-        let (time, event) = self.pending.pop()?;
-        self.now = time;
-        Some(event)
+        let (time, key) = self.order.pop()?;
+        let event = self.pending.remove(key);
+        self.order.bury(&self.pending, self.pending.len());
+        self.now = Timestamp::from_nanos(time);
+        event
     }
 }
 

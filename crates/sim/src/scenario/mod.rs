@@ -52,6 +52,8 @@ mod spec;
 mod unprotected;
 mod world;
 
+use tidegate_sentry::{Event, Observer};
+
 use crate::rng::Streams;
 
 pub use guarded::SentryProtector;
@@ -81,8 +83,21 @@ impl Scenario {
         seed: u64,
         protector: &mut dyn Protector,
     ) -> Result<Outcome, ScenarioError> {
+        self.run_observed(seed, protector, &mut |_: &Event| {})
+    }
+
+    /// Runs it with a protector whose own events somebody wants to see.
+    ///
+    /// # Errors
+    /// What [`check`](Self::check) finds.
+    pub fn run_observed(
+        &self,
+        seed: u64,
+        protector: &mut dyn Protector,
+        observer: &mut dyn Observer,
+    ) -> Result<Outcome, ScenarioError> {
         self.check()?;
-        world::run(self, Streams::new(seed), protector)
+        world::run(self, Streams::new(seed), protector, observer)
     }
 
     /// The protector that it names.

@@ -1,7 +1,7 @@
-//! What a run was: time series, totals, and the engine's own events.
+//! What a run was: time series and totals.
 
 use serde::Serialize;
-use tidegate_sentry::{Event, ShedReason};
+use tidegate_sentry::ShedReason;
 
 use crate::stats::{Histogram, Moments};
 
@@ -212,8 +212,6 @@ pub struct Outcome {
     pub unfinished: u64,
     /// Answers computed for clients that had left.
     pub wasted: u64,
-    /// What the engine said about itself.
-    pub events: Vec<Event>,
     /// Simulated events.
     pub simulated: u64,
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
-use tidegate_sentry::{ClassId, Event};
+use tidegate_sentry::ClassId;
 
 use super::outcome::{Counts, Fate, Outcome, Row, Times, Totals};
 use super::protector::Protector;
@@ -21,8 +21,6 @@ pub(super) struct Recorder {
     class_totals: Vec<Totals>,
     ledger: Counts,
     wasted: u64,
-    /// What the engine says about itself.
-    pub(super) events: Vec<Event>,
     /// Requests inside replicas.
     pub(super) in_flight: TimeAverage,
     /// Requests waiting in the protector.
@@ -72,7 +70,6 @@ impl Recorder {
             totals: Totals::new(measured),
             ledger: Counts::default(),
             wasted: 0,
-            events: Vec::new(),
             in_flight: TimeAverage::new(Timestamp::ZERO, 0.0),
             queued: TimeAverage::new(Timestamp::ZERO, 0.0),
             capacity: TimeAverage::new(Timestamp::ZERO, 0.0),
@@ -199,7 +196,6 @@ impl Recorder {
             ledger: self.ledger,
             unfinished,
             wasted: self.wasted,
-            events: self.events,
             simulated,
         }
     }

@@ -26,8 +26,9 @@ use std::collections::VecDeque;
 
 use tidegate_control::Timestamp;
 
-use crate::engine::CancelHeap;
+use crate::engine::RankHeap;
 use crate::slab::{Key, Slab};
+use crate::time::{after, seconds_between};
 
 pub use spec::{Bound, Penalty, StationSpec};
 
@@ -35,22 +36,9 @@ pub use spec::{Bound, Penalty, StationSpec};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct JobId(Key);
 
-/// Reading of the virtual clock, in seconds of work per job.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Virtual(f64);
-
-impl Eq for Virtual {}
-
-impl PartialOrd for Virtual {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Virtual {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.total_cmp(&other.0)
-    }
+/// The rank of a reading of the virtual clock: the bits of numbers from 0 are in their order.
+fn rank(clock: f64) -> u64 {
+    clock.to_bits()
 }
 
 #[derive(Debug, Clone)]
@@ -64,7 +52,7 @@ enum Stage {
     Waiting {
         work: f64,
     },
-    Running(Key),
+    Running,
     /// Done, but its slot is still taken: the answer is being read.
     Held,
 }
@@ -80,16 +68,22 @@ pub struct Station<J> {
     up: bool,
 
     jobs: Slab<Job<J>>,
-    running: CancelHeap<Virtual, Key>,
+    /// Those in service, by what the virtual clock shows when they are done.
+    done_at: RankHeap,
     /// In order of arrival; may hold keys of jobs that have left.
     line: VecDeque<Key>,
+    in_service: usize,
     waiting: usize,
     held: usize,
 
-    clock: Virtual,
+    /// The virtual clock, in seconds of work per job.
+    clock: f64,
     /// When `clock` and `busy` were last brought up to date.
     seen: Timestamp,
     busy: f64,
+    /// Work per second of each job in service since `seen`.
+    rate: f64,
+    next_completion: Option<Timestamp>,
 }
 
 impl<J> Station<J> {
@@ -104,20 +98,23 @@ impl<J> Station<J> {
             speed: 1.0,
             up: true,
             jobs: Slab::new(),
-            running: CancelHeap::new(),
+            done_at: RankHeap::new(),
             line: VecDeque::new(),
+            in_service: 0,
             waiting: 0,
             held: 0,
-            clock: Virtual(0.0),
+            clock: 0.0,
             seen: Timestamp::ZERO,
             busy: 0.0,
+            rate: 0.0,
+            next_completion: None,
         }
     }
 
     /// Jobs being worked on.
     #[must_use]
     pub fn in_service(&self) -> usize {
-        self.running.len()
+        self.in_service
     }
 
     /// Jobs waiting for a slot.
@@ -141,7 +138,7 @@ impl<J> Station<J> {
     /// Whether a job that arrived now would have to wait.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.running.len() + self.held >= self.slots
+        self.in_service + self.held >= self.slots
     }
 
     /// Whether the server is alive.
@@ -154,7 +151,7 @@ impl<J> Station<J> {
     /// and the cores, is the utilization.
     #[must_use]
     pub fn busy(&self, now: Timestamp) -> f64 {
-        self.busy + self.busy_cores() * now.since(self.seen).as_secs_f64()
+        self.busy + self.busy_cores() * seconds_between(self.seen, now)
     }
 
     /// Number of cores.
@@ -163,31 +160,42 @@ impl<J> Station<J> {
         self.cores
     }
 
-    fn busy_cores(&self) -> f64 {
-        (self.running.len() as f64).min(self.cores)
-    }
-
-    /// Work per second of each job in service.
     #[inline]
-    fn rate(&self) -> f64 {
-        let n = self.running.len();
-        let share = (self.cores / n as f64).min(1.0);
-        let penalty = self.penalty.map_or(1.0, |penalty| penalty.speed(n));
-        self.speed * share * penalty
+    fn busy_cores(&self) -> f64 {
+        (self.in_service as f64).min(self.cores)
     }
 
     /// Brings the virtual clock and the busy time up to `now`.
     #[inline]
     fn advance(&mut self, now: Timestamp) {
-        let elapsed = now.since(self.seen).as_secs_f64();
+        let elapsed = seconds_between(self.seen, now);
         self.seen = now;
-        if self.running.len() > 0 {
+        if self.in_service > 0 {
             self.busy += self.busy_cores() * elapsed;
-            self.clock.0 += self.rate() * elapsed;
+            self.clock += self.rate * elapsed;
         } else {
             // Nobody is timed by the clock: start over, so that it never grows coarse.
-            self.clock.0 = 0.0;
+            self.clock = 0.0;
         }
+    }
+
+    /// After a change of who is in service, or of the speed: how fast the clock runs from now on,
+    /// and when it reaches the next mark.
+    #[inline]
+    fn adjust(&mut self) {
+        let n = self.in_service as f64;
+        let share = if n <= self.cores { 1.0 } else { self.cores / n };
+        let penalty = self
+            .penalty
+            .map_or(1.0, |penalty| penalty.speed(self.in_service));
+        self.rate = self.speed * share * penalty;
+        self.next_completion = match self.done_at.first() {
+            Some((done, _)) if self.rate > 0.0 => {
+                let work = f64::from_bits(done) - self.clock;
+                Some(after(self.seen, work / self.rate))
+            }
+            _ => None,
+        };
     }
 
     /// A job with that much work arrives.
@@ -208,15 +216,17 @@ impl<J> Station<J> {
         } else {
             self.advance(now);
             self.start(key, work);
+            self.adjust();
         }
         Ok(JobId(key))
     }
 
+    #[inline]
     fn start(&mut self, key: Key, work: f64) {
-        let done = Virtual(self.clock.0 + work);
-        let running = self.running.push(done, key);
+        self.done_at.push(rank(self.clock + work), key);
+        self.in_service += 1;
         if let Some(job) = self.jobs.get_mut(key) {
-            job.stage = Stage::Running(running);
+            job.stage = Stage::Running;
         }
     }
 
@@ -240,36 +250,26 @@ impl<J> Station<J> {
     #[must_use]
     #[inline]
     pub fn next_completion(&self) -> Option<Timestamp> {
-        let done = self.running.first()?;
-        let rate = self.rate();
-        if rate <= 0.0 {
-            return None;
-        }
-        let seconds = (done.0 - self.clock.0).max(0.0) / rate;
-        let nanos = (seconds * 1e9).round() as u64;
-        Some(Timestamp::from_nanos(
-            self.seen.as_nanos().saturating_add(nanos),
-        ))
+        self.next_completion
     }
 
     /// The job that is done at `now`, if one is.
     #[must_use]
     pub fn due(&self, now: Timestamp) -> Option<&J> {
-        if self.next_completion()? > now {
+        if self.next_completion? > now {
             return None;
         }
-        self.jobs
-            .get(*self.running.first_item()?)
-            .map(|job| &job.item)
+        let (_, key) = self.done_at.first()?;
+        self.jobs.get(key).map(|job| &job.item)
     }
 
     /// Lets the job that is done at `now` leave; its slot goes to the next in line.
     #[inline]
     pub fn finish(&mut self, now: Timestamp) -> Option<J> {
         let key = self.complete(now)?;
-        let job = self.jobs.remove(key);
-        self.promote();
-        job.map(|job| job.item)
+        let job = self.jobs.remove(key)?;
+        self.changed();
+        Some(job.item)
     }
 
     /// Ends the work of the job that is done at `now`, but keeps its slot taken until it is
@@ -278,19 +278,29 @@ impl<J> Station<J> {
         let key = self.complete(now)?;
         self.jobs.get_mut(key)?.stage = Stage::Held;
         self.held += 1;
+        self.changed();
         Some(JobId(key))
     }
 
     #[inline]
     fn complete(&mut self, now: Timestamp) -> Option<Key> {
-        if self.next_completion()? > now {
+        if self.next_completion? > now {
             return None;
         }
         self.advance(now);
-        let (done, key) = self.running.pop()?;
+        let (done, key) = self.done_at.pop()?;
         // The event's time was rounded to a nanosecond; the work was done exactly here.
-        self.clock = done;
+        self.clock = f64::from_bits(done);
+        self.in_service -= 1;
         Some(key)
+    }
+
+    /// Somebody left: the next one moves up.
+    #[inline]
+    fn changed(&mut self) {
+        self.done_at.bury(&self.jobs, self.in_service);
+        self.promote();
+        self.adjust();
     }
 
     /// Takes a job out, wherever it is, with the work it still had ahead of it unspent.
@@ -301,11 +311,9 @@ impl<J> Station<J> {
         match job.stage {
             Stage::Waiting { .. } => self.leave_line(),
             Stage::Held => self.held -= 1,
-            Stage::Running(key) => {
-                self.running.cancel(key);
-            }
+            Stage::Running => self.in_service -= 1,
         }
-        self.promote();
+        self.changed();
         Some(job.item)
     }
 
@@ -322,23 +330,26 @@ impl<J> Station<J> {
     pub fn set_speed(&mut self, now: Timestamp, speed: f64) {
         self.advance(now);
         self.speed = speed;
+        self.adjust();
     }
 
     /// Changes how many can be in service at once. Nobody in service is sent back.
     pub fn set_slots(&mut self, now: Timestamp, slots: Bound) {
         self.advance(now);
         self.slots = slots.as_count();
-        self.promote();
+        self.changed();
     }
 
     /// The server dies with everything in it, and refuses what comes until it is restored.
     pub fn fail(&mut self, now: Timestamp) -> Vec<J> {
         self.advance(now);
         self.up = false;
-        self.running.clear();
+        self.done_at.clear();
         self.line.clear();
+        self.in_service = 0;
         self.waiting = 0;
         self.held = 0;
+        self.adjust();
         let jobs = self.jobs.drain().into_iter();
         jobs.map(|job| job.item).collect()
     }

@@ -8,7 +8,7 @@
 //! What breaks it: a run that is only a few correlation times long; the interval is then too
 //! narrow.
 
-use super::{Estimate, Moments};
+use super::Estimate;
 
 /// Few enough that batches are long, many enough that the t quantile is small (Schmeiser 1982).
 const BATCHES: usize = 20;
@@ -18,7 +18,8 @@ const BATCHES: usize = 20;
 pub struct BatchMeans {
     means: Vec<f64>,
     length: u64,
-    open: Moments,
+    /// Sum and number of the samples of the batch under way.
+    open: (f64, u64),
 }
 
 impl Default for BatchMeans {
@@ -26,7 +27,7 @@ impl Default for BatchMeans {
         Self {
             means: Vec::with_capacity(2 * BATCHES),
             length: 1,
-            open: Moments::default(),
+            open: (0.0, 0),
         }
     }
 }
@@ -35,15 +36,16 @@ impl BatchMeans {
     /// Takes one sample.
     #[inline]
     pub fn add(&mut self, sample: f64) {
-        self.open.add(sample);
-        if self.open.count() == self.length {
+        self.open.0 += sample;
+        self.open.1 += 1;
+        if self.open.1 == self.length {
             self.close();
         }
     }
 
     fn close(&mut self) {
-        self.means.push(self.open.mean());
-        self.open = Moments::default();
+        self.means.push(self.open.0 / self.length as f64);
+        self.open = (0.0, 0);
         if self.means.len() == 2 * BATCHES {
             self.means = self
                 .means

@@ -2,6 +2,8 @@
 
 use tidegate_control::Timestamp;
 
+use crate::time::seconds_between;
+
 /// Count, mean, variance and extremes of samples, without keeping them.
 ///
 /// Welford's recurrence (1962), and Chan's (1979) to merge two: no cancellation where a sum of
@@ -130,7 +132,7 @@ impl TimeAverage {
     /// The quantity is `value` from `now` on.
     #[inline]
     pub fn set(&mut self, now: Timestamp, value: f64) {
-        self.area += self.value * now.since(self.seen).as_secs_f64();
+        self.area += self.value * seconds_between(self.seen, now);
         self.seen = now;
         self.value = value;
     }

@@ -18,6 +18,7 @@ use tidegate_control::Timestamp;
 
 use crate::rng::SimRng;
 use crate::service::Law;
+use crate::time::after;
 
 pub use rate::RateFunction;
 pub use schedule::Schedule;
@@ -151,7 +152,7 @@ impl Iterator for Arrivals {
                 last,
             } => {
                 *last = rate.time_of((*last)?, spacing.0.sample(&mut self.rng));
-                last.map(Timestamp::from_secs_f64)
+                last.map(|seconds| after(Timestamp::ZERO, seconds))
             }
             Kind::Recorded { times, next } => {
                 let time = times.get(*next).copied();

@@ -161,7 +161,12 @@ impl Schedule {
 
     /// When the integral since `seconds` reaches `area`; never, when it stays below.
     #[must_use]
+    #[inline]
     pub fn time_of(&self, seconds: f64, area: f64) -> Option<f64> {
+        if let [only] = &self.segments[..] {
+            let time = seconds + area / only.value;
+            return time.is_finite().then_some(time);
+        }
         let first = self.segment_at(seconds);
         let wanted = self.segments[first].area_at(seconds) + area;
         let at = first

@@ -1,7 +1,6 @@
 //! What happens by the clock: reports, the protector's timer, intervals of the record.
 
 use tidegate_control::Timestamp;
-use tidegate_sentry::Event as EngineEvent;
 
 use super::{Event, World, replica_id};
 use crate::engine::Calendar;
@@ -26,10 +25,8 @@ impl World<'_> {
     pub(super) fn tick(&mut self, now: Timestamp) {
         self.timer = None;
         self.report_if_due(now);
-        let events = &mut self.recorder.events;
-        let mut observer = |event: &EngineEvent| events.push(event.clone());
         self.protector
-            .handle_timeout(now, &mut observer, &mut self.wakes);
+            .handle_timeout(now, self.observer, &mut self.wakes);
         assert!(
             self.protector.poll_timeout() > now,
             "after its timeout a protector wants to be called later"

@@ -7,7 +7,7 @@ mod plant;
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
-use tidegate_sentry::ReplicaId;
+use tidegate_sentry::{Observer, ReplicaId};
 
 use super::load::{Attempt, Load};
 use super::outcome::Outcome;
@@ -88,6 +88,7 @@ enum Stage {
 struct World<'a> {
     scenario: &'a Scenario,
     protector: &'a mut dyn Protector,
+    observer: &'a mut dyn Observer,
     loads: Vec<Load>,
     replicas: Vec<Replica>,
     requests: Slab<Request>,
@@ -102,9 +103,10 @@ pub(super) fn run(
     scenario: &Scenario,
     streams: Streams,
     protector: &mut dyn Protector,
+    observer: &mut dyn Observer,
 ) -> Result<Outcome, ScenarioError> {
     let mut calendar = Calendar::new();
-    let mut world = World::new(scenario, &streams, protector)?;
+    let mut world = World::new(scenario, &streams, protector, observer)?;
     world.begin(&mut calendar);
     let end = Timestamp::ZERO + scenario.duration.0;
     let simulated = engine::run(&mut world, &mut calendar, end);
@@ -117,6 +119,7 @@ impl<'a> World<'a> {
         scenario: &'a Scenario,
         streams: &Streams,
         protector: &'a mut dyn Protector,
+        observer: &'a mut dyn Observer,
     ) -> Result<Self, ScenarioError> {
         let loads = 0..scenario.load.len();
         let replicas = scenario
@@ -126,6 +129,7 @@ impl<'a> World<'a> {
         Ok(Self {
             scenario,
             protector,
+            observer,
             loads: loads
                 .map(|index| Load::new(scenario, index, streams))
                 .collect::<Result<_, _>>()?,
