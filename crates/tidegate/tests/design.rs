@@ -342,6 +342,16 @@ fn bad_numbers_are_refused_with_their_cause() {
         refusal(&lqr(&["--q", "[1,1]", "--r", "[1]", "--interval", "0"]))
             .contains("--interval is 0")
     );
+    let slow = [
+        "--plant-gain",
+        "1",
+        "--time-constant",
+        "1",
+        "--dead-time",
+        "9",
+    ];
+    let dense = [&["zn", "--interval", "1ms"][..], &slow].concat();
+    assert!(refusal(&dense).contains("9000 sampling intervals"));
     assert!(refusal(&["zn", "--interval", "1"]).contains("give the plant one way"));
 }
 

@@ -6,6 +6,10 @@ use tidegate_control::system::{Fopdt, StateSpace, SystemError, TransferFunction}
 use super::input::{Grid, Seconds, refused, required};
 use crate::error::CliError;
 
+/// Every interval of dead time is a pole; finding them takes the cube of their number, some two
+/// seconds for this many.
+const DEAD_INTERVALS_MAX: f64 = 200.0;
+
 #[derive(Debug, Clone, Default, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Input {
@@ -97,7 +101,16 @@ impl Input {
             time_constant_s: required(self.time_constant, tool, "time-constant")?.0,
             dead_time_s: self.dead_time.map_or(0.0, |time| time.0),
         };
-        Ok(plant.sampled(self.interval_s(tool)?))
+        let interval_s = self.interval_s(tool)?;
+        let intervals = plant.dead_time_s / interval_s;
+        if intervals > DEAD_INTERVALS_MAX {
+            return Err(CliError::Usage(format!(
+                "design {tool}: --dead-time is {intervals:.0} sampling intervals, more than \
+                 {DEAD_INTERVALS_MAX}; a longer --interval, a tenth of the dead time, shows the \
+                 same loop"
+            )));
+        }
+        Ok(plant.sampled(interval_s))
     }
 
     fn state_space(
