@@ -5,10 +5,17 @@
 mod operator;
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use operator::Desk;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::{CertificateDer, ServerName};
 use tempfile::TempDir;
+use tidegate_proxy::Proxy;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 /// A configuration file in a directory of its own.
 struct File {
@@ -242,4 +249,50 @@ async fn a_new_token_counts_from_the_reload_on() {
             .status,
         200
     );
+}
+
+/// Writes a new certificate for `localhost` and returns it.
+fn renew_certificate(dir: &Path) -> CertificateDer<'static> {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    fs::write(dir.join("cert.pem"), made.cert.pem()).unwrap();
+    fs::write(dir.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    made.cert.der().clone()
+}
+
+/// Whether a client that trusts nothing but `certificate` gets a connection.
+async fn presents(addr: SocketAddr, certificate: &CertificateDer<'static>) -> bool {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = TcpStream::connect(addr).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let connector = TlsConnector::from(Arc::new(config));
+    connector.connect(name, stream).await.is_ok()
+}
+
+#[tokio::test]
+async fn a_renewed_certificate_is_presented_without_a_restart() {
+    let file = File::new("");
+    let first = renew_certificate(file.dir.path());
+    file.write(
+        "upstream = 'http://127.0.0.1:1'\nadmin = '127.0.0.1:0'\n\
+         listen = { addr = '127.0.0.1:0', tls = { cert = 'cert.pem', key = 'key.pem' } }\n",
+    );
+    let config = tidegate_proxy::config::load(&file.path()).unwrap().config;
+    let proxy = Proxy::bind(config).unwrap();
+    let desk = Desk::beside(&proxy, &file.path());
+    let mut events = desk.events().await;
+    let running = proxy.start().unwrap();
+    assert!(presents(running.local_addr(), &first).await);
+
+    let second = renew_certificate(file.dir.path());
+    let put = |line: &serde_json::Value| line["line"].as_str().unwrap().contains("put in force");
+    events.wait_for("notice", put).await;
+    assert!(presents(running.local_addr(), &second).await);
+    assert!(!presents(running.local_addr(), &first).await);
 }

@@ -17,6 +17,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use tidegate_proxy::Bound;
 use tidegate_proxy::admin::Operations;
 use tidegate_proxy::config::{self, Config};
 use tidegate_proxy::reload::Source;
@@ -70,6 +71,13 @@ impl Desk {
     pub(crate) fn start_from(file: &Path) -> Self {
         let config = config::load(file).unwrap().config;
         Self::start_with(config, Source::file(file))
+    }
+
+    /// Starts from a file beside a whole proxy, which the caller starts.
+    pub(crate) fn beside(proxy: &Bound, file: &Path) -> Self {
+        let state = Arc::clone(proxy.state());
+        let operations = Operations::bind(Arc::clone(&state), Source::file(file)).unwrap();
+        Self::run(state, operations, std::future::pending())
     }
 
     /// Starts from a file and what a command line adds to it.
