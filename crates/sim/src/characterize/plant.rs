@@ -98,14 +98,15 @@ impl Limit {
     }
 }
 
-/// +1 or -1 without a visible pattern: the parity of the golden-ratio sequence's second digit.
+/// +1 or -1: the maximum-length sequence of `x^9 + x^5 + 1`, the customary excitation in
+/// identification because all of its 9-step patterns but one occur in a period of 511.
 fn sign(step: f64) -> f64 {
-    let scattered = (step * 0.618_033_988_749_895).fract();
-    if (scattered * 16.0).floor() % 2.0 == 0.0 {
-        1.0
-    } else {
-        -1.0
+    let mut register: u16 = 0x1ff;
+    for _ in 0..step as u64 % 511 {
+        let bit = (register >> 8 ^ register >> 4) & 1;
+        register = (register << 1 | bit) & 0x1ff;
     }
+    if register & 1 == 1 { 1.0 } else { -1.0 }
 }
 
 /// What was measured in one interval.
@@ -339,10 +340,14 @@ mod tests {
         };
         let rates: Vec<f64> = (0..1000).map(|step| limit.at(f64::from(step))).collect();
         assert!(rates.iter().all(|rate| (1.0..=5.0).contains(rate)));
-        let turns = rates
-            .windows(3)
-            .filter(|w| (w[1] - w[0]) * (w[2] - w[1]) < 0.0);
-        assert!(turns.count() > 200);
+        let period: Vec<f64> = (0..511).map(|step| sign(f64::from(step))).collect();
+        assert_eq!(
+            period.iter().sum::<f64>(),
+            1.0,
+            "as balanced as an odd period can be"
+        );
+        let flips = period.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        assert!((254..=256).contains(&flips), "{flips}");
     }
 
     #[test]

@@ -7,7 +7,8 @@ use super::{Characterization, LoadPoint};
 use crate::chart::{Chart, ChartError, Point, svg};
 use crate::report::{Origin, Page, Section, number};
 
-/// The protection that follows from what was found.
+/// The protection that follows from what was found. The operating point moves with the capacity, which is better
+/// whenever the capacity changes (see `experiments/papers/000-4-capacity-cut.toml`).
 #[must_use]
 pub fn protect(found: &Characterization) -> SentryConfig {
     let settings = &found.settings;
@@ -28,6 +29,7 @@ pub fn protect(found: &Characterization) -> SentryConfig {
             rate_max: Rate(rounded(peak)),
             gain: found.regulator.gain.map(rounded),
             tokens_per_request: settings.tokens_per_request,
+            adapt_operating_point: true,
             ..LqrConfig::default()
         },
         ..SentryConfig::default()
@@ -54,7 +56,8 @@ impl Characterization {
              rate_min = \"{}\"\n\
              rate_max = \"{}\"\n\
              gain = [{}, {}]\n\
-             tokens_per_request = {:?}\n",
+             tokens_per_request = {:?}\n\
+             adapt_operating_point = {}\n",
             lqr.measurement_interval,
             lqr.tuning_interval,
             lqr.response_filter,
@@ -67,6 +70,7 @@ impl Characterization {
             lqr.gain[0],
             lqr.gain[1],
             lqr.tokens_per_request,
+            lqr.adapt_operating_point,
         )
     }
 

@@ -166,6 +166,16 @@ impl Chart {
         self
     }
 
+    /// Gives the layer added last the `index`th colour of the palette, from 0: the same thing in two
+    /// charts has the same colour.
+    #[must_use]
+    pub fn coloured(mut self, index: usize) -> Self {
+        if let Some(layer) = self.layers.last_mut() {
+            layer.ink = Ink::Series(index);
+        }
+        self
+    }
+
     /// What the paper has, as crosses over our lines.
     #[must_use]
     pub fn paper(self, label: impl Into<String>, points: Vec<Point>) -> Self {

@@ -88,6 +88,19 @@ impl Experiment {
         format!("{}/{}", self.paper, self.figure)
     }
 
+    /// `figure 7`, `eq. 10`: what of the paper it is, in words.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        if self
+            .figure
+            .starts_with(|first: char| first.is_ascii_digit())
+        {
+            format!("figure {}", self.figure)
+        } else {
+            self.figure.clone()
+        }
+    }
+
     fn run_index(&self, name: &str) -> Option<usize> {
         self.runs.iter().position(|run| run.name == name)
     }

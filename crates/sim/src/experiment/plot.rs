@@ -1,5 +1,7 @@
 //! The figures of an experiment: which series, drawn how.
 
+use std::num::NonZeroUsize;
+
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -52,6 +54,8 @@ pub struct LayerSpec {
     pub draw: Draw,
     /// Moving average of this length in x.
     pub smooth: Option<f64>,
+    /// Which colour of the palette, from 1; the next unused one when missing.
+    pub colour: Option<NonZeroUsize>,
 }
 
 /// How a series is drawn.
@@ -102,6 +106,8 @@ pub struct Drawn {
     pub label: String,
     /// How it is drawn.
     pub draw: Draw,
+    /// Which colour, from 1.
+    pub colour: Option<NonZeroUsize>,
     /// What is drawn.
     pub points: Vec<Spot>,
 }
@@ -134,6 +140,7 @@ impl LayerSpec {
         Drawn {
             label: self.label.clone().unwrap_or_else(|| run_label.to_owned()),
             draw: self.draw,
+            colour: self.colour,
             points,
         }
     }
@@ -214,18 +221,23 @@ impl Plot {
 }
 
 fn add_layer(chart: Chart, layer: &Drawn) -> Chart {
+    let chart = add_mark(chart, layer);
+    let chart = match layer.colour {
+        Some(colour) => chart.coloured(colour.get() - 1),
+        None => chart,
+    };
+    let uncertain = layer.points.iter().any(|spot| spot.low < spot.high);
+    if uncertain {
+        chart.band(bounds(&layer.points))
+    } else {
+        chart
+    }
+}
+
+fn add_mark(chart: Chart, layer: &Drawn) -> Chart {
     let points: Vec<Point> = layer.points.iter().map(|spot| (spot.x, spot.y)).collect();
     match layer.draw {
-        Draw::Mean => {
-            let chart = chart.line(&layer.label, points);
-            let uncertain = layer.points.iter().any(|spot| spot.low < spot.high);
-            if uncertain {
-                chart.band(bounds(&layer.points))
-            } else {
-                chart
-            }
-        }
-        Draw::Example => chart.line(&layer.label, points),
+        Draw::Mean | Draw::Example => chart.line(&layer.label, points),
         Draw::Steps => chart.steps(&layer.label, points),
         Draw::Dots => chart.points(&layer.label, points),
         Draw::Poles => chart.poles(&layer.label, points),

@@ -124,8 +124,10 @@ pub(super) fn section(outcome: &Outcome, figures: Vec<String>) -> Section {
     let experiment = &outcome.experiment;
     Section {
         title: format!(
-            "{} figure {}: {}",
-            experiment.paper, experiment.figure, experiment.title
+            "{} {}: {}",
+            experiment.paper,
+            experiment.subject(),
+            experiment.title
         ),
         facts: format!(
             "seed {} · {} repetition{} · intervals are 95 % confidence",

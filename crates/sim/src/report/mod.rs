@@ -15,10 +15,11 @@ pub use number::{number, with_interval};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::chart::{self, ChartError};
-use crate::experiment::{Finding, Outcome, Verdict};
+use crate::experiment::{Finding, Outcome, PaperValue, Verdict};
 
 /// Where a result came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +84,7 @@ impl Report {
     pub fn json(&self) -> String {
         let lines = self.outcomes.iter().flat_map(|outcome| {
             let findings = outcome.findings.iter();
-            findings.map(move |finding| format!("{}\n", json_line(outcome, finding)))
+            findings.map(move |finding| Line::new(outcome, finding).json())
         });
         lines.collect()
     }
@@ -153,21 +154,39 @@ pub fn write_all(folder: &Path, files: &[(PathBuf, String)]) -> Result<(), Repor
 /// `002-figure-7`: the beginning of the names of an experiment's files.
 fn stem(outcome: &Outcome) -> String {
     let experiment = &outcome.experiment;
-    let raw = format!("{}-figure-{}", experiment.paper, experiment.figure);
-    let safe = raw
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
-    safe.collect()
+    let raw = format!("{} {}", experiment.paper, experiment.subject());
+    let words = raw.split(|c: char| !c.is_ascii_alphanumeric());
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    words.join("-")
 }
 
-fn json_line(outcome: &Outcome, finding: &Finding) -> serde_json::Value {
-    json!({
-        "paper": outcome.experiment.paper,
-        "figure": outcome.experiment.figure,
-        "metric": finding.metric,
-        "paper_value": finding.paper_value,
-        "ours": number::json(finding.ours.mean),
-        "ci": number::json_interval(&finding.ours),
-        "verdict": finding.verdict,
-    })
+/// A comparison as programs read it.
+#[derive(Serialize)]
+struct Line<'a> {
+    paper: &'a str,
+    figure: &'a str,
+    metric: &'a str,
+    paper_value: Option<&'a PaperValue>,
+    ours: Value,
+    ci: Value,
+    verdict: Verdict,
+}
+
+impl<'a> Line<'a> {
+    fn new(outcome: &'a Outcome, finding: &'a Finding) -> Self {
+        Self {
+            paper: &outcome.experiment.paper,
+            figure: &outcome.experiment.figure,
+            metric: &finding.metric,
+            paper_value: finding.paper_value.as_ref(),
+            ours: number::json(finding.ours.mean),
+            ci: number::json_interval(&finding.ours),
+            verdict: finding.verdict,
+        }
+    }
+
+    fn json(&self) -> String {
+        let text = serde_json::to_string(self);
+        text.expect("strings and finite numbers are JSON") + "\n"
+    }
 }

@@ -7,32 +7,43 @@ use crate::stats::Estimate;
 /// Three or four significant digits, no exponent where it can be avoided; `-` for NaN.
 #[must_use]
 pub fn number(value: f64) -> String {
-    if value.is_nan() {
-        return "-".to_owned();
-    }
-    let size = value.abs();
-    match size {
-        0.0 => "0".to_owned(),
-        _ if size >= 1e6 || size < 1e-4 => format!("{value:.2e}"),
-        _ if size >= 1000.0 => format!("{value:.0}"),
-        _ if size >= 100.0 => format!("{value:.1}"),
-        _ if size >= 10.0 => format!("{value:.2}"),
-        _ if size >= 0.1 => format!("{value:.3}"),
-        _ => format!("{value:.5}"),
+    match decimals(value) {
+        _ if value.is_nan() => "-".to_owned(),
+        _ if value.is_infinite() => format!("{}∞", if value < 0.0 { "-" } else { "" }),
+        Some(decimals) => format!("{value:.decimals$}"),
+        None => format!("{value:.2e}"),
     }
 }
 
-/// `0.799 ± 0.002`; without the interval where there is none.
+/// Decimals of a number of that size; `None` where an exponent reads better.
+fn decimals(value: f64) -> Option<usize> {
+    let size = value.abs();
+    match size {
+        0.0 => Some(0),
+        _ if !(1e-4..1e6).contains(&size) => None,
+        _ if size >= 1000.0 => Some(0),
+        _ if size >= 100.0 => Some(1),
+        _ if size >= 10.0 => Some(2),
+        _ if size >= 0.1 => Some(3),
+        _ => Some(5),
+    }
+}
+
+/// `0.799 ± 0.002`, to the digits of the mean; without the interval where there is none.
 #[must_use]
 pub fn with_interval(estimate: &Estimate) -> String {
-    if estimate.half_width > 0.0 && estimate.half_width.is_finite() {
-        format!(
-            "{} ± {}",
-            number(estimate.mean),
-            number(estimate.half_width)
-        )
+    let (mean, half_width) = (estimate.mean, estimate.half_width);
+    if !half_width.is_finite() || half_width == 0.0 {
+        return number(mean);
+    }
+    let Some(decimals) = decimals(mean) else {
+        return format!("{} ± {}", number(mean), number(half_width));
+    };
+    let unit = 10_f64.powi(-(decimals as i32));
+    if half_width < unit / 2.0 {
+        format!("{mean:.decimals$} ± <{unit:.decimals$}")
     } else {
-        number(estimate.mean)
+        format!("{mean:.decimals$} ± {half_width:.decimals$}")
     }
 }
 
@@ -67,6 +78,15 @@ mod tests {
                 "0.820", "12.35", "4322", "0", "0.02550", "-0.500", "1.50e-7", "-"
             ]
         );
+    }
+
+    #[test]
+    fn intervals_have_the_digits_of_their_mean() {
+        let shown = |samples: &[f64]| with_interval(&Estimate::from_samples(samples, 0.95));
+        assert_eq!(shown(&[11.9, 12.1, 12.0]), "12.00 ± 0.25");
+        assert_eq!(shown(&[0.8, 0.800_01, 0.799_99]), "0.800 ± <0.001");
+        assert_eq!(shown(&[5.0]), "5.000");
+        assert_eq!(number(f64::INFINITY), "∞");
     }
 
     #[test]
