@@ -72,10 +72,10 @@ pub struct QueueRun {
     pub batches: BatchMeans,
     /// The same, for quantiles.
     pub histogram: Histogram,
-    /// Time in the system over work: constant in the mean under processor sharing.
-    pub stretch: Moments,
-    /// Work of those who left.
-    pub work: Moments,
+    /// Sum of their work.
+    pub work: f64,
+    /// Sum of their time in the system over work.
+    pub stretch: f64,
     /// Share of the cores' time in use, the warm-up included.
     pub utilization: f64,
 }
@@ -102,7 +102,13 @@ impl QueueRun {
     /// Mean time before service, where jobs do not share (response less work).
     #[must_use]
     pub fn waiting(&self) -> f64 {
-        self.response.mean() - self.work.mean()
+        self.response.mean() - self.work / self.response.count() as f64
+    }
+
+    /// Mean time in the system over work: `1 / (1 - rho)` for a job of any size under sharing.
+    #[must_use]
+    pub fn stretching(&self) -> f64 {
+        self.stretch / self.response.count() as f64
     }
 }
 
@@ -146,8 +152,8 @@ impl Queue {
                 response: Moments::default(),
                 batches: BatchMeans::default(),
                 histogram: Histogram::default(),
-                stretch: Moments::default(),
-                work: Moments::default(),
+                work: 0.0,
+                stretch: 0.0,
                 utilization: 0.0,
             },
         }
@@ -183,8 +189,8 @@ impl Queue {
         self.measured.response.add(response);
         self.measured.batches.add(response);
         self.measured.histogram.record(response);
-        self.measured.work.add(customer.work);
-        self.measured.stretch.add(response / customer.work);
+        self.measured.work += customer.work;
+        self.measured.stretch += response / customer.work;
     }
 
     /// Keeps the one completion event where the station wants it.

@@ -20,48 +20,63 @@ struct Entry {
 /// Smallest rank first, then first come first out.
 #[derive(Debug, Clone)]
 pub(crate) struct RankHeap {
-    heap: BinaryHeap<Reverse<Entry>>,
+    /// The first of all, kept apart: what comes next is often what was just scheduled.
+    front: Option<Entry>,
+    /// All others; empty when there is no front.
+    rest: BinaryHeap<Reverse<Entry>>,
     order: u64,
 }
 
 impl RankHeap {
     pub(crate) fn new() -> Self {
         Self {
-            heap: BinaryHeap::new(),
+            front: None,
+            rest: BinaryHeap::new(),
             order: 0,
         }
+    }
+
+    fn len(&self) -> usize {
+        self.rest.len() + usize::from(self.front.is_some())
     }
 
     #[inline]
     pub(crate) fn push(&mut self, rank: u64, key: Key) {
         let order = self.order;
         self.order += 1;
-        self.heap.push(Reverse(Entry { rank, order, key }));
+        let entry = Entry { rank, order, key };
+        match self.front {
+            Some(front) if front < entry => self.rest.push(Reverse(entry)),
+            before => {
+                self.front = Some(entry);
+                self.rest.extend(before.map(Reverse));
+            }
+        }
     }
 
     /// The first of all, with its rank.
     #[inline]
     pub(crate) fn first(&self) -> Option<(u64, Key)> {
-        let Reverse(entry) = self.heap.peek()?;
-        Some((entry.rank, entry.key))
+        self.front.map(|entry| (entry.rank, entry.key))
     }
 
     /// Takes the first of all out of the heap, not out of the slab.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(u64, Key)> {
-        let Reverse(entry) = self.heap.pop()?;
-        Some((entry.rank, entry.key))
+        let first = self.first();
+        self.front = self.rest.pop().map(|Reverse(entry)| entry);
+        first
     }
 
     /// To be called after entries left the slab, with the number of those in the heap that did
     /// not: afterwards the first of all is a live one.
     #[inline]
     pub(crate) fn bury<T>(&mut self, slab: &Slab<T>, live: usize) {
-        if self.heap.len() == live {
+        if self.len() == live {
             return;
         }
-        if self.heap.len() > 2 * live + 64 {
-            self.heap.retain(|Reverse(entry)| slab.contains(entry.key));
+        if self.len() > 2 * live + 64 {
+            self.rest.retain(|Reverse(entry)| slab.contains(entry.key));
         }
         while self.first().is_some_and(|(_, key)| !slab.contains(key)) {
             self.pop();
@@ -69,7 +84,8 @@ impl RankHeap {
     }
 
     pub(crate) fn clear(&mut self) {
-        self.heap.clear();
+        self.front = None;
+        self.rest.clear();
     }
 }
 
@@ -125,7 +141,7 @@ mod tests {
             pair.cancel(key);
         }
         assert_eq!(pair.1.len(), 1);
-        assert!(pair.0.heap.len() < 100);
+        assert!(pair.0.len() < 100);
     }
 
     proptest! {

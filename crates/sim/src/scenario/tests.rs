@@ -101,6 +101,41 @@ fn two_protections_face_the_same_requests() {
     assert_eq!(plain.ledger, guarded.ledger, "mode off is no protection");
 }
 
+/// Sources have streams of their own: a second load leaves the first as it was.
+#[test]
+fn a_second_load_does_not_disturb_the_first() {
+    let gold = "
+        duration = '20s'
+        service = { law = 'exponential', mean = '1ms' }
+        class = [{ name = 'gold' }, { name = 'bronze' }]
+        [[load]]
+        rate = '30/s'
+        client = { class = 'gold' }
+    ";
+    let both = format!("{gold}\n[[load]]\nrate = '60/s'\nclient = {{ class = 'bronze' }}");
+    let arrivals = |outcome: &Outcome| outcome.series("class.gold.offered");
+    let (alone, together) = (run(gold), run(&both));
+    assert_eq!(arrivals(&alone), arrivals(&together));
+    assert!(together.ledger.offered > alone.ledger.offered);
+}
+
+#[test]
+fn recorded_arrivals_are_played_back() {
+    let outcome = run("
+        duration = '10s'
+        service = '2s'
+        load = { times = ['1s', '1.5s', '8.5s'] }
+    ");
+    let offered: Vec<u64> = outcome.rows.iter().map(|row| row.counts.offered).collect();
+    assert_eq!(offered, [1, 1, 0, 0, 0, 0, 0, 0, 1, 0]);
+    assert_eq!(
+        outcome.totals.response.max(),
+        3.5,
+        "the second waits for the first"
+    );
+    assert_eq!(outcome.unfinished, 1);
+}
+
 #[test]
 fn retries_multiply_the_load() {
     let outcome = run("
