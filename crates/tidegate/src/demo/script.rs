@@ -19,7 +19,7 @@ const SERVICE_S: f64 = 0.04;
 /// What the replicas can serve together, per second.
 pub(super) const CAPACITY: f64 = REPLICAS as f64 * WORKERS.get() as f64 / SERVICE_S;
 /// How long a visitor waits.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 const CALM: f64 = 0.6;
 const CROWD: f64 = 4.0;

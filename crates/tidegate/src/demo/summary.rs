@@ -9,8 +9,9 @@ use tidegate_lab::load::{LoadReport, Second};
 use super::script::{CAPACITY, Script};
 use crate::error::CliError;
 
-/// A run is back to normal once it serves this part of those who come, for the rest of the time.
+/// A run is back to normal once it serves this part of those who come, for some seconds in a row.
 const NORMAL: f64 = 0.9;
+const NORMAL_FOR: usize = 3;
 /// A generator this late says that the machine had no time for the demo.
 const LAG_MS_MAX: f64 = 100.0;
 
@@ -137,11 +138,13 @@ fn recovery_s(script: Script, seconds: &[Second]) -> Option<f64> {
         .iter()
         .filter(|second| second.second as f64 >= rush_end && second.second as f64 + 1.0 <= end)
         .collect();
-    let usual = |second: &Second| second.within_target as f64 >= NORMAL * second.offered as f64;
-    let unusual = after.iter().rposition(|second| !usual(second));
-    let from = unusual.map_or(0, |last| last + 1);
-    let first = after.get(from)?;
-    Some(first.second as f64 - rush_end)
+    let usual = |stretch: &&[&Second]| {
+        let served: u64 = stretch.iter().map(|second| second.within_target).sum();
+        let offered: u64 = stretch.iter().map(|second| second.offered).sum();
+        served as f64 >= NORMAL * offered as f64
+    };
+    let first = after.windows(NORMAL_FOR).find(usual)?;
+    Some(first[0].second as f64 - rush_end)
 }
 
 impl fmt::Display for Summary {
@@ -159,9 +162,7 @@ impl fmt::Display for Summary {
         row(f, "turned away at once, with Retry-After", &|side| {
             side.turned_away.to_string()
         })?;
-        row(f, "gave up after a second of waiting", &|side| {
-            side.gave_up.to_string()
-        })?;
+        row(f, "gave up waiting", &|side| side.gave_up.to_string())?;
         row(f, "replicas' work done for nobody", &|side| {
             percent(side.wasted_share)
         })?;
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn recovery_is_when_it_stays_normal() {
+    fn recovery_is_when_visitors_are_served_as_usual() {
         let script = Script::new(false);
         assert_eq!(recovery_s(script, &seconds(script, 0.5, 0)), Some(0.0));
         assert_eq!(recovery_s(script, &seconds(script, 0.5, 4)), Some(4.0));

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use tidegate_lab::load::Second;
 
-use super::script::{CAPACITY, Script};
+use super::script::{CAPACITY, PATIENCE, Script};
 
 /// Columns of one chart; both fit into 80.
 const WIDTH: usize = 36;
@@ -43,7 +43,8 @@ pub(super) fn frame(script: Script, board: &Board) -> String {
     // Writing into a String cannot fail.
     let _ = writeln!(
         out,
-        "three replicas, {CAPACITY:.0} requests/s together; visitors leave after 1 s{:>15}",
+        "three replicas, {CAPACITY:.0} requests/s together; visitors leave after {:.0} s{:>15}",
+        PATIENCE.as_secs_f64(),
         format!("{elapsed:.0} of {end:.0} s")
     );
     out.push('\n');
