@@ -103,7 +103,9 @@ impl Check {
         let bounded = self.at_least.is_some() || self.at_most.is_some();
         match self.tolerance {
             Some(_) if !numeric => Some("`tolerance` needs a number in `paper`"),
-            Some(tolerance) if !(tolerance >= 0.0) => Some("`tolerance` must not be negative"),
+            Some(tolerance) if tolerance.is_nan() || tolerance < 0.0 => {
+                Some("`tolerance` must not be negative")
+            }
             None if !bounded => Some("give `tolerance`, `at_least` or `at_most`"),
             _ => None,
         }

@@ -1,6 +1,6 @@
 //! Experiments: files that name a model, what varies, what is measured and what a paper has.
 //!
-//! The pieces know nothing of each other. A [`Model`](model::Model) turns a seed into a
+//! The pieces know nothing of each other. A [`Model`] turns a seed into a
 //! [`Record`] of named series and values; a [`Reading`] turns a record into a
 //! number; a [`Check`] compares numbers with the paper's; a
 //! [`Plot`] draws series. A file combines them (the format is shown in `experiments/README.md`), so a

@@ -91,7 +91,7 @@ impl Statistic {
             Self::Min => ys().fold(f64::NAN, f64::min),
             Self::Max => ys().fold(f64::NAN, f64::max),
             Self::ArgMax => arg_max(points),
-            Self::Last => ys().last().unwrap_or(f64::NAN),
+            Self::Last => points.last().map_or(f64::NAN, |&(_, y)| y),
             Self::Roughness => mean(points.windows(2).map(|p| (p[1].1 - p[0].1).abs())),
             Self::Slope => slope(points),
             Self::Quantile(share) => quantile(ys().collect(), share),

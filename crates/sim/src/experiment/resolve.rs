@@ -63,7 +63,7 @@ impl Source<'_> {
         }
         let mut table = self.model_table(name);
         for (path, value) in &spec.set {
-            self.replace(&mut table, path, value.clone())?;
+            self.replace(&mut table, path, value)?;
         }
         let shape = match &spec.sweep {
             Some(sweep) => self.sweep(spec, sweep, &table)?,
@@ -104,7 +104,7 @@ impl Source<'_> {
         let mut points = Vec::with_capacity(values.len());
         for (&value, &x) in values.iter().zip(xs) {
             let mut table = table.clone();
-            self.replace(&mut table, &sweep.parameter, sweep.value(value))?;
+            self.replace(&mut table, &sweep.parameter, &sweep.value(value))?;
             points.push((x, self.model(&table, &sweep.parameter)?));
         }
         for reading in spec.curves.values() {
@@ -114,9 +114,9 @@ impl Source<'_> {
         Ok(Shape::Sweep { points, curves })
     }
 
-    /// Replaces a key of the one kind in a model's table.
-    fn replace(&self, table: &mut Table, path: &Spanned<String>, value: Value) -> Resolved<()> {
-        for (_, kind) in table.iter_mut() {
+    /// Replaces a key in a model's table, below its kind.
+    fn replace(&self, model: &mut Table, path: &Spanned<String>, value: &Value) -> Resolved<()> {
+        for (_, kind) in model.iter_mut() {
             if let Value::Table(kind) = kind {
                 replace(kind, path.get_ref(), value.clone())
                     .map_err(|message| self.at(path.span(), message))?;
