@@ -4,6 +4,8 @@
 //! A trajectory is kept as a file under `tests/goldens`, rounded. After a deliberate change of the engine or of a
 //! controller run this test with `TIDEGATE_UPDATE_GOLDENS=1` and look at the difference.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;

@@ -1,5 +1,7 @@
 //! `tidegate sim` and `tidegate characterize` as a person or a program meets them.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
