@@ -7,7 +7,8 @@ fn main() {
     let commit = git(&["rev-parse", "--short=12", "HEAD"]);
     let commit = commit.unwrap_or_else(|| "unknown".to_owned());
     println!("cargo::rustc-env=TIDEGATE_COMMIT={commit}");
-    // HEAD changes with the branch, its log with every commit. Neither is there in a source archive.
+    // HEAD changes with the branch, its log with every commit. Neither is there in a source
+    // archive.
     for file in ["HEAD", "logs/HEAD"] {
         if let Some(path) = git(&["rev-parse", "--git-path", file])
             && Path::new(&path).exists()

@@ -1,8 +1,9 @@
-//! The papers' experiments, on few repetitions: they agree, their trajectories stay what they are, and neither
-//! depends on the number of cores.
+//! The papers' experiments, on few repetitions: they agree, their trajectories stay what they are,
+//! and neither depends on the number of cores.
 //!
-//! A trajectory is kept as a file under `tests/goldens`, rounded. After a deliberate change of the engine or of a
-//! controller run this test with `TIDEGATE_UPDATE_GOLDENS=1` and look at the difference.
+//! A trajectory is kept as a file under `tests/goldens`, rounded. After a deliberate change of the
+//! engine or of a controller run this test with `TIDEGATE_UPDATE_GOLDENS=1` and look at the
+//! difference.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

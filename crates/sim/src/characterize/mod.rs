@@ -9,9 +9,10 @@
 //! 4. **Model and gain.** `x(k+1) = A x(k) + B u(k)` by least squares (eq. 4), weights from
 //!    relative costs (eq. 8, 9), the gain by LQR (eq. 10).
 //!
-//! The service is behind the [`Plant`] trait: a scenario in the simulator ([`SimPlant`]), a live upstream
-//! elsewhere. What breaks it: a capacity that changes while it is being measured, and a service whose
-//! response time does not depend on its load (then nothing can be identified, and it says so).
+//! The service is behind the [`Plant`] trait: a scenario in the simulator ([`SimPlant`]), a live
+//! upstream elsewhere. What breaks it: a capacity that changes while it is being measured, and a
+//! service whose response time does not depend on its load (then nothing can be identified, and it
+//! says so).
 
 mod excite;
 mod plant;

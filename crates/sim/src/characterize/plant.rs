@@ -55,8 +55,8 @@ pub enum Limit {
     None,
     /// The same rate throughout.
     Constant(f64),
-    /// `low + (high - low) (1 + sin(2π t / period)) / 2`, constant within each step, and in every step
-    /// `dither` more or less than that, by a fixed sequence of signs.
+    /// `low + (high - low) (1 + sin(2π t / period)) / 2`, constant within each step, and in every
+    /// step `dither` more or less than that, by a fixed sequence of signs.
     ///
     /// The slow sine of 000 §III-A covers the operating range but hardly tells the state from
     /// the input, which both follow it; the small dither does.
@@ -165,8 +165,8 @@ impl Drive {
     }
 }
 
-/// A scenario as a plant: its service, its replicas and its clients' patience; load and protection are
-/// the drive's.
+/// A scenario as a plant: its service, its replicas and its clients' patience; load and protection
+/// are the drive's.
 #[derive(Debug, Clone)]
 pub struct SimPlant {
     scenario: Scenario,

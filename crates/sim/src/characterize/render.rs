@@ -7,8 +7,9 @@ use super::{Characterization, LoadPoint};
 use crate::chart::{Chart, ChartError, Point, svg};
 use crate::report::{Origin, Page, Section, number};
 
-/// The protection that follows from what was found. The operating point moves with the capacity, which is better
-/// whenever the capacity changes (see `experiments/papers/000-4-capacity-cut.toml`).
+/// The protection that follows from what was found. The operating point moves with the capacity,
+/// which is better whenever the capacity changes (see
+/// `experiments/papers/000-4-capacity-cut.toml`).
 #[must_use]
 pub fn protect(found: &Characterization) -> SentryConfig {
     let settings = &found.settings;

@@ -27,8 +27,8 @@ pub struct Sweep {
     pub max_power_load_per_s: f64,
 }
 
-/// A load that is not served to this share is beyond the capacity; what the last seconds of a run leave unserved
-/// is less.
+/// A load that is not served to this share is beyond the capacity; what the last seconds of a run
+/// leave unserved is less.
 const FOLLOWS: f64 = 0.9;
 /// Loads of the sweep as shares of the capacity that the search found.
 const LIGHTEST: f64 = 0.1;

@@ -199,8 +199,8 @@ impl Shown<'_> {
         self.drawable(point) && self.clamp(point) == point
     }
 
-    /// The connected parts of a line inside the axes: a gap where a value is missing, a cut where it
-    /// leaves the range.
+    /// The connected parts of a line inside the axes: a gap where a value is missing, a cut where
+    /// it leaves the range.
     fn pieces(&self, points: &[Point]) -> Vec<Vec<Point>> {
         let mut pieces: Vec<Vec<Point>> = Vec::new();
         for pair in points.windows(2) {

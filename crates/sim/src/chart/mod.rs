@@ -166,8 +166,8 @@ impl Chart {
         self
     }
 
-    /// Gives the layer added last the `index`th colour of the palette, from 0: the same thing in two
-    /// charts has the same colour.
+    /// Gives the layer added last the `index`th colour of the palette, from 0: the same thing in
+    /// two charts has the same colour.
     #[must_use]
     pub fn coloured(mut self, index: usize) -> Self {
         if let Some(layer) = self.layers.last_mut() {

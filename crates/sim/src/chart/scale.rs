@@ -43,8 +43,8 @@ impl Extent {
         }
     }
 
-    /// The part of the segment from `a` to `b` inside the ranges (Liang and Barsky 1984), straight as
-    /// drawn: on a logarithmic axis in the logarithm of y.
+    /// The part of the segment from `a` to `b` inside the ranges (Liang and Barsky 1984), straight
+    /// as drawn: on a logarithmic axis in the logarithm of y.
     pub(super) fn clip(&self, a: Point, b: Point, log: bool) -> Option<(Point, Point)> {
         let drawn = |y: f64| if log { y.ln() } else { y };
         let (xs, ys) = (self.x, (drawn(self.y.0), drawn(self.y.1)));

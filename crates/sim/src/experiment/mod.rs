@@ -1,17 +1,18 @@
 //! Experiments: files that name a model, what varies, what is measured and what a paper has.
 //!
-//! The pieces know nothing of each other. A [`Model`] turns a seed into a
-//! [`Record`] of named series and values; a [`Reading`] turns a record into a
-//! number; a [`Check`] compares numbers with the paper's; a
-//! [`Plot`] draws series. A file combines them (the format is shown in `experiments/README.md`), so a
-//! new experiment needs code only when it needs a new kind of model.
+//! The pieces know nothing of each other. A [`Model`] turns a seed into a [`Record`] of named
+//! series and values; a [`Reading`] turns a record into a number; a [`Check`] compares numbers
+//! with the paper's; a [`Plot`] draws series. A file combines them (the format is shown in
+//! `experiments/README.md`), so a new experiment needs code only when it needs a new kind of
+//! model.
 //!
-//! [`Experiment::parse`] refuses whatever could fail later: unknown keys, a replaced key that the model does not
-//! know, a check that names a run or a series that does not exist. [`run_all`] then cannot
-//! fail on account of the file.
+//! [`Experiment::parse`] refuses whatever could fail later: unknown keys, a replaced key that the
+//! model does not know, a check that names a run or a series that does not exist. [`run_all`] then
+//! cannot fail on account of the file.
 //!
-//! Repetition `r` of every run and of every value of a sweep uses the same seed: runs are compared on the same
-//! arrivals (common random numbers), and the result does not depend on how many cores there are.
+//! Repetition `r` of every run and of every value of a sweep uses the same seed: runs are compared
+//! on the same arrivals (common random numbers), and the result does not depend on how many cores
+//! there are.
 
 mod check;
 mod file;

@@ -27,7 +27,7 @@ pub struct Section {
     pub facts: String,
     /// Paragraphs.
     pub paragraphs: Vec<String>,
-    /// Rows of a table, the first one its head; the last column of a verdict table is a verdict.
+    /// Rows of a table, the first one its head; a cell that is a verdict gets its colour.
     pub table: Vec<Vec<String>>,
     /// SVG documents.
     pub figures: Vec<String>,

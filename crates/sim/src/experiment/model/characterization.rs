@@ -35,10 +35,10 @@ pub(super) const VALUES: [&str; 13] = [
 
 /// A plant to be characterized.
 ///
-/// Series over load: `goodput`, `response` (s) and `power` of the sweep. Series over time: `admission`
-/// (requests/s), `excited_response` (ms, filtered) and `excited_goodput` (requests/s, filtered). Values: peak goodput and load of maximum
-/// power; `rate`, `goodput` and `response` (s) of the operating point; model, share of variance explained, and gain in the
-/// units of 000.
+/// Series over load: `goodput`, `response` (s) and `power` of the sweep. Series over time:
+/// `admission` (requests/s), `excited_response` (ms, filtered) and `excited_goodput` (requests/s,
+/// filtered). Values: peak goodput and load of maximum power; `rate`, `goodput` and `response` (s)
+/// of the operating point; model, share of variance explained, and gain in the units of 000.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CharacterizationRun {

@@ -27,7 +27,8 @@ pub struct QueueTheory {
     pub service_rate: Rate,
 }
 
-/// Loads of a curve, as shares of the capacity: fine enough for the maximum of power, which is flat.
+/// Loads of a curve, as shares of the capacity: fine enough for the maximum of power, which is
+/// flat.
 const LOADS: u32 = 500;
 
 impl QueueTheory {
