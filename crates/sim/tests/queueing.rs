@@ -5,6 +5,8 @@
 //! it. At 99.9 % a correct simulator fails one check in a thousand, once, when seeds or streams
 //! change; a wrong one fails every time.
 
+#![allow(clippy::unwrap_used)] // helpers of tests are not seen as tests
+
 use std::num::NonZeroU32;
 
 use rayon::prelude::*;

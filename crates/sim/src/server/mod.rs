@@ -284,12 +284,11 @@ impl<J> Station<J> {
 
     #[inline]
     fn complete(&mut self, now: Timestamp) -> Option<Key> {
-        if self.next_completion? > now {
-            return None;
-        }
-        self.advance(now);
+        // A driver that comes late takes nothing from the others: the clock stops at the completion.
+        let due = self.next_completion.filter(|&due| due <= now)?;
+        self.advance(due);
         let (done, key) = self.done_at.pop()?;
-        // The event's time was rounded to a nanosecond; the work was done exactly here.
+        // Its time was rounded to a nanosecond; the work was done exactly here.
         self.clock = f64::from_bits(done);
         self.in_service -= 1;
         Some(key)

@@ -78,6 +78,16 @@ fn a_change_of_speed_keeps_what_was_done() {
 }
 
 #[test]
+fn a_late_driver_loses_no_work() {
+    let mut shared = station(1, Bound::Unlimited);
+    shared.arrive(at(0.0), 1, 1.0).unwrap();
+    shared.arrive(at(0.0), 2, 2.0).unwrap();
+    assert_eq!(shared.finish(at(2.5)), Some(1));
+    assert_eq!(shared.next_completion(), Some(at(3.0)));
+    assert_eq!(shared.busy(at(3.0)), 3.0);
+}
+
+#[test]
 fn a_full_queue_refuses() {
     let mut small: Station<u32> =
         Station::new(&StationSpec::default().with_queue(Bound::Limited(1)));
