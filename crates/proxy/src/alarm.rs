@@ -5,8 +5,8 @@
 //! wakes what is due. The price is that an alarm rings up to one sweep late.
 
 use std::future::{Future, poll_fn};
+use std::ops::Deref;
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(crate) struct Alarms {
 struct Entry {
     due: Timestamp,
     rung: bool,
-    waker: Option<Waker>,
+    waker: Waker,
 }
 
 impl Alarms {
@@ -40,7 +40,7 @@ impl Alarms {
         for (_, entry) in self.table.lock().iter_mut() {
             if entry.due <= now && !entry.rung {
                 entry.rung = true;
-                due.extend(entry.waker.take());
+                due.push(entry.waker.clone());
             }
         }
         // Outside the lock: a woken task may set or drop an alarm at once.
@@ -52,49 +52,57 @@ impl Alarms {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Elapsed;
 
-/// One alarm; dropping it takes it out of the table.
+/// One alarm. It enters the table when it is first waited for and leaves it when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Alarm {
-    worker: Arc<Worker>,
-    key: usize,
+pub(crate) struct Alarm<W: Deref<Target = Worker>> {
+    worker: W,
+    due: Timestamp,
+    key: Option<usize>,
 }
 
-impl Alarm {
-    pub(crate) fn set(worker: &Arc<Worker>, due: Timestamp) -> Self {
-        let entry = Entry {
-            due,
-            rung: false,
-            waker: None,
-        };
-        let key = worker.alarms.table.lock().insert(entry);
+impl<W: Deref<Target = Worker>> Alarm<W> {
+    pub(crate) fn set(worker: W, due: Timestamp) -> Self {
         Self {
-            worker: Arc::clone(worker),
-            key,
+            worker,
+            due,
+            key: None,
         }
     }
 
     /// Sets it for another time.
-    pub(crate) fn reset(&self, due: Timestamp) {
-        let entry = &mut self.worker.alarms.table.lock()[self.key];
-        entry.due = due;
-        entry.rung = false;
+    pub(crate) fn reset(&mut self, due: Timestamp) {
+        self.due = due;
+        if let Some(key) = self.key {
+            let entry = &mut self.worker.alarms.table.lock()[key];
+            entry.due = due;
+            entry.rung = false;
+        }
     }
 
     /// Ready once it has rung.
-    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Elapsed> {
-        let entry = &mut self.worker.alarms.table.lock()[self.key];
-        if entry.rung {
-            return Poll::Ready(Elapsed);
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Elapsed> {
+        let mut table = self.worker.alarms.table.lock();
+        let Some(key) = self.key else {
+            let entry = Entry {
+                due: self.due,
+                rung: false,
+                waker: cx.waker().clone(),
+            };
+            self.key = Some(table.insert(entry));
+            return Poll::Pending;
+        };
+        let entry = &mut table[key];
+        match entry.rung {
+            true => Poll::Ready(Elapsed),
+            false => {
+                entry.waker.clone_from(cx.waker());
+                Poll::Pending
+            }
         }
-        match &mut entry.waker {
-            Some(waker) => waker.clone_from(cx.waker()),
-            None => entry.waker = Some(cx.waker().clone()),
-        }
-        Poll::Pending
     }
 
     /// Runs `future` until it is ready or the alarm rings.
-    pub(crate) async fn before<F: Future>(&self, future: F) -> Result<F::Output, Elapsed> {
+    pub(crate) async fn before<F: Future>(&mut self, future: F) -> Result<F::Output, Elapsed> {
         let mut future = pin!(future);
         poll_fn(|cx| match future.as_mut().poll(cx) {
             Poll::Ready(output) => Poll::Ready(Ok(output)),
@@ -104,8 +112,10 @@ impl Alarm {
     }
 }
 
-impl Drop for Alarm {
+impl<W: Deref<Target = Worker>> Drop for Alarm<W> {
     fn drop(&mut self) {
-        self.worker.alarms.table.lock().remove(self.key);
+        if let Some(key) = self.key {
+            self.worker.alarms.table.lock().remove(key);
+        }
     }
 }

@@ -6,7 +6,7 @@
 //! `content_length` from the real one, so underscore twins of names that mean something go too.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, Entry, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRAILER,
+    CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRAILER,
     TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -38,33 +38,66 @@ pub(crate) enum Border {
     ToClient,
 }
 
-/// Removes what must not pass. Keeps `te: trailers`, which gRPC requires of a proxy.
-///
-/// One walk over the names finds what there is to remove; usually that is nothing or `connection`,
-/// and no name is looked up that is not there.
-pub(crate) fn strip(headers: &mut HeaderMap, border: Border) {
-    let mut found: Vec<HeaderName> = Vec::new();
-    for name in headers.keys() {
-        if is_removed(name, border) {
-            found.push(name.clone());
+/// What must not pass, found in one walk over the names. Usually that is nothing, or `connection`
+/// alone: then no other name is looked up, and nothing is allocated.
+#[derive(Debug, Default)]
+pub(crate) struct Contraband {
+    connection: bool,
+    te: bool,
+    /// Whether one of the others may be a replica's report about itself.
+    report: bool,
+    others: Vec<HeaderName>,
+}
+
+impl Contraband {
+    pub(crate) fn find(headers: &HeaderMap, border: Border) -> Self {
+        let mut found = Self::default();
+        for name in headers.keys() {
+            match *name {
+                CONNECTION => found.connection = true,
+                TE => found.te = true,
+                ref name if is_removed(name, border) => {
+                    let first = name.as_str().as_bytes()[0];
+                    found.report |= matches!(first, b't' | b'e');
+                    found.others.push(name.clone());
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// Whether there may be a replica's report about itself, to be read before it is removed.
+    pub(crate) fn may_report(&self) -> bool {
+        self.report
+    }
+
+    /// Removes it. `te: trailers` stays, which gRPC requires of a proxy.
+    pub(crate) fn remove(self, headers: &mut HeaderMap) {
+        if self.connection {
+            remove_connection(headers);
+        }
+        if self.te {
+            let trailers = has_token(headers, &TE, "trailers");
+            headers.remove(TE);
+            if trailers {
+                headers.insert(TE, HeaderValue::from_static("trailers"));
+            }
+        }
+        for name in &self.others {
+            headers.remove(name);
         }
     }
-    let nominated = match found.contains(&CONNECTION) {
-        true => nominated(headers),
-        false => Vec::new(),
-    };
-    let trailers = found.contains(&TE) && has_token(headers, &TE, "trailers");
-    for name in found.iter().chain(&nominated) {
-        remove(headers, name);
-    }
-    if trailers {
-        headers.insert(TE, HeaderValue::from_static("trailers"));
-    }
+}
+
+/// Removes what must not pass.
+pub(crate) fn strip(headers: &mut HeaderMap, border: Border) {
+    Contraband::find(headers, border).remove(headers);
 }
 
 fn is_removed(name: &HeaderName, border: Border) -> bool {
     match *name {
-        CONNECTION | TE | TRANSFER_ENCODING | UPGRADE => true,
+        TRANSFER_ENCODING | UPGRADE => true,
         PROXY_AUTHORIZATION => border != Border::ToClient,
         FORWARDED => border == Border::ToReplica { trusted: false },
         _ => is_removed_by_name(name, border),
@@ -72,24 +105,24 @@ fn is_removed(name: &HeaderName, border: Border) -> bool {
 }
 
 fn is_removed_by_name(name: &HeaderName, border: Border) -> bool {
+    let untrusted = border == Border::ToReplica { trusted: false };
     let text = name.as_str();
     match text.as_bytes()[0] {
-        b't' if text.starts_with("tidegate") => true,
-        b'x' if border == (Border::ToReplica { trusted: false }) => {
-            text.starts_with("x-forwarded-") || is_twin(text)
-        }
+        b't' => text.starts_with("tidegate") || is_twin(text),
+        b'x' => untrusted && (text.starts_with("x-forwarded-") || is_twin(text)),
         b'k' => *name == KEEP_ALIVE,
         b'p' => *name == PROXY_CONNECTION,
         b'h' => *name == HTTP2_SETTINGS || is_twin(text),
+        b'c' | b'f' => is_twin(text),
         b'e' if border == Border::ToClient => *name == ENDPOINT_LOAD || *name == ENDPOINT_LOAD_BIN,
-        _ => is_twin(text),
+        _ => false,
     }
 }
 
 /// Whether a name with an underscore reads like one that means something.
 fn is_twin(name: &str) -> bool {
     let bytes = name.as_bytes();
-    memchr::memchr(b'_', bytes).is_some()
+    bytes.contains(&b'_')
         && TWINS.iter().any(|twin| {
             let alike = |(&a, &b): (&u8, &u8)| a == b || (a == b'_' && b == b'-');
             let long_enough = match twin.ends_with('-') {
@@ -100,17 +133,17 @@ fn is_twin(name: &str) -> bool {
         })
 }
 
-/// What `Connection` nominates, except what routing and framing depend on.
-fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
-    tokens(headers, &CONNECTION)
+/// Removes `Connection` and what it nominates, except what routing and framing depend on.
+fn remove_connection(headers: &mut HeaderMap) {
+    let nominated: Vec<_> = tokens(headers, &CONNECTION)
+        // What everybody says nominates nothing that is not removed anyway.
+        .filter(|token| !matches!(*token, "keep-alive" | "close" | ""))
         .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
-        .filter(|name| !matches!(*name, HOST | CONTENT_LENGTH | COOKIE | TRAILER))
-        .collect()
-}
-
-fn remove(headers: &mut HeaderMap, name: &HeaderName) {
-    if let Entry::Occupied(entry) = headers.entry(name) {
-        entry.remove_entry_mult();
+        .filter(|name| !matches!(*name, HOST | CONTENT_LENGTH | COOKIE | TE | TRAILER))
+        .collect();
+    headers.remove(CONNECTION);
+    for name in nominated {
+        headers.remove(name);
     }
 }
 

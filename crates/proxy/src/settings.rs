@@ -91,6 +91,13 @@ impl Settings {
         self.replicas.get(usize::from(id.0))
     }
 
+    /// Whether a replica may have no more connections than it has.
+    pub(crate) fn is_crowded(&self, uid: u64) -> bool {
+        let mut replicas = self.replicas.iter();
+        let replica = replicas.find(|replica| replica.uid() == uid);
+        replica.is_some_and(|replica| replica.is_crowded())
+    }
+
     pub(crate) fn class_name(&self, class: ClassId) -> Option<&HeaderValue> {
         self.class_names.get(usize::from(class.0))
     }

@@ -32,7 +32,7 @@ pub(crate) struct Worker {
     pub(crate) alarms: Alarms,
     pub(crate) stalls: Stalls,
     pub(crate) pool: Pool,
-    pub(crate) budget: Mutex<Budget>,
+    pub(crate) budget: Budget,
     clients: Mutex<Slab<Registered>>,
     /// Connections past the accept that have not been registered or closed yet count too.
     open: AtomicUsize,
@@ -52,7 +52,7 @@ impl Worker {
             alarms: Alarms::default(),
             stalls: Stalls::default(),
             pool: Pool::default(),
-            budget: Mutex::default(),
+            budget: Budget::default(),
             clients: Mutex::default(),
             open: AtomicUsize::new(0),
         }
@@ -94,6 +94,8 @@ impl Worker {
             self.sweep_clients(now);
             self.stalls.sweep(now);
             let settings = self.state.settings();
+            let retry = &settings.config.retry;
+            drop(self.budget.settle(now, retry, self.state.threads()));
             self.pool
                 .sweep(now, *settings.config.timeouts.upstream_idle);
         }

@@ -8,8 +8,8 @@
 mod page;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
 use tidegate_sentry::{Refusal, ShedReason};
 
 use crate::client::scan::Violation;
@@ -37,9 +37,9 @@ impl Format {
     const ALL: [Self; 3] = [Self::Html, Self::Json, Self::Text];
 
     /// By the first type of `Accept` that we have; programs that name none get plain text.
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let accept = headers.get(ACCEPT).map_or(&b""[..], HeaderValue::as_bytes);
+    pub(crate) fn of(accept: Option<&HeaderValue>) -> Self {
         accept
+            .map_or(&b""[..], HeaderValue::as_bytes)
             .split(|&byte| byte == b',')
             .find_map(|range| {
                 let range = range.split(|&byte| byte == b';').next()?.trim_ascii();
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     fn accept(value: &str) -> Format {
-        Format::of(&HeaderMap::from_iter([(ACCEPT, value.parse().unwrap())]))
+        Format::of(Some(&value.parse().unwrap()))
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(accept("application/problem+json"), Format::Json);
         assert_eq!(accept("image/png, text/html;q=0.1"), Format::Html);
         assert_eq!(accept("*/*"), Format::Text);
-        assert_eq!(Format::of(&HeaderMap::new()), Format::Text);
+        assert_eq!(Format::of(None), Format::Text);
     }
 
     fn refusal(retry_after: Duration) -> Fault {

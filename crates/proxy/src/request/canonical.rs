@@ -7,19 +7,22 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use http::header::{EXPECT, HOST};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
+use http::{HeaderValue, Method, Request, Uri, Version};
 
+use super::notable::Notable;
 use crate::fault::Invalid;
 
 /// Checks what the grammar does not: method, target, host and expectation. Gives the host; `None`
 /// in HTTP/1.0, which does without.
-pub(crate) fn check<B>(request: &Request<B>) -> Result<Option<HeaderValue>, Invalid> {
+pub(crate) fn check<B>(
+    request: &Request<B>,
+    notable: &Notable<'_>,
+) -> Result<Option<HeaderValue>, Invalid> {
     check_method(request.method())?;
     check_target(request.method(), request.uri())?;
-    check_expectation(request.headers())?;
-    host(request)
+    check_expectation(notable)?;
+    host(request, notable)
 }
 
 /// CONNECT and TRACE make sense only to a client's own proxy.
@@ -44,8 +47,8 @@ fn check_target(method: &Method, uri: &Uri) -> Result<(), Invalid> {
     }
 }
 
-fn check_expectation(headers: &HeaderMap) -> Result<(), Invalid> {
-    match headers.get(EXPECT) {
+fn check_expectation(notable: &Notable<'_>) -> Result<(), Invalid> {
+    match notable.expect {
         Some(value) if !value.as_bytes().eq_ignore_ascii_case(b"100-continue") => {
             Err(Invalid::Expectation)
         }
@@ -53,12 +56,11 @@ fn check_expectation(headers: &HeaderMap) -> Result<(), Invalid> {
     }
 }
 
-fn host<B>(request: &Request<B>) -> Result<Option<HeaderValue>, Invalid> {
-    let mut headers = request.headers().get_all(HOST).iter();
-    let header = headers.next();
-    if headers.next().is_some() {
+fn host<B>(request: &Request<B>, notable: &Notable<'_>) -> Result<Option<HeaderValue>, Invalid> {
+    if notable.hosts {
         return Err(Invalid::Host);
     }
+    let header = notable.host;
     let authority = request
         .uri()
         .authority()
@@ -141,11 +143,11 @@ fn encode(target: &str) -> Cow<'_, str> {
     };
     let mut encoded = String::with_capacity(bytes.len() + 16);
     encoded.push_str(&target[..first]);
-    for at in first..bytes.len() {
+    for (at, &byte) in bytes.iter().enumerate().skip(first) {
         match sound(at) {
-            true => encoded.push(char::from(bytes[at])),
+            true => encoded.push(char::from(byte)),
             // Writing to a string cannot fail.
-            false => drop(write!(encoded, "%{:02X}", bytes[at])),
+            false => drop(write!(encoded, "%{byte:02X}")),
         }
     }
     Cow::Owned(encoded)
@@ -190,7 +192,13 @@ const TARGET: [bool; 256] = {
 
 #[cfg(test)]
 mod tests {
+    use http::header::HOST;
+
     use super::*;
+
+    fn check(request: &Request<()>) -> Result<Option<HeaderValue>, Invalid> {
+        super::check(request, &Notable::of(request.headers()))
+    }
 
     fn request(method: &str, uri: &str, hosts: &[&str]) -> Request<()> {
         let mut request = Request::builder().method(method).uri(uri);

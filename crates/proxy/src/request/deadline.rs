@@ -6,10 +6,11 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName};
+use http::{HeaderName, HeaderValue};
+
+use super::notable::Notable;
 
 pub(crate) const DEADLINE_MS: HeaderName = HeaderName::from_static("tidegate-deadline-ms");
-const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// How long a request may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,9 +21,10 @@ pub(crate) struct Allowance {
 }
 
 /// The shortest of the proxy's and the client's.
-pub(crate) fn allowance(headers: &HeaderMap, limit: Duration) -> Allowance {
-    let asked = [asked_ms(headers), asked_grpc(headers)];
-    match asked.into_iter().flatten().min() {
+pub(crate) fn allowance(notable: &Notable<'_>, limit: Duration) -> Allowance {
+    let millis = notable.deadline_ms.and_then(asked_ms);
+    let grpc = notable.grpc_timeout.and_then(asked_grpc);
+    match [millis, grpc].into_iter().flatten().min() {
         Some(time) if time < limit => Allowance {
             time,
             by_client: true,
@@ -34,13 +36,12 @@ pub(crate) fn allowance(headers: &HeaderMap, limit: Duration) -> Allowance {
     }
 }
 
-fn asked_ms(headers: &HeaderMap) -> Option<Duration> {
-    let value = headers.get(DEADLINE_MS)?.to_str().ok()?;
-    digits(value).map(Duration::from_millis)
+fn asked_ms(value: &HeaderValue) -> Option<Duration> {
+    digits(value.to_str().ok()?).map(Duration::from_millis)
 }
 
-fn asked_grpc(headers: &HeaderMap) -> Option<Duration> {
-    let value = headers.get(GRPC_TIMEOUT)?.to_str().ok()?;
+fn asked_grpc(value: &HeaderValue) -> Option<Duration> {
+    let value = value.to_str().ok()?;
     let (number, unit) = value.split_at_checked(value.len().checked_sub(1)?)?;
     let number = digits(number).filter(|_| number.len() <= 8)?;
     Some(match unit {
@@ -64,13 +65,16 @@ fn digits(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
+
     use super::*;
 
+    const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
     const LIMIT: Duration = Duration::from_secs(30);
 
     fn asked(name: HeaderName, value: &str) -> Allowance {
         let headers = HeaderMap::from_iter([(name, value.parse().unwrap())]);
-        allowance(&headers, LIMIT)
+        allowance(&Notable::of(&headers), LIMIT)
     }
 
     #[test]

@@ -1,16 +1,20 @@
-//! The head of a request as a replica gets it.
+//! A request as a replica gets it.
 
 use std::time::Duration;
 
 use http::header::{CONNECTION, COOKIE, EXPECT, HOST, UPGRADE, VIA};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Version};
 
 use super::canonical;
 use super::deadline::DEADLINE_MS;
+use super::order::Order;
+use super::upload::Upload;
+use super::visit::Visit;
 use crate::client::Client;
 use crate::config::Forward;
+use crate::gate::Slot;
 use crate::hop::{self, Border};
 
 const CLASS: HeaderName = HeaderName::from_static("tidegate-class");
@@ -18,25 +22,64 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// What a replica is told beside the request.
-pub(crate) struct Notes<'a> {
-    pub(crate) class: Option<&'a HeaderValue>,
-    pub(crate) time_left: Duration,
-    pub(crate) host: Option<&'a HeaderValue>,
-    /// The protocol asked for in an upgrade that is passed on.
-    pub(crate) upgrade: Option<HeaderValue>,
+/// Headers that we add at most; room for them is made once.
+const ADDED_MAX: usize = 8;
+
+/// Takes the request out of its order, made canonical: hop-by-hop fields and spoofed ones removed,
+/// ours added.
+pub(crate) fn prepare(visit: &Visit, order: &mut Order, slot: &Slot) -> Request<Upload> {
+    let state = &visit.worker.state;
+    let settings = state.settings();
+    let notes = Notes {
+        class: settings.class_name(slot.class()),
+        time_left: order.deadline.at.since(state.now()),
+        host: order.host.as_ref(),
+        add_host: !order.host_named,
+        expects: order.expects_continue,
+        upgrade: order.upgrade.as_ref().map(|switch| &switch.protocol),
+    };
+    write(
+        &mut order.parts,
+        &visit.client,
+        &settings.config.forward,
+        &notes,
+    );
+    let mut request = Request::new(std::mem::replace(&mut order.upload, Upload::Empty));
+    *request.method_mut() = std::mem::take(&mut order.parts.method);
+    *request.uri_mut() = std::mem::take(&mut order.parts.uri);
+    *request.headers_mut() = std::mem::take(&mut order.parts.headers);
+    request
 }
 
-/// Makes the head canonical: hop-by-hop fields and spoofed ones removed, ours added.
-pub(crate) fn prepare(parts: &mut Parts, client: &Client, forward: &Forward, notes: Notes<'_>) {
+/// What a replica is told beside the request.
+struct Notes<'a> {
+    class: Option<&'a HeaderValue>,
+    time_left: Duration,
+    host: Option<&'a HeaderValue>,
+    /// Whether the host stood in the target only.
+    add_host: bool,
+    expects: bool,
+    /// The protocol asked for in an upgrade that is passed on.
+    upgrade: Option<&'a HeaderValue>,
+}
+
+fn write(parts: &mut Parts, client: &Client, forward: &Forward, notes: &Notes<'_>) {
     let target = canonical::target(&parts.uri);
     set_target(parts, target);
     let came_by = parts.version;
     let headers = &mut parts.headers;
     let trusted = client.trusted;
     hop::strip(headers, Border::ToReplica { trusted });
-    headers.remove(EXPECT);
-    join_cookies(headers, came_by);
+    headers.reserve(ADDED_MAX);
+    if notes.expects {
+        headers.remove(EXPECT);
+    }
+    if came_by == Version::HTTP_2 {
+        join_cookies(headers);
+    }
+    if let Some(host) = notes.host.filter(|_| notes.add_host) {
+        headers.insert(HOST, host.clone());
+    }
     if forward.x_forwarded {
         forward_client(headers, client, notes.host);
     }
@@ -55,7 +98,7 @@ pub(crate) fn prepare(parts: &mut Parts, client: &Client, forward: &Forward, not
     headers.insert(DEADLINE_MS, HeaderValue::from(millis));
     if let Some(protocol) = notes.upgrade {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        headers.insert(UPGRADE, protocol);
+        headers.insert(UPGRADE, protocol.clone());
     }
 }
 
@@ -68,8 +111,8 @@ fn set_target(parts: &mut Parts, target: PathAndQuery) {
 
 /// HTTP/2 may split cookies into several fields; HTTP/1 has to have them in one (RFC 9113
 /// section 8.2.3).
-fn join_cookies(headers: &mut HeaderMap, came_by: Version) {
-    if came_by != Version::HTTP_2 || headers.get_all(COOKIE).iter().nth(1).is_none() {
+fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(COOKIE).iter().nth(1).is_none() {
         return;
     }
     let crumbs: Vec<&[u8]> = headers
@@ -83,32 +126,33 @@ fn join_cookies(headers: &mut HeaderMap, came_by: Version) {
 }
 
 fn forward_client(headers: &mut HeaderMap, client: &Client, host: Option<&HeaderValue>) {
-    let so_far = headers.get_all(FORWARDED_FOR).iter();
-    let so_far: Vec<&[u8]> = so_far.map(HeaderValue::as_bytes).collect();
-    let chain = match so_far.is_empty() {
-        true => client.forwarded_for.clone(),
-        false => {
-            let chain = [&so_far[..], &[client.forwarded_for.as_bytes()]].concat();
-            let chain = HeaderValue::from_bytes(&chain.join(&b", "[..]));
-            chain.unwrap_or_else(|_| client.forwarded_for.clone())
+    let proto = HeaderValue::from_static(if client.tls { "https" } else { "http" });
+    if client.trusted {
+        extend_forwarded_for(headers, client);
+        headers.entry(FORWARDED_PROTO).or_insert(proto);
+        if let Some(host) = host {
+            headers
+                .entry(FORWARDED_HOST)
+                .or_insert_with(|| host.clone());
         }
-    };
-    headers.insert(FORWARDED_FOR, chain);
-    let proto = if client.tls { "https" } else { "http" };
-    let proto = HeaderValue::from_static(proto);
-    headers.entry(FORWARDED_PROTO).or_insert(proto);
+        return;
+    }
+    // What a stranger said has been removed.
+    headers.insert(FORWARDED_FOR, client.forwarded_for.clone());
+    headers.insert(FORWARDED_PROTO, proto);
     if let Some(host) = host {
-        headers
-            .entry(FORWARDED_HOST)
-            .or_insert_with(|| host.clone());
+        headers.insert(FORWARDED_HOST, host.clone());
     }
 }
 
-/// The host a replica sees.
-pub(crate) fn set_host(headers: &mut HeaderMap, host: &HeaderValue) {
-    if headers.get(HOST) != Some(host) {
-        headers.insert(HOST, host.clone());
-    }
+/// Puts the client behind those that it speaks for.
+fn extend_forwarded_for(headers: &mut HeaderMap, client: &Client) {
+    let so_far = headers.get_all(FORWARDED_FOR).iter();
+    let mut chain: Vec<_> = so_far.map(HeaderValue::as_bytes).collect();
+    chain.push(client.forwarded_for.as_bytes());
+    let chain = HeaderValue::from_bytes(&chain.join(&b", "[..]));
+    let chain = chain.unwrap_or_else(|_| client.forwarded_for.clone());
+    headers.insert(FORWARDED_FOR, chain);
 }
 
 #[cfg(test)]
@@ -133,9 +177,11 @@ mod tests {
             class: Some(&class),
             time_left: Duration::from_millis(1500),
             host: Some(&host),
+            add_host: false,
+            expects: false,
             upgrade: None,
         };
-        prepare(&mut parts, &client, forward, notes);
+        write(&mut parts, &client, forward, &notes);
         parts
     }
 

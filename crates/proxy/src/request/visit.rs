@@ -42,7 +42,7 @@ impl Visit {
         drop(settings);
         Self {
             arrived: worker.state.now(),
-            format: Format::of(request.headers()),
+            format: Format::Text,
             sticky: None,
             record: logs.then(|| Box::new(Record::new(request, client.peer))),
             end: End::Cancelled,

@@ -15,7 +15,6 @@ use super::{Kind, report};
 use crate::alarm::Alarm;
 use crate::gate::Slot;
 use crate::health::Outcome;
-use crate::hop::{self, Border};
 use crate::metrics::{Direction, UpstreamFailure};
 use crate::request::visit::Visit;
 use crate::upstream::send::Lease;
@@ -70,7 +69,7 @@ pub(crate) struct Relay {
     rest: Option<Rest>,
     visit: Option<Visit>,
     /// Rings when the replica may have been silent for too long.
-    silence: Option<Alarm>,
+    silence: Option<Alarm<Arc<Worker>>>,
     heard: Timestamp,
 }
 
@@ -126,7 +125,7 @@ impl Relay {
             }
             drop(slot);
         }
-        rest.lease.give_back();
+        rest.lease.give_back(&self.worker);
     }
 
     /// The replica failed in the middle.
@@ -187,8 +186,7 @@ impl Relay {
         self.heard = now;
         let frame = match frame.into_trailers() {
             Ok(mut trailers) => {
-                report::take(&self.worker.state, self.replica, &mut trailers);
-                hop::strip(&mut trailers, Border::ToClient);
+                report::strip(&self.worker.state, self.replica, &mut trailers);
                 Frame::trailers(trailers)
             }
             Err(frame) => frame,
@@ -222,7 +220,7 @@ impl Relay {
         let due = self.heard + limit;
         let silence = self
             .silence
-            .get_or_insert_with(|| Alarm::set(&self.worker, due));
+            .get_or_insert_with(|| Alarm::set(Arc::clone(&self.worker), due));
         while silence.poll(cx).is_ready() {
             if self.worker.state.now() >= due {
                 return Poll::Ready(());

@@ -11,19 +11,18 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, VIA};
+use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 use http_body::{Body, Frame};
 use hyper::body::Incoming;
-use tidegate_sentry::Ending;
+use tidegate_sentry::{Ending, ReplicaId};
 
 use crate::client::Protocol;
 use crate::fault::Fault;
 use crate::gate::Slot;
 use crate::health::Outcome;
-use crate::hop::{self, Border};
 use crate::metrics::UpstreamFailure;
 use crate::request::visit::Visit;
-use crate::settings::Settings;
 use crate::upstream::send::Answer;
 use body::{Outbound, Relay};
 
@@ -44,15 +43,8 @@ pub(crate) async fn relay(
     state
         .board()
         .record(replica, Outcome::Answered(parts.status.as_u16()));
-    report::take(state, replica, &mut parts.headers);
-    let came_by = parts.version;
-    clean(
-        visit,
-        &state.settings(),
-        replica,
-        &mut parts.headers,
-        came_by,
-    );
+    report::strip(state, replica, &mut parts.headers);
+    mark(visit, replica, &mut parts);
     parts.version = Version::HTTP_11;
     parts.extensions.clear();
     let ending = ending(parts.status);
@@ -60,7 +52,7 @@ pub(crate) async fn relay(
         Ok(Ahead::Complete(data)) => {
             slot.set_ending(ending);
             drop(slot);
-            lease.give_back();
+            lease.give_back(&visit.worker);
             visit.count_response_bytes(data.len());
             Outbound::full(data)
         }
@@ -79,25 +71,18 @@ pub(crate) async fn relay(
     Ok(Response::from_parts(parts, body))
 }
 
-/// What replicas must not tell clients goes, what we tell them comes.
-fn clean(
-    visit: &Visit,
-    settings: &Settings,
-    replica: tidegate_sentry::ReplicaId,
-    headers: &mut HeaderMap,
-    came_by: Version,
-) {
-    hop::strip(headers, Border::ToClient);
+/// Adds what we tell the client.
+fn mark(visit: &Visit, replica: ReplicaId, parts: &mut Parts) {
+    let settings = visit.worker.state.settings();
     if let Some(sticky) = &settings.sticky {
-        sticky.mark(replica, visit.sticky, headers, visit.client.tls);
+        sticky.mark(replica, visit.sticky, &mut parts.headers, visit.client.tls);
     }
     if settings.config.forward.via {
-        let via = if came_by == Version::HTTP_2 {
-            "2 tidegate"
-        } else {
-            "1.1 tidegate"
+        let via = match parts.version {
+            Version::HTTP_2 => "2 tidegate",
+            _ => "1.1 tidegate",
         };
-        headers.append(VIA, HeaderValue::from_static(via));
+        parts.headers.append(VIA, HeaderValue::from_static(via));
     }
 }
 

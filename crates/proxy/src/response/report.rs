@@ -7,28 +7,25 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tidegate_sentry::{ReplicaId, Report};
 
+use crate::hop::{Border, Contraband};
 use crate::state::State;
 
 const UTILIZATION: HeaderName = HeaderName::from_static("tidegate-utilization");
 const SERVICE_MS: HeaderName = HeaderName::from_static("tidegate-service-ms");
 const ENDPOINT_LOAD: HeaderName = HeaderName::from_static("endpoint-load-metrics");
 
-/// Passes a report on, if the headers hold one. They are removed with everything else that is
-/// ours when the headers go to the client.
-pub(crate) fn take(state: &State, replica: ReplicaId, headers: &mut HeaderMap) {
-    if let Some(report) = read(headers) {
+/// Removes from a replica's headers or trailers what is not for clients, and passes a report on.
+pub(crate) fn strip(state: &State, replica: ReplicaId, headers: &mut HeaderMap) {
+    let contraband = Contraband::find(headers, Border::ToClient);
+    if contraband.may_report()
+        && let Some(report) = read(headers)
+    {
         state.sentry().on_report(state.now(), replica, &report);
     }
+    contraband.remove(headers);
 }
 
 fn read(headers: &HeaderMap) -> Option<Report> {
-    let ours = headers.keys().any(|name| {
-        let name = name.as_str();
-        name.starts_with("tidegate-") || name == ENDPOINT_LOAD.as_str()
-    });
-    if !ours {
-        return None;
-    }
     let report = Report {
         utilization: number(headers.get(UTILIZATION)).or_else(|| orca(headers.get(ENDPOINT_LOAD))),
         service_seconds: number(headers.get(SERVICE_MS)).map(|millis| millis / 1e3),

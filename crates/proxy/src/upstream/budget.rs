@@ -6,6 +6,9 @@
 //! therefore at most `budget` times the requests plus `floor` a second, and a burst finds at most
 //! ten seconds' worth saved up.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
 use tidegate_control::Timestamp;
 
 use crate::config::Retry;
@@ -15,36 +18,51 @@ const FADING_S: f64 = 10.0;
 /// One worker's budget. Workers see like traffic, so each has its own part of the floor.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
+    /// Requests since the store was last looked at: all that a request costs is to be counted.
+    sent: AtomicU32,
+    store: Mutex<Store>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Store {
     tokens: f64,
     seen: Option<Timestamp>,
 }
 
 impl Budget {
     /// A request was sent.
-    pub(crate) fn earn(&mut self, now: Timestamp, rules: &Retry, workers: usize) {
-        self.pass_time(now, rules, workers);
-        self.tokens += *rules.budget;
+    pub(crate) fn earn(&self) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes a retry out, if there is one.
-    pub(crate) fn spend(&mut self, now: Timestamp, rules: &Retry, workers: usize) -> bool {
-        self.pass_time(now, rules, workers);
-        let enough = self.tokens >= 1.0;
+    pub(crate) fn spend(&self, now: Timestamp, rules: &Retry, workers: usize) -> bool {
+        let mut store = self.settle(now, rules, workers);
+        let enough = store.tokens >= 1.0;
         if enough {
-            self.tokens -= 1.0;
+            store.tokens -= 1.0;
         }
         enough
     }
 
-    /// Lets what is saved fade towards what the floor alone would save up.
-    fn pass_time(&mut self, now: Timestamp, rules: &Retry, workers: usize) {
+    /// Lets what is saved fade towards what the floor alone would save up, and adds what was
+    /// earned since. To be called often: what was earned counts as earned now.
+    pub(crate) fn settle(
+        &self,
+        now: Timestamp,
+        rules: &Retry,
+        workers: usize,
+    ) -> MutexGuard<'_, Store> {
+        let mut store = self.store.lock();
         let floor = *rules.floor / workers.max(1) as f64 * FADING_S;
-        let kept = match self.seen {
+        let kept = match store.seen {
             None => 0.0,
             Some(seen) => (-now.since(seen).as_secs_f64() / FADING_S).exp(),
         };
-        self.seen = Some(now);
-        self.tokens = floor + (self.tokens - floor) * kept;
+        let earned = f64::from(self.sent.swap(0, Ordering::Relaxed)) * *rules.budget;
+        store.seen = Some(now);
+        store.tokens = floor + (store.tokens - floor) * kept + earned;
+        store
     }
 }
 
@@ -65,9 +83,9 @@ mod tests {
     }
 
     /// Retries granted when every one of the requests, one a millisecond, wants one.
-    fn storm(budget: &mut Budget, rules: &Retry, from: u64, requests: u64) -> u64 {
+    fn storm(budget: &Budget, rules: &Retry, from: u64, requests: u64) -> u64 {
         let granted = (from..from + requests).filter(|&millis| {
-            budget.earn(at(millis), rules, 1);
+            budget.earn();
             budget.spend(at(millis), rules, 1)
         });
         granted.count() as u64
@@ -75,28 +93,31 @@ mod tests {
 
     #[test]
     fn retries_are_a_share_of_the_traffic() {
-        let retries = storm(&mut Budget::default(), &RULES, 0, 10_000);
+        let retries = storm(&Budget::default(), &RULES, 0, 10_000);
         assert!((1000..=1020).contains(&retries), "{retries}");
     }
 
     #[test]
     fn a_quiet_night_saves_up_no_more_than_a_few() {
-        let mut budget = Budget::default();
+        let budget = Budget::default();
         assert!(
             budget.spend(at(0), &RULES, 4),
             "the first request may be retried"
         );
-        storm(&mut budget, &RULES, 0, 1000);
+        storm(&budget, &RULES, 0, 1000);
         let morning = 8 * 3_600_000;
-        let retries = storm(&mut budget, &RULES, morning, 100);
+        let retries = storm(&budget, &RULES, morning, 100);
         assert!((10..=21).contains(&retries), "{retries}");
     }
 
     #[test]
     fn traffic_without_failures_saves_ten_seconds_worth() {
-        let mut budget = Budget::default();
+        let budget = Budget::default();
         for millis in 0..60_000 {
-            budget.earn(at(millis), &RULES, 1);
+            budget.earn();
+            if millis % 50 == 0 {
+                drop(budget.settle(at(millis), &RULES, 1));
+            }
         }
         let burst = (0..2000)
             .filter(|_| budget.spend(at(60_000), &RULES, 1))
@@ -111,6 +132,6 @@ mod tests {
             floor: Rate(0.0),
             ..RULES
         };
-        assert_eq!(storm(&mut Budget::default(), &none, 0, 1000), 0);
+        assert_eq!(storm(&Budget::default(), &none, 0, 1000), 0);
     }
 }

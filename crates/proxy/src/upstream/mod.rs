@@ -101,6 +101,10 @@ impl Replica {
         }
     }
 
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.connections.available_permits() == 0
+    }
+
     /// Whether every connection is HTTP/2, so that one is enough.
     fn is_http2(&self) -> bool {
         self.transport.upstream.http2 == Http2::Always

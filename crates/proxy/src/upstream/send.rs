@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, HOST};
-use http::request::Parts;
 use http::uri::{PathAndQuery, Scheme, Uri};
 use http::{HeaderValue, Method, Request, Response, Version};
 use hyper::body::Incoming;
@@ -33,7 +32,7 @@ use crate::gate::Slot;
 use crate::health::Outcome;
 use crate::metrics::UpstreamFailure;
 use crate::request::deadline::Allowance;
-use crate::request::outward::set_host;
+use crate::request::order::Order;
 use crate::request::upload::{Pace, Upload};
 use crate::worker::Worker;
 
@@ -43,15 +42,6 @@ pub(crate) const STALL: Duration = Duration::from_millis(500);
 
 /// Connections tried for one request that no replica has seen yet.
 const UNSEEN_MAX: u32 = 4;
-
-/// A request ready to be sent.
-#[derive(Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) parts: Parts,
-    pub(crate) upload: Upload,
-    /// Whom the client asked for; HTTP/1.0 need not say.
-    pub(crate) host: Option<HeaderValue>,
-}
 
 /// A response whose head has come.
 #[derive(Debug)]
@@ -64,18 +54,20 @@ pub(crate) struct Answer {
 /// before that, an HTTP/1.1 connection closes.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    worker: Arc<Worker>,
     uid: u64,
     sender: Sender,
 }
 
 impl Lease {
-    pub(crate) fn give_back(self) {
-        let state = &self.worker.state;
-        let idle_max = state.settings().config.upstream.idle_max;
-        // HTTP/2 connections are shared and have never left the pool.
-        if matches!(self.sender, Sender::Http1(_)) && !state.is_draining() {
-            self.worker
+    pub(crate) fn give_back(self, worker: &Worker) {
+        let state = &worker.state;
+        let settings = state.settings();
+        let idle_max = settings.config.upstream.idle_max;
+        // HTTP/2 connections are shared and have never left the pool. One that others wait for is
+        // closed, so that they can open theirs: they may be on another core.
+        let keep = matches!(self.sender, Sender::Http1(_)) && !state.is_draining();
+        if keep && !settings.is_crowded(self.uid) {
+            worker
                 .pool
                 .put(self.uid, self.sender, state.now(), idle_max);
         }
@@ -101,44 +93,76 @@ struct Connection {
     reused: bool,
 }
 
-/// Sends one request.
+/// Sends one request. It holds the request while nobody else does, so that the futures of its
+/// steps need not.
 pub(crate) struct Sending<'a> {
-    pub(crate) worker: &'a Arc<Worker>,
-    pub(crate) slot: &'a mut Slot,
-    pub(crate) alarm: &'a Alarm,
-    pub(crate) deadline: Deadline,
+    worker: &'a Worker,
+    slot: &'a mut Slot,
+    alarm: Alarm<&'a Worker>,
+    deadline: Deadline,
+    /// Whom the client asked for.
+    host: Option<&'a HeaderValue>,
+    pace: Option<Arc<Pace>>,
+    request: Option<Request<Upload>>,
+    /// A copy to send again if the first is lost.
+    spare: Option<Box<Request<Upload>>>,
 }
+
+/// What hyper says of an attempt: a response, or why not, with the request if it was not sent.
+type Exchanged = Result<Response<Incoming>, TrySendError<Request<Upload>>>;
 
 /// What became of one attempt.
 enum Failure {
-    /// The replica has not seen the request, which is here again.
-    Unseen(Outgoing),
-    /// It may have.
+    /// No connection to the replica.
+    Unreachable,
+    /// A pooled connection turned out to be closed before the request was written.
+    Stale,
+    /// The replica may have seen the request.
     Seen(UpstreamFailure),
 }
 
-impl Sending<'_> {
+impl<'a> Sending<'a> {
+    pub(crate) fn new(
+        worker: &'a Worker,
+        slot: &'a mut Slot,
+        order: &'a Order,
+        request: Request<Upload>,
+    ) -> Self {
+        Self {
+            worker,
+            slot,
+            alarm: Alarm::set(worker, order.deadline.at),
+            deadline: order.deadline,
+            host: order.host.as_ref(),
+            pace: request.body().pace(),
+            request: Some(request),
+            spare: None,
+        }
+    }
+
     /// Sends the request until somebody answers or nobody may be asked any more.
-    pub(crate) async fn send(mut self, mut outgoing: Outgoing) -> Result<Answer, Fault> {
-        self.earn_retry();
-        let pace = outgoing.upload.pace();
+    pub(crate) async fn send(&mut self) -> Result<Answer, Fault> {
+        self.worker.budget.earn();
         let mut unseen = 0;
         let mut repeated = 0;
         loop {
-            let spare = self.spare(&outgoing, repeated);
-            match self.attempt(outgoing, pace.as_deref()).await? {
+            self.keep_spare(repeated);
+            let failure = match self.attempt().await? {
                 Ok(answer) => return Ok(answer),
-                Err(Failure::Unseen(back)) if unseen < UNSEEN_MAX => {
-                    unseen += 1;
-                    outgoing = back;
-                    self.slot.reassign();
+                Err(failure) => failure,
+            };
+            let moved = self.slot.reassign();
+            match failure {
+                Failure::Stale if unseen < UNSEEN_MAX => unseen += 1,
+                Failure::Unreachable if unseen < UNSEEN_MAX && moved => unseen += 1,
+                Failure::Stale | Failure::Unreachable => {
+                    return Err(self.give_up(UpstreamFailure::Connect));
                 }
-                Err(Failure::Unseen(_)) => return Err(self.give_up(UpstreamFailure::Connect)),
-                Err(Failure::Seen(failure)) => {
-                    let spare = spare.filter(|_| self.spend_retry());
-                    outgoing = spare.ok_or_else(|| self.give_up(failure))?;
+                Failure::Seen(failure) => {
                     repeated += 1;
-                    self.slot.reassign();
+                    let spare = self.spare.take().filter(|_| self.spend_retry());
+                    let spare = spare.ok_or_else(|| self.give_up(failure))?;
+                    self.request = Some(*spare);
                 }
             }
         }
@@ -149,41 +173,35 @@ impl Sending<'_> {
         Fault::Upstream(failure)
     }
 
-    /// One attempt. The outer error is final.
-    async fn attempt(
-        &mut self,
-        outgoing: Outgoing,
-        pace: Option<&Pace>,
-    ) -> Result<Result<Answer, Failure>, Fault> {
+    /// One attempt. The outer error is final; otherwise the request is back in its place if it
+    /// has not been seen.
+    async fn attempt(&mut self) -> Result<Result<Answer, Failure>, Fault> {
         let id = self.slot.replica();
-        let connection = match self.connection(id).await? {
-            Ok(connection) => connection,
-            Err(_) => {
-                self.record_failure(id, UpstreamFailure::Connect);
-                return Ok(Err(Failure::Unseen(outgoing)));
-            }
+        let Ok(mut connection) = self.connection(id).await? else {
+            self.record_failure(id, UpstreamFailure::Connect);
+            return Ok(Err(Failure::Unreachable));
         };
-        let host = outgoing.host.clone();
-        let reused = connection.reused;
-        let request = self.shape(outgoing, id, &connection.sender);
-        let result = self.exchange(connection, request, pace).await?;
-        Ok(result.map_err(|mut error| match error.take_message() {
-            Some(request) => {
-                if !reused {
-                    self.record_failure(id, UpstreamFailure::Connect);
-                }
-                let (parts, upload) = request.into_parts();
-                Failure::Unseen(Outgoing {
-                    parts,
-                    upload,
-                    host,
-                })
+        self.shape(id, &connection.sender);
+        let mut error = match self.exchange(&mut connection.sender).await? {
+            Ok(response) => {
+                let lease = Lease {
+                    uid: connection.uid,
+                    sender: connection.sender,
+                };
+                return Ok(Ok(Answer { response, lease }));
             }
-            None => {
-                let failure = kind(error.error());
-                self.record_failure(id, failure);
-                Failure::Seen(failure)
-            }
+            Err(error) => error,
+        };
+        self.request = error.take_message();
+        let failure = match (&self.request, connection.reused) {
+            (Some(_), true) => return Ok(Err(Failure::Stale)),
+            (Some(_), false) => UpstreamFailure::Connect,
+            (None, _) => kind(error.error()),
+        };
+        self.record_failure(id, failure);
+        Ok(Err(match self.request {
+            Some(_) => Failure::Unreachable,
+            None => Failure::Seen(failure),
         }))
     }
 
@@ -205,8 +223,17 @@ impl Sending<'_> {
             }
             Arc::clone(replica)
         };
+        // Boxed, like everything that seldom happens: it would make every request larger.
+        Box::pin(self.new_connection(replica)).await
+    }
+
+    async fn new_connection(
+        &mut self,
+        replica: Arc<Replica>,
+    ) -> Result<io::Result<Connection>, Fault> {
+        let state = &self.worker.state;
         let limit = *state.settings().config.timeouts.connect;
-        let alarm = Alarm::set(self.worker, (state.now() + limit).min(self.deadline.at));
+        let mut alarm = Alarm::set(self.worker, (state.now() + limit).min(self.deadline.at));
         match alarm.before(open(self.worker, &replica)).await {
             Ok(opened) => Ok(opened.map(|sender| Connection {
                 sender,
@@ -221,74 +248,64 @@ impl Sending<'_> {
     }
 
     /// Writes the request and waits for the head of the response.
-    async fn exchange(
-        &mut self,
-        mut connection: Connection,
-        request: Request<Upload>,
-        pace: Option<&Pace>,
-    ) -> Result<Result<Answer, TrySendError<Request<Upload>>>, Fault> {
-        let result = match &mut connection.sender {
+    async fn exchange(&mut self, sender: &mut Sender) -> Result<Exchanged, Fault> {
+        let request = self.request.take().expect("an attempt has its request");
+        let result = match sender {
             Sender::Http1(sender) => {
-                let response = sender.try_send_request(request);
-                self.await_head(response, pace).await?
+                let response = pin!(sender.try_send_request(request));
+                self.await_head(response).await?
             }
             Sender::Http2(sender) => {
-                let response = sender.try_send_request(request);
-                self.await_head(response, pace).await?
+                let response = Box::pin(sender.try_send_request(request));
+                self.await_head(response).await?
             }
         };
-        if result.is_err()
-            && let Some(invalid) = pace.and_then(Pace::fault)
-        {
-            return Err(invalid.into());
+        match self.pace.as_deref().and_then(Pace::fault) {
+            Some(invalid) if result.is_err() => Err(invalid.into()),
+            _ => Ok(result),
         }
-        Ok(result.map(|response| Answer {
-            response,
-            lease: Lease {
-                worker: Arc::clone(self.worker),
-                uid: connection.uid,
-                sender: connection.sender,
-            },
-        }))
     }
 
     /// Waits within the deadline. While a body is still coming in, every piece of it starts the
     /// time again, and a client that makes the replica wait loses the slot.
-    async fn await_head<F: Future>(
-        &mut self,
-        response: F,
-        pace: Option<&Pace>,
-    ) -> Result<F::Output, Fault> {
-        let mut response = pin!(response);
+    async fn await_head<F>(&mut self, mut response: F) -> Result<F::Output, Fault>
+    where
+        F: Future + Unpin,
+    {
         let mut frames = 0;
         loop {
-            let open = pace.filter(|pace| pace.is_open());
             let now = self.worker.state.now();
-            self.alarm.reset(match open {
-                Some(_) => self.deadline.at.min(now + STALL),
-                None => self.deadline.at,
+            self.alarm.reset(match self.is_uploading() {
+                true => self.deadline.at.min(now + STALL),
+                false => self.deadline.at,
             });
-            match self.alarm.before(response.as_mut()).await {
+            match self.alarm.before(&mut response).await {
                 Ok(output) => return Ok(output),
-                Err(Elapsed) => self.on_alarm(open, &mut frames)?,
+                Err(Elapsed) => self.on_alarm(&mut frames)?,
             }
         }
     }
 
-    fn on_alarm(&mut self, open: Option<&Pace>, frames: &mut u32) -> Result<(), Fault> {
+    fn is_uploading(&self) -> bool {
+        self.pace.as_ref().is_some_and(|pace| pace.is_open())
+    }
+
+    fn on_alarm(&mut self, frames: &mut u32) -> Result<(), Fault> {
         let now = self.worker.state.now();
-        if let Some(pace) = open {
+        let mut waiting = false;
+        if let Some(pace) = self.pace.as_ref().filter(|pace| pace.is_open()) {
             let seen = pace.frames();
+            waiting = pace.is_waiting();
             if seen != *frames && !self.deadline.allowance.by_client {
                 self.deadline.at = now + self.deadline.allowance.time;
-            } else if seen == *frames && pace.is_waiting() {
+            } else if seen == *frames && waiting {
                 self.slot.stream();
             }
             *frames = seen;
         }
         match now < self.deadline.at {
             true => Ok(()),
-            false if open.is_some_and(Pace::is_waiting) => Err(Invalid::BodyTimeout.into()),
+            false if waiting => Err(Invalid::BodyTimeout.into()),
             false => Err(self.deadline_passed(UpstreamFailure::Timeout)),
         }
     }
@@ -311,60 +328,50 @@ impl Sending<'_> {
     }
 
     /// Puts the request into the form the connection's protocol has for it.
-    fn shape(&self, outgoing: Outgoing, id: ReplicaId, sender: &Sender) -> Request<Upload> {
-        let Outgoing {
-            mut parts,
-            upload,
-            host,
-        } = outgoing;
+    fn shape(&mut self, id: ReplicaId, sender: &Sender) {
+        let Some(request) = &mut self.request else {
+            return;
+        };
         let settings = self.worker.state.settings();
         let replica = settings.replica(id);
         let own = replica.map_or(&UNKNOWN_HOST, |replica| replica.host());
-        let host = match settings.config.upstream.host {
-            HostHeader::Client => host.as_ref().unwrap_or(own),
-            HostHeader::Replica => own,
+        let wanted = match settings.config.upstream.host {
+            HostHeader::Client => self.host,
+            HostHeader::Replica => None,
         };
         match sender {
             Sender::Http1(_) => {
-                parts.version = Version::HTTP_11;
-                if parts.uri.authority().is_some() {
-                    parts.uri = path_of(&parts.uri).into();
+                *request.version_mut() = Version::HTTP_11;
+                let was_absolute = request.uri().authority().is_some();
+                if was_absolute {
+                    *request.uri_mut() = path_of(request.uri()).into();
                 }
-                set_host(&mut parts.headers, host);
-                announce_nothing(&mut parts, &upload);
+                // What the client asked for is there already.
+                if was_absolute || wanted.is_none() {
+                    request
+                        .headers_mut()
+                        .insert(HOST, wanted.unwrap_or(own).clone());
+                }
+                announce_nothing(request);
             }
             Sender::Http2(_) => {
-                parts.version = Version::HTTP_2;
-                parts.headers.remove(HOST);
-                parts.uri = absolute(
-                    &parts.uri,
-                    replica.map_or(Scheme::HTTP, |r| r.scheme()),
-                    host,
-                );
+                *request.version_mut() = Version::HTTP_2;
+                request.headers_mut().remove(HOST);
+                let scheme = replica.map_or(Scheme::HTTP, |replica| replica.scheme());
+                *request.uri_mut() = absolute(request.uri(), scheme, wanted.unwrap_or(own));
             }
         }
-        Request::from_parts(parts, upload)
     }
 
-    /// A copy to send again if the first is lost: only of what may be repeated.
-    fn spare(&self, outgoing: &Outgoing, repeated: u32) -> Option<Outgoing> {
-        let may = repeated < self.worker.state.settings().config.retry.attempts
-            && is_idempotent(&outgoing.parts.method);
-        let upload = outgoing.upload.copy().filter(|_| may)?;
-        Some(Outgoing {
-            parts: outgoing.parts.clone(),
-            upload,
-            host: outgoing.host.clone(),
-        })
-    }
-
-    fn earn_retry(&self) {
-        let state = &self.worker.state;
-        let rules = &state.settings().config.retry;
-        self.worker
-            .budget
-            .lock()
-            .earn(state.now(), rules, state.threads());
+    /// Keeps a copy of what may be repeated.
+    fn keep_spare(&mut self, repeated: u32) {
+        let attempts = self.worker.state.settings().config.retry.attempts;
+        self.spare = match &self.request {
+            Some(request) if repeated < attempts && is_idempotent(request.method()) => {
+                copy(request).map(Box::new)
+            }
+            _ => None,
+        };
     }
 
     fn spend_retry(&self) -> bool {
@@ -373,7 +380,6 @@ impl Sending<'_> {
         let granted = self
             .worker
             .budget
-            .lock()
             .spend(state.now(), rules, state.threads());
         match granted {
             true => self.worker.metrics().record_retry(),
@@ -429,13 +435,24 @@ fn absolute(uri: &Uri, scheme: Scheme, host: &HeaderValue) -> Uri {
 }
 
 /// Servers want to be told that a POST has no body (RFC 9110 section 8.6).
-fn announce_nothing(parts: &mut Parts, upload: &Upload) {
-    let expects_body = matches!(parts.method, Method::POST | Method::PUT | Method::PATCH);
-    if expects_body && matches!(upload, Upload::Empty) {
-        parts
-            .headers
-            .insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+fn announce_nothing(request: &mut Request<Upload>) {
+    let expects_body = matches!(
+        *request.method(),
+        Method::POST | Method::PUT | Method::PATCH
+    );
+    if expects_body && matches!(request.body(), Upload::Empty) {
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
+}
+
+/// A second request like the first, if its body can be sent twice.
+fn copy(request: &Request<Upload>) -> Option<Request<Upload>> {
+    let mut copy = Request::new(request.body().copy()?);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    Some(copy)
 }
 
 /// What an error says about the replica.

@@ -96,7 +96,7 @@ pub(crate) struct Scan {
     pub(crate) stop: Stop,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// All bytes passed.
     End,

@@ -218,3 +218,101 @@ fn an_upgrade_with_a_body_is_none() {
     let bytes = with("upgrade: websocket\r\ncontent-length: 1\r\n");
     assert_eq!(judge(&bytes).stop, Stop::End);
 }
+
+/// What hyper makes of bytes: the requests it serves, each with the length of its body, and
+/// whether it refused something on its own.
+fn hyper_reads(bytes: &[u8]) -> (Vec<usize>, bool) {
+    use http_body_util::{BodyExt, Empty};
+    use hyper::service::service_fn;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let served = std::sync::Mutex::new(Vec::new());
+    let service = service_fn(|request: http::Request<hyper::body::Incoming>| async {
+        let body = request.into_body().collect().await?;
+        served.lock().unwrap().push(body.to_bytes().len());
+        Ok::<_, hyper::Error>(http::Response::new(Empty::<bytes::Bytes>::new()))
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let answers = runtime.block_on(async {
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        client.write_all(bytes).await.unwrap();
+        client.shutdown().await.unwrap();
+        let connection = hyper::server::conn::http1::Builder::new()
+            .half_close(true)
+            .serve_connection(hyper_util::rt::TokioIo::new(server), service);
+        let _ = connection.await;
+        let mut answers = Vec::new();
+        client.read_to_end(&mut answers).await.unwrap();
+        answers
+    });
+    let refused = answers.windows(12).any(|window| window == b"HTTP/1.1 400");
+    (served.into_inner().unwrap(), refused)
+}
+
+/// What requests, sound and unsound, are made of.
+const LINES: &[&str] = &[
+    "GET / HTTP/1.1\r\n",
+    "POST /x HTTP/1.1\r\n",
+    "\r\nPUT /?a=b HTTP/1.1\r\n",
+    "GET  / HTTP/1.1\r\n",
+    "GET / HTTP/1.1\n",
+];
+const FIELDS: &[&str] = &[
+    "host: a\r\n",
+    "x: y\r\n",
+    "x:\t\r\n",
+    "content-length: 3\r\n",
+    "Content-Length:03\r\n",
+    "content-length: 0\r\n",
+    "content-length: 3, 3\r\n",
+    "content-length: +3\r\n",
+    "Transfer-Encoding: chunked\r\n",
+    "transfer-encoding: \tCHUNKED \r\n",
+    "transfer-encoding: chunked, chunked\r\n",
+    "transfer-encoding: identity\r\n",
+    "transfer_encoding: chunked\r\n",
+    "transfer-encoding : chunked\r\n",
+    " folded\r\n",
+    "host: a\n",
+    "expect: 100-continue\r\n",
+];
+const BODIES: &[&str] = &[
+    "",
+    "abc",
+    "3\r\nabc\r\n0\r\n\r\n",
+    "3;ext=\"1\"\r\nabc\r\n000\r\nt: v\r\n\r\n",
+    "0\r\n\r\n",
+    "3\nabc\n0\n\n",
+    "3\r\nabc0\r\n\r\n",
+];
+
+fn any_request() -> impl proptest::strategy::Strategy<Value = String> {
+    use proptest::prelude::*;
+    let fields = proptest::collection::vec(0..FIELDS.len(), 0..4);
+    (0..LINES.len(), fields, 0..BODIES.len()).prop_map(|(line, fields, body)| {
+        let fields: String = fields.into_iter().map(|at| FIELDS[at]).collect();
+        format!("{}{fields}\r\n{}", LINES[line], BODIES[body])
+    })
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config { cases: 3000, ..Default::default() })]
+
+    /// Where the scanner sees whole messages, hyper sees the same ones, and refuses none on its
+    /// own. Otherwise one of the two takes a body for a request.
+    #[test]
+    fn hyper_reads_what_passes_as_the_scanner_does(
+        requests in proptest::collection::vec(any_request(), 1..4)
+    ) {
+        let bytes = requests.concat();
+        let mut scanner = Scanner::new(ScanLimits { head_bytes: 4096, headers: 100 });
+        let scan = scanner.scan(bytes.as_bytes());
+        if scan.stop == Stop::End && scanner.in_head() {
+            let (served, refused) = hyper_reads(bytes.as_bytes());
+            proptest::prop_assert_eq!(served.len(), scanner.heads() as usize);
+            proptest::prop_assert!(!refused);
+        }
+    }
+}

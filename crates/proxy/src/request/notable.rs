@@ -1,0 +1,53 @@
+//! The headers of a request that mean something to us, found in one walk.
+//!
+//! A look-up by name hashes the name, for every name, whether it is there or not. Most requests
+//! have less than twenty headers and we care about eight names: walking is cheaper.
+
+use http::header::{ACCEPT, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderValue};
+
+/// What a header line costs in memory and on the wire beside name and value.
+const LINE_OVERHEAD: usize = 4;
+
+/// References to the headers that matter.
+#[derive(Debug, Default)]
+pub(crate) struct Notable<'a> {
+    pub(crate) host: Option<&'a HeaderValue>,
+    /// Whether there is more than one `Host`.
+    pub(crate) hosts: bool,
+    pub(crate) accept: Option<&'a HeaderValue>,
+    pub(crate) expect: Option<&'a HeaderValue>,
+    pub(crate) upgrade: Option<&'a HeaderValue>,
+    pub(crate) deadline_ms: Option<&'a HeaderValue>,
+    pub(crate) grpc_timeout: Option<&'a HeaderValue>,
+    /// Whether a body is announced.
+    pub(crate) body: bool,
+    /// Bytes of all headers.
+    pub(crate) bytes: usize,
+}
+
+impl<'a> Notable<'a> {
+    pub(crate) fn of(headers: &'a HeaderMap) -> Self {
+        let mut found = Self::default();
+        for (name, value) in headers {
+            found.bytes += name.as_str().len() + value.len() + LINE_OVERHEAD;
+            match *name {
+                HOST => {
+                    found.hosts |= found.host.is_some();
+                    found.host = Some(value);
+                }
+                ACCEPT => found.accept = found.accept.or(Some(value)),
+                EXPECT => found.expect = Some(value),
+                UPGRADE => found.upgrade = Some(value),
+                CONTENT_LENGTH => found.body |= value != "0",
+                TRANSFER_ENCODING => found.body = true,
+                _ => match name.as_str() {
+                    "tidegate-deadline-ms" => found.deadline_ms = Some(value),
+                    "grpc-timeout" => found.grpc_timeout = Some(value),
+                    _ => {}
+                },
+            }
+        }
+        found
+    }
+}

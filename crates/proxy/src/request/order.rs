@@ -1,0 +1,129 @@
+//! What a request asks for, read before its head is changed.
+
+use http::header::CONNECTION;
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Version};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use tidegate_sentry::{Arrival, ClassId};
+
+use super::canonical;
+use super::deadline;
+use super::notable::Notable;
+use super::upload::Upload;
+use super::visit::Visit;
+use crate::fault::{Fault, Invalid};
+use crate::hop::has_token;
+use crate::refuse::Format;
+use crate::upstream::send::Deadline;
+
+/// What a request holds in memory beside its head and body: hyper's state and ours. Measured by
+/// the size of the futures, rounded up.
+const OVERHEAD_BYTES: usize = 4096;
+
+/// A request that may be passed on.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) parts: Parts,
+    /// Taken when it is sent.
+    pub(crate) upload: Upload,
+    /// Whom it is for; HTTP/1.0 need not say.
+    pub(crate) host: Option<HeaderValue>,
+    /// Whether a `Host` header says so.
+    pub(crate) host_named: bool,
+    pub(crate) class: ClassId,
+    pub(crate) deadline: Deadline,
+    pub(crate) upgrade: Option<Switch>,
+    pub(crate) expects_continue: bool,
+    head_bytes: usize,
+}
+
+/// A wish to switch protocols.
+#[derive(Debug)]
+pub(crate) struct Switch {
+    pub(crate) protocol: HeaderValue,
+    pub(crate) client: OnUpgrade,
+}
+
+impl Order {
+    /// Reads a request; refuses it if it cannot be passed on whatever the load.
+    pub(crate) fn read(visit: &mut Visit, request: Request<Incoming>) -> Result<Self, Fault> {
+        let settings = visit.worker.state.settings();
+        let limits = &settings.config.limits;
+        if visit.client.cancelled() >= limits.early_resets {
+            return Err(Fault::TooManyResets);
+        }
+        let notable = Notable::of(request.headers());
+        visit.format = Format::of(notable.accept);
+        let host = canonical::check(&request, &notable)?;
+        let name = host.as_ref().and_then(|host| host.to_str().ok());
+        let class = settings.classifier.class(&request, name.unwrap_or(""));
+        let allowance = deadline::allowance(&notable, *settings.config.timeouts.request);
+        let protocol = wanted_upgrade(&request, &notable).cloned();
+        let expects_continue = notable.expect.is_some();
+        let host_named = notable.host.is_some();
+        let head_bytes = notable.bytes + target_bytes(&request);
+        visit.sticky = settings
+            .sticky
+            .as_ref()
+            .and_then(|sticky| sticky.replica(request.headers()));
+        let (mut parts, body) = request.into_parts();
+        let upload = Upload::new(body, &visit.client, limits.body_bytes.map(|bytes| bytes.0));
+        Ok(Self {
+            upgrade: protocol.and_then(|protocol| Switch::take(protocol, &mut parts)),
+            parts,
+            upload: upload.inspect_err(|_: &Invalid| visit.client.linger())?,
+            host,
+            host_named,
+            class,
+            deadline: Deadline {
+                at: visit.arrived + allowance.time,
+                allowance,
+            },
+            expects_continue,
+            head_bytes,
+        })
+    }
+
+    /// What the engine is told of it.
+    pub(crate) fn arrival(&self, visit: &Visit) -> Arrival {
+        let bytes = OVERHEAD_BYTES + self.head_bytes + self.upload.held();
+        Arrival {
+            class: self.class,
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            deadline: self
+                .deadline
+                .allowance
+                .by_client
+                .then_some(self.deadline.at),
+            sticky: visit.sticky,
+        }
+    }
+}
+
+impl Switch {
+    fn take(protocol: HeaderValue, parts: &mut Parts) -> Option<Self> {
+        let client = parts.extensions.remove::<OnUpgrade>()?;
+        Some(Self { protocol, client })
+    }
+}
+
+/// The protocol a request asks to upgrade to, if we pass that on: HTTP/1.1, GET, no body, and not
+/// to another version of HTTP, which would carry requests past us.
+fn wanted_upgrade<'a, B>(request: &Request<B>, notable: &Notable<'a>) -> Option<&'a HeaderValue> {
+    let protocol = notable.upgrade?;
+    let name = protocol.to_str().ok()?.to_ascii_lowercase();
+    let wanted = request.version() == Version::HTTP_11
+        && *request.method() == Method::GET
+        && !notable.body
+        && !name.contains(',')
+        && !name.trim_ascii().starts_with("h2")
+        && has_token(request.headers(), &CONNECTION, "upgrade");
+    wanted.then_some(protocol)
+}
+
+/// Bytes of the request line.
+fn target_bytes<B>(request: &Request<B>) -> usize {
+    let target = request.uri().path_and_query();
+    target.map_or(1, |target| target.as_str().len()) + 24
+}
