@@ -55,7 +55,7 @@ impl Balancer {
                     Slots::Any => replicas[index].is_up(),
                 }
         };
-        let take = |index: &usize| replicas[*index].take(slots);
+        let take = |index: &usize| replicas[*index].take(now, slots);
         let first = self.choose(policy, replicas, now, &eligible)?;
         let taken = Some(first).filter(take).or_else(|| {
             let others = self.starting_anywhere(replicas.len());

@@ -142,6 +142,7 @@ pub(crate) struct Counters {
     pub(crate) dropped: AtomicU64,
     pub(crate) abandoned: AtomicU64,
     pub(crate) ignored: AtomicU64,
+    pub(crate) turned_away: AtomicU64,
     shed: [AtomicU64; ShedReason::ALL.len()],
     would_shed: [AtomicU64; ShedReason::ALL.len()],
 }
@@ -157,8 +158,15 @@ impl Counters {
         add_one(counter);
     }
 
+    /// Refused, on arrival or after waiting.
     pub(crate) fn shed(&self, reason: ShedReason) {
         add_one(&self.shed[reason.index()]);
+    }
+
+    /// Refused on arrival.
+    pub(crate) fn turned_away(&self, reason: ShedReason) {
+        add_one(&self.turned_away);
+        self.shed(reason);
     }
 
     pub(crate) fn would_shed(&self, reason: ShedReason) {

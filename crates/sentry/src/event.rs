@@ -61,6 +61,17 @@ pub enum Event {
         /// Whether it gets requests from now on.
         up: bool,
     },
+    /// More arrives than can be served, or no longer.
+    Overload {
+        /// When.
+        at: Timestamp,
+        /// Whether it is an overload from now on.
+        on: bool,
+        /// Requests that arrive per second.
+        offered_per_second: f64,
+        /// Requests that can be served per second.
+        drain_per_second: f64,
+    },
     /// What happened in about a second.
     Measured(Measurement),
     /// An operator's switch was moved.

@@ -31,6 +31,7 @@ pub mod gate;
 mod mode;
 mod monitor;
 mod number;
+mod occupancy;
 mod plan;
 mod queue;
 mod random;

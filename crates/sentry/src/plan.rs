@@ -190,17 +190,19 @@ fn too_many_replicas() -> SentryError {
 mod tests {
     use super::*;
     use crate::balance::Slots;
+    use tidegate_control::Timestamp;
 
     #[test]
     fn ids_stay_and_are_used_again_only_when_nothing_refers_to_them() {
         let config = SentryConfig::default();
         let plan = Plan::new(&config, 3).unwrap();
-        assert!(plan.replicas[1].take(Slots::Free));
+        let now = Timestamp::ZERO;
+        assert!(plan.replicas[1].take(now, Slots::Free));
         let generation = plan.replicas[1].enter();
         plan.replicas[1].set_health(Health::Retired);
         let (plan, added) = plan.changed(&config, &[ReplicaChange::Add]).unwrap();
         assert_eq!(added, [ReplicaId(3)]);
-        plan.replicas[1].release(generation);
+        plan.replicas[1].release(now, generation);
         let (plan, added) = plan.changed(&config, &[ReplicaChange::Add]).unwrap();
         assert_eq!(added, [ReplicaId(1)]);
         assert!(plan.replicas[1].is_up());

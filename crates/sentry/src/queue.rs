@@ -69,6 +69,10 @@ impl Lanes {
     }
 }
 
+fn ticket(sequence: u64, index: u32) -> Ticket {
+    Ticket(sequence << INDEX_BITS | u64::from(index))
+}
+
 fn lane_of(sticky: Option<ReplicaId>) -> usize {
     sticky.map_or(0, |replica| 1 + usize::from(replica.0))
 }
@@ -137,7 +141,7 @@ impl<T> Queue<T> {
         self.bytes += u64::from(waiter.bytes);
         let index = self.occupy(waiter);
         self.link_last(index);
-        Ticket(self.sequence << INDEX_BITS | u64::from(index))
+        ticket(self.sequence, index)
     }
 
     fn occupy(&mut self, waiter: Waiter<T>) -> u32 {
@@ -259,7 +263,7 @@ impl<T> Queue<T> {
 
     /// The waiter that came last in the least important class below `class`, to make room for a
     /// more important one.
-    pub(crate) fn pop_less_important(&mut self, class: ClassId) -> Option<Waiter<T>> {
+    pub(crate) fn pop_less_important(&mut self, class: ClassId) -> Option<(Ticket, Waiter<T>)> {
         let above = usize::from(class.0) + 1;
         (above..self.classes.len())
             .rev()
@@ -267,9 +271,10 @@ impl<T> Queue<T> {
     }
 
     /// The waiter of the class that came last.
-    pub(crate) fn pop_last(&mut self, class: usize) -> Option<Waiter<T>> {
+    pub(crate) fn pop_last(&mut self, class: usize) -> Option<(Ticket, Waiter<T>)> {
         let index = self.last(class)?;
-        self.take(index)
+        let ticket = ticket(self.slots[index as usize].sequence, index);
+        self.take(index).map(|waiter| (ticket, waiter))
     }
 
     /// Looks at the waiter of the class that came last.

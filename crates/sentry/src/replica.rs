@@ -10,6 +10,7 @@ use tidegate_control::Timestamp;
 
 use crate::atomic::{AtomicF64, add_one};
 use crate::balance::Slots;
+use crate::occupancy::Occupancy;
 
 /// A window without bound.
 pub(crate) const UNLIMITED: u32 = u32::MAX;
@@ -32,6 +33,7 @@ pub(crate) struct Replica {
     streams: AtomicU32,
     limit: AtomicU32,
     served: AtomicU64,
+    occupancy: Occupancy,
     ages: Ages,
     recent: PeakEwma,
     /// Its part of what all replicas can serve, 0 while unknown.
@@ -46,6 +48,7 @@ impl Replica {
             streams: AtomicU32::new(0),
             limit: AtomicU32::new(limit),
             served: AtomicU64::new(0),
+            occupancy: Occupancy::new(),
             ages: Ages::default(),
             recent: PeakEwma::default(),
             drain_share: AtomicF64::new(0.0),
@@ -94,28 +97,19 @@ impl Replica {
     }
 
     /// Takes a slot, if there is one or if it does not matter.
-    pub(crate) fn take(&self, slots: Slots) -> bool {
-        match slots {
-            Slots::Free => self.try_acquire(),
-            Slots::Any => {
-                self.acquire();
-                true
-            }
-        }
-    }
-
-    fn try_acquire(&self) -> bool {
-        let limit = self.limit();
-        let take = |n: u32| (n < limit).then(|| n + 1);
-        self.is_up()
+    pub(crate) fn take(&self, now: Timestamp, slots: Slots) -> bool {
+        let limit = match slots {
+            Slots::Free => self.limit(),
+            Slots::Any => UNLIMITED,
+        };
+        let one_more = |n: u32| (n < limit).then(|| n + 1);
+        let taken = self.is_up()
             && self
                 .in_flight
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
-                .is_ok()
-    }
-
-    fn acquire(&self) {
-        self.in_flight.fetch_add(1, Ordering::SeqCst);
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more)
+                .inspect(|&before| self.occupancy.on_change(now, before, self.limit()))
+                .is_ok();
+        taken
     }
 
     /// Notes the age of a slot that was taken; the number goes with the permit.
@@ -123,16 +117,18 @@ impl Replica {
         self.ages.enter()
     }
 
-    /// Gives back a slot.
-    pub(crate) fn release(&self, generation: u32) {
+    /// Gives back a slot; returns how many were taken.
+    pub(crate) fn release(&self, now: Timestamp, generation: u32) -> u32 {
         self.ages.leave(generation);
-        self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        let before = self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        self.occupancy.on_change(now, before, self.limit());
+        before
     }
 
     /// A request became a stream: its slot is free again.
-    pub(crate) fn start_stream(&self, generation: u32) {
+    pub(crate) fn start_stream(&self, now: Timestamp, generation: u32) {
         self.streams.fetch_add(1, Ordering::Relaxed);
-        self.release(generation);
+        self.release(now, generation);
     }
 
     pub(crate) fn end_stream(&self) {
@@ -144,10 +140,18 @@ impl Replica {
         self.in_flight() == 0 && self.streams() == 0
     }
 
-    /// A request was served, `residence` after its admission.
-    pub(crate) fn on_served(&self, now: Timestamp, residence: Duration) {
+    /// A request was served, `residence` after its admission, and was one of `inside`.
+    pub(crate) fn on_served(&self, now: Timestamp, residence: Duration, inside: u32) {
         add_one(&self.served);
+        self.occupancy.on_done(inside, self.limit());
         self.recent.record(now, residence.as_secs_f64());
+    }
+
+    /// Residence by concurrency, up to now.
+    pub(crate) fn occupancy(&self, now: Timestamp) -> &Occupancy {
+        self.occupancy
+            .on_change(now, self.in_flight(), self.limit());
+        &self.occupancy
     }
 
     /// A request failed. A replica that fails fast must not look like a fast one.

@@ -162,7 +162,7 @@ impl Default for LimitsConfig {
         Self {
             window_min: 1,
             window_max: 10_000,
-            window_initial: 20,
+            window_initial: 10,
             slots: None,
         }
     }

@@ -36,7 +36,7 @@ impl<T> Sentry<T> {
             self.decide(&plan, now, arrival, waiter)
         };
         decision.unwrap_or_else(|refusal| {
-            counters.shed(refusal.reason);
+            counters.turned_away(refusal.reason);
             Verdict::Shed(refusal)
         })
     }
@@ -174,7 +174,7 @@ impl<T> Sentry<T> {
     ) -> Option<ReplicaId> {
         let wanted = sticky.and_then(|id| plan.replica(id).map(|replica| (id, replica)));
         match wanted {
-            Some((id, replica)) if replica.is_up() => replica.take(slots).then_some(id),
+            Some((id, replica)) if replica.is_up() => replica.take(now, slots).then_some(id),
             _ => {
                 let policy = plan.config.balance;
                 self.balancer

@@ -32,7 +32,7 @@ impl<T> Sentry<T> {
         };
         let before = &plan.replicas[usize::from(permit.replica.0)];
         before.on_failure(now);
-        before.release(permit.generation);
+        before.release(now, permit.generation);
         Ok(Permit {
             replica,
             generation: plan.replicas[usize::from(replica.0)].enter(),
@@ -53,7 +53,7 @@ impl<T> Sentry<T> {
         }
         permit.streaming = true;
         let plan = self.plan.load();
-        plan.replicas[usize::from(permit.replica.0)].start_stream(permit.generation);
+        plan.replicas[usize::from(permit.replica.0)].start_stream(now, permit.generation);
         self.leave_gate(permit);
         drop(plan);
         self.dispatch(now, wake);
@@ -79,12 +79,12 @@ impl<T> Sentry<T> {
             replica.end_stream();
             return;
         }
+        let inside = replica.release(now, permit.generation);
         match ending {
-            Ending::Served => self.sample(now, &permit, class, replica),
+            Ending::Served => self.sample(now, &permit, class, replica, inside),
             Ending::Dropped => replica.on_failure(now),
             Ending::Abandoned | Ending::Ignored => {}
         }
-        replica.release(permit.generation);
         self.leave_gate(&permit);
         drop(plan);
         self.dispatch(now, wake);
@@ -96,12 +96,19 @@ impl<T> Sentry<T> {
         });
     }
 
-    fn sample(&self, now: Timestamp, permit: &Permit, class: &Class, replica: &Replica) {
+    fn sample(
+        &self,
+        now: Timestamp,
+        permit: &Permit,
+        class: &Class,
+        replica: &Replica,
+        inside: u32,
+    ) {
         let response = now - permit.arrived;
         let residence = now - permit.admitted;
         self.tally.response.record(response);
         self.tally.residence.record(residence);
-        replica.on_served(now, residence);
+        replica.on_served(now, residence, inside);
         if class
             .forecast
             .target()

@@ -17,7 +17,7 @@ use crate::queue::{Queue, Waiter};
 #[derive(Debug)]
 pub(super) struct Waiting<T> {
     pub(super) queue: Queue<T>,
-    evicted: VecDeque<(Waiter<T>, Refusal)>,
+    evicted: VecDeque<Evicted<T>>,
 }
 
 impl<T> Waiting<T> {
@@ -27,6 +27,14 @@ impl<T> Waiting<T> {
             evicted: VecDeque::new(),
         }
     }
+}
+
+/// Out of the queue, not told yet.
+#[derive(Debug)]
+struct Evicted<T> {
+    ticket: Ticket,
+    waiter: Waiter<T>,
+    refusal: Refusal,
 }
 
 /// What a permit keeps of how its request came in.
@@ -143,11 +151,11 @@ impl<T> Sentry<T> {
         arrival: &Arrival,
     ) -> Result<(), Refusal> {
         while let Err(mut refusal) = self.fits(plan, &waiting.queue, arrival) {
-            let Some(waiter) = waiting.queue.pop_less_important(arrival.class) else {
+            let Some(last) = waiting.queue.pop_less_important(arrival.class) else {
                 return Err(refusal);
             };
-            refusal.class = waiter.class;
-            self.evict(plan, waiting, waiter, refusal);
+            refusal.class = last.1.class;
+            self.evict(plan, waiting, last, refusal);
         }
         Ok(())
     }
@@ -173,11 +181,21 @@ impl<T> Sentry<T> {
     }
 
     /// Puts a waiter, already out of the queue, among those to be told.
-    fn evict(&self, plan: &Plan, waiting: &mut Waiting<T>, waiter: Waiter<T>, refusal: Refusal) {
+    fn evict(
+        &self,
+        plan: &Plan,
+        waiting: &mut Waiting<T>,
+        (ticket, waiter): (Ticket, Waiter<T>),
+        refusal: Refusal,
+    ) {
         plan.class(waiter.class)
             .queued
             .fetch_sub(1, Ordering::Relaxed);
-        waiting.evicted.push_back((waiter, refusal));
+        waiting.evicted.push_back(Evicted {
+            ticket,
+            waiter,
+            refusal,
+        });
     }
 
     fn publish_bytes(&self, waiting: &Waiting<T>) {
@@ -186,18 +204,34 @@ impl<T> Sentry<T> {
     }
 
     /// The client left while its request was queued: it leaves the queue at once. False when the
-    /// request was resolved already (or is about to be, through `wake`).
+    /// request was resolved already.
     pub fn on_abandon(&self, _now: Timestamp, ticket: Ticket) -> bool {
         let plan = self.plan.load();
         let mut waiting = self.waiting.lock();
-        let Some(waiter) = waiting.queue.remove(ticket) else {
+        let Some(waiter) = self.leave_queue(&plan, &mut waiting, ticket) else {
             return false;
         };
-        let class = plan.class(waiter.class);
-        class.queued.fetch_sub(1, Ordering::Relaxed);
-        add_one(&class.counters.abandoned);
-        self.settle(&waiting, &waiter);
+        add_one(&plan.class(waiter.class).counters.abandoned);
+        let origin = self.settle(&waiting, &waiter);
+        self.gate.leave(origin.passed);
         true
+    }
+
+    fn leave_queue(
+        &self,
+        plan: &Plan,
+        waiting: &mut Waiting<T>,
+        ticket: Ticket,
+    ) -> Option<Waiter<T>> {
+        if let Some(waiter) = waiting.queue.remove(ticket) {
+            plan.class(waiter.class)
+                .queued
+                .fetch_sub(1, Ordering::Relaxed);
+            return Some(waiter);
+        }
+        let evicted = &mut waiting.evicted;
+        let position = evicted.iter().position(|out| out.ticket == ticket)?;
+        evicted.remove(position).map(|out| out.waiter)
     }
 
     /// A waiter is gone from here, whichever way.
@@ -221,8 +255,8 @@ impl<T> Sentry<T> {
     fn resolve_one(&self, now: Timestamp) -> Option<(T, Resolution)> {
         let plan = self.plan.load();
         let mut waiting = self.waiting.lock();
-        if let Some((waiter, refusal)) = waiting.evicted.pop_front() {
-            return Some(self.shed(&plan, &waiting, waiter, refusal));
+        if let Some(out) = waiting.evicted.pop_front() {
+            return Some(self.shed(&plan, &waiting, out.waiter, out.refusal));
         }
         let (waiter, next) = waiting
             .queue
@@ -293,10 +327,10 @@ impl<T> Sentry<T> {
         for index in (0..plan.classes.len()).rev() {
             let class = ClassId(index as u16);
             while let Some(refusal) = self.last_is_late(plan, now, class, &waiting.queue) {
-                let Some(waiter) = waiting.queue.pop_last(index) else {
+                let Some(last) = waiting.queue.pop_last(index) else {
                     break;
                 };
-                self.evict(plan, &mut waiting, waiter, refusal);
+                self.evict(plan, &mut waiting, last, refusal);
             }
         }
     }
@@ -338,9 +372,9 @@ impl<T> Sentry<T> {
                 .queued
                 .store(waiting.queue.len_of(index), Ordering::Relaxed);
         }
-        for (waiter, refusal) in &mut waiting.evicted {
-            waiter.class = index_of(waiter.class);
-            refusal.class = waiter.class;
+        for out in &mut waiting.evicted {
+            out.waiter.class = index_of(out.waiter.class);
+            out.refusal.class = out.waiter.class;
         }
     }
 }

@@ -1,0 +1,287 @@
+//! The drain rate: how much a service can do, measured while it does all it can.
+//!
+//! Only ticks count during which requests were waiting all the time; then throughput is
+//! capacity, whatever the load. What was measured is kept while nobody waits: an idle service
+//! has not become slower.
+//!
+//! How far back to look adapts to what is seen (ADWIN, Bifet and Gavaldà 2007, for counts). The
+//! history is cut where the ticks before and after differ by more than chance allows,
+//!
+//! ```text
+//! |r1 - r2| > z sqrt(D r (1/t1 + 1/t2))
+//! ```
+//!
+//! with the rates `r1`, `r2` over the times `t1`, `t2` on both sides, `r` over both, and the index
+//! of dispersion `D` of the counts (1 for Poisson; estimated, because long requests leave in
+//! bunches). So a loss of three quarters of 100 requests/s is noticed after 0.3 s, and a steady rate is known to a few
+//! per cent.
+//!
+//! What breaks it: requests that differ so much that `D` is beyond its bound; then the estimate
+//! follows them.
+
+use std::collections::VecDeque;
+
+/// Chance deviations a change has to exceed. Chosen: with up to a hundred places to cut at every
+/// tick, a steady history is cut less than once in some minutes, and a needless cut only costs
+/// precision.
+const CUT_Z: f64 = 4.0;
+
+/// Longest history, in seconds of waiting requests.
+const MEMORY_SECONDS: f64 = 10.0;
+
+/// Less time than this at full window makes no tick of its own.
+const TICK_MIN: f64 = 0.08;
+
+/// Completions without which there is no estimate. Chosen: good for ±30 %.
+const SAMPLES_MIN: f64 = 10.0;
+
+/// Ticks from which on the dispersion is estimated.
+const DISPERSION_TICKS: usize = 20;
+
+/// Ticks in a group, for the dispersion.
+const GROUP: usize = 5;
+
+/// Bounds of the index of dispersion.
+const DISPERSION_MIN: f64 = 1.0;
+const DISPERSION_MAX: f64 = 8.0;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Tick {
+    served: f64,
+    seconds: f64,
+}
+
+impl Tick {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            served: self.served + other.served,
+            seconds: self.seconds + other.seconds,
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            served: self.served - other.served,
+            seconds: self.seconds - other.seconds,
+        }
+    }
+
+    fn rate(self) -> f64 {
+        self.served / self.seconds
+    }
+}
+
+/// A change of the rate that is no chance.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Change {
+    pub(crate) before: f64,
+    pub(crate) after: f64,
+}
+
+impl Change {
+    /// Whether it is more than a correction of the estimate.
+    pub(crate) fn is_large(&self) -> bool {
+        const LARGE: f64 = 0.25;
+        (self.after - self.before).abs() > LARGE * self.before.max(self.after)
+    }
+}
+
+/// See the module's description.
+#[derive(Debug, Default)]
+pub(crate) struct DrainMeter {
+    ticks: VecDeque<Tick>,
+    sum: Tick,
+    /// Enough was seen at some time; after a change less has to do.
+    known: bool,
+}
+
+impl DrainMeter {
+    /// Takes what was done in some time at full window; little of it is added to the last.
+    pub(crate) fn on_tick(&mut self, served: f64, seconds: f64) -> Option<Change> {
+        let tick = Tick { served, seconds };
+        self.sum = self.sum.plus(tick);
+        match self.ticks.back_mut().filter(|last| last.seconds < TICK_MIN) {
+            Some(last) => *last = last.plus(tick),
+            None => self.ticks.push_back(tick),
+        }
+        self.known |= self.sum.served >= SAMPLES_MIN;
+        while self.sum.seconds > MEMORY_SECONDS && self.sum.served > 2.0 * SAMPLES_MIN {
+            self.forget_oldest();
+        }
+        self.cut()
+    }
+
+    /// Completions per second, once enough were seen. Just after a change the little there is
+    /// counts, with half a completion more: no rate is zero for certain.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        let few = self.sum.served < SAMPLES_MIN;
+        let served = self.sum.served + if few { 0.5 } else { 0.0 };
+        (self.known && self.sum.seconds > 0.0).then(|| served / self.sum.seconds)
+    }
+
+    /// Whether the estimate rests on so many completions or so many seconds.
+    pub(crate) fn rests_on(&self, completions: f64, seconds: f64) -> bool {
+        self.sum.served >= completions || self.sum.seconds >= seconds
+    }
+
+    /// The part of the system that is measured changed by a known factor.
+    pub(crate) fn scale(&mut self, factor: f64) {
+        for tick in &mut self.ticks {
+            tick.served *= factor;
+        }
+        self.sum.served *= factor;
+    }
+
+    /// Forgets the history but for a rate that was measured elsewhere; it weighs little.
+    pub(crate) fn restart(&mut self, rate: f64) {
+        const SECONDS: f64 = 0.1;
+        *self = Self::default();
+        self.on_tick(rate * SECONDS, SECONDS);
+        self.known = true;
+    }
+
+    /// Variance over mean of the counts, the larger of that of single ticks and that of groups of
+    /// ticks: long requests make counts of neighbouring ticks alike.
+    pub(crate) fn dispersion(&self) -> f64 {
+        if self.ticks.len() < DISPERSION_TICKS || self.sum.served <= 0.0 {
+            return 1.0;
+        }
+        let single = self.dispersion_of_groups(1);
+        let grouped = self.dispersion_of_groups(GROUP);
+        single.max(grouped).clamp(DISPERSION_MIN, DISPERSION_MAX)
+    }
+
+    fn dispersion_of_groups(&self, size: usize) -> f64 {
+        let groups = self.ticks.len() / size;
+        let skipped = self.ticks.len() - groups * size;
+        let (mut sum, mut squares) = (0.0, 0.0);
+        let mut ticks = self.ticks.iter().skip(skipped);
+        for _ in 0..groups {
+            let served: f64 = ticks.by_ref().take(size).map(|tick| tick.served).sum();
+            sum += served;
+            squares += served * served;
+        }
+        let n = groups as f64;
+        let mean = sum / n;
+        (squares / n - mean * mean) * n / (n - 1.0) / mean.max(f64::MIN_POSITIVE)
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(oldest) = self.ticks.pop_front() {
+            self.sum = self.sum.minus(oldest);
+        }
+    }
+
+    /// Drops the history before the most significant change, if there is one.
+    fn cut(&mut self) -> Option<Change> {
+        let dispersion = self.dispersion();
+        let mut recent = Tick::default();
+        let mut worst: Option<(f64, usize, Change)> = None;
+        for (index, tick) in self.ticks.iter().enumerate().rev() {
+            let older = self.sum.minus(recent);
+            if recent.seconds > 0.0 && older.seconds > 0.0 {
+                let z = significance(older, recent, self.sum.rate(), dispersion);
+                let change = Change {
+                    before: older.rate(),
+                    after: recent.rate(),
+                };
+                if z > worst.map_or(CUT_Z, |(z, ..)| z) {
+                    worst = Some((z, index + 1, change));
+                }
+            }
+            recent = recent.plus(*tick);
+        }
+        let (_, keep_from, change) = worst?;
+        (0..keep_from).for_each(|_| self.forget_oldest());
+        Some(change)
+    }
+}
+
+/// How many chance deviations lie between two rates. One completion more or less than counted
+/// keeps a history of zeros from being certain.
+fn significance(older: Tick, recent: Tick, rate: f64, dispersion: f64) -> f64 {
+    let times = 1.0 / older.seconds + 1.0 / recent.seconds;
+    let rate = rate.max(1.0 / (older.seconds + recent.seconds));
+    (older.rate() - recent.rate()).abs() / (dispersion * rate * times).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Dice;
+
+    const TICK: f64 = 0.1;
+
+    /// A Poisson number by multiplication (Knuth); fine for small means.
+    fn poisson(dice: &Dice, mean: f64) -> f64 {
+        let (limit, mut product, mut n) = ((-mean).exp(), dice.unit(), 0.0);
+        while product > limit {
+            product *= dice.unit();
+            n += 1.0;
+        }
+        n
+    }
+
+    /// Ticks until the estimate is within `tolerance` of `after`, fed from `before` on.
+    fn ticks_to_follow(before: f64, after: f64, tolerance: f64, seed: u64) -> usize {
+        let dice = Dice::new(seed);
+        let mut meter = DrainMeter::default();
+        (0..200).for_each(|_| drop(meter.on_tick(poisson(&dice, before * TICK), TICK)));
+        let off = |meter: &DrainMeter| (meter.rate().unwrap() / after - 1.0).abs() > tolerance;
+        (1..=200)
+            .find(|_| {
+                meter.on_tick(poisson(&dice, after * TICK), TICK);
+                !off(&meter)
+            })
+            .unwrap_or(usize::MAX)
+    }
+
+    #[test]
+    fn a_steady_rate_is_known_well() {
+        let dice = Dice::new(3);
+        let mut meter = DrainMeter::default();
+        let mut errors = 0;
+        for tick in 0..5000 {
+            meter.on_tick(poisson(&dice, 10.0), TICK);
+            let off = (meter.rate().unwrap() / 100.0 - 1.0).abs() > 0.15;
+            errors += i32::from(tick > 50 && off);
+        }
+        assert!(errors < 50, "{errors} of 5000 ticks off by more than 15 %");
+    }
+
+    #[test]
+    fn a_loss_of_three_quarters_is_seen_within_a_second() {
+        for seed in 0..50 {
+            assert!(ticks_to_follow(100.0, 25.0, 0.5, seed) <= 10, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_return_to_full_capacity_is_seen_within_a_second() {
+        for seed in 0..50 {
+            assert!(ticks_to_follow(25.0, 100.0, 0.3, seed) <= 10, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_known_from_a_handful() {
+        let mut meter = DrainMeter::default();
+        meter.on_tick(9.0, TICK);
+        assert_eq!(meter.rate(), None);
+        meter.on_tick(9.0, TICK);
+        assert_eq!(meter.rate(), Some(90.0));
+        meter.scale(2.0);
+        assert_eq!(meter.rate(), Some(180.0));
+        meter.restart(70.0);
+        assert!(meter.rate().is_some_and(|rate| (rate - 70.0).abs() < 1e-9));
+    }
+
+    #[test]
+    fn silence_is_a_change_too() {
+        let mut meter = DrainMeter::default();
+        (0..50).for_each(|_| drop(meter.on_tick(10.0, TICK)));
+        let seen = (0..10).find_map(|_| meter.on_tick(0.0, TICK));
+        assert!(seen.is_some_and(|change| change.after == 0.0 && change.before == 100.0));
+        assert!(meter.rate().is_some_and(|rate| rate < 5.0));
+    }
+}

@@ -1,0 +1,173 @@
+//! A burst, or more than the service can do?
+//!
+//! A queue that is longer than the target allows can be either. Random arrivals at four fifths of
+//! capacity pile up as well now and then (a backlog of `b` requests has a chance of about `0.8^b`,
+//! more with irregular service), and then the right thing is to wait: nothing is refused while
+//! the service has room. So a long queue alone counts as a burst until
+//!
+//! - more arrived than could be served, by more than chance allows, over some recent time `t`:
+//!   `a > r t + z sqrt(D r t)` with the drain rate `r`; or
+//! - the load of the last while leaves no room for bursts, or
+//! - the queue has stood beyond the target for longer than bursts last.
+//!
+//! It is over when arrivals have been within capacity and the queue short for a second.
+
+use std::collections::VecDeque;
+
+/// Chance deviations by which arrivals have to exceed capacity.
+const EXCESS_Z: f64 = 4.0;
+
+/// How far back arrivals are looked at, in ticks: for an excess, and for the load of the last while.
+const HISTORY: usize = 30;
+const WHILE: usize = 200;
+
+/// Load from which on there is no room for bursts.
+const ROOM: f64 = 0.95;
+
+/// A queue beyond the target for this long is no burst.
+const STANDING_SECONDS: f64 = 3.0;
+
+/// Quiet for this long ends the overload.
+const QUIET_SECONDS: f64 = 1.0;
+
+/// A wait above this share of the target is long.
+const LONG_SHARE: f64 = 0.5;
+
+/// A wait below this share of the target is quiet.
+const QUIET_SHARE: f64 = 0.25;
+
+/// What is looked at every tick.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pressure {
+    pub(crate) seconds: f64,
+    pub(crate) arrived: f64,
+    /// Requests per second that can be served.
+    pub(crate) drain: f64,
+    pub(crate) dispersion: f64,
+    /// Time to drain the queue, over the target.
+    pub(crate) backlog: f64,
+}
+
+/// See the module's description.
+#[derive(Debug, Default)]
+pub(crate) struct Overload {
+    overloaded: bool,
+    /// Arrivals and length of the last ticks, the newest first.
+    recent: VecDeque<(f64, f64)>,
+    standing_seconds: f64,
+    quiet_seconds: f64,
+}
+
+impl Overload {
+    pub(crate) fn is_overloaded(&self) -> bool {
+        self.overloaded
+    }
+
+    /// Requests arrived per second lately.
+    pub(crate) fn arrival_rate(&self) -> f64 {
+        self.rate_over(10)
+    }
+
+    fn rate_over(&self, ticks: usize) -> f64 {
+        let sum = |(a, b): (f64, f64), &(c, d): &(f64, f64)| (a + c, b + d);
+        let (arrived, seconds) = self.recent.iter().take(ticks).fold((0.0, 0.0), sum);
+        if seconds > 0.0 {
+            arrived / seconds
+        } else {
+            0.0
+        }
+    }
+
+    /// Whether the load of the last while leaves room, so that a long queue can be a burst.
+    pub(crate) fn has_room(&self, drain: f64) -> bool {
+        self.rate_over(WHILE) < ROOM * drain
+    }
+
+    pub(crate) fn on_tick(&mut self, pressure: &Pressure) {
+        self.recent.push_front((pressure.arrived, pressure.seconds));
+        self.recent.truncate(WHILE);
+        let long = pressure.backlog > LONG_SHARE;
+        let quiet = pressure.backlog < QUIET_SHARE && self.arrival_rate() < pressure.drain;
+        count(
+            &mut self.standing_seconds,
+            pressure.backlog > 1.0,
+            pressure.seconds,
+        );
+        count(&mut self.quiet_seconds, quiet, pressure.seconds);
+        if self.overloaded {
+            self.overloaded = self.quiet_seconds < QUIET_SECONDS;
+        } else if long {
+            self.overloaded = self.standing_seconds >= STANDING_SECONDS
+                || !self.has_room(pressure.drain)
+                || self.exceeds(pressure);
+        }
+    }
+
+    /// Whether some stretch of the recent past brought more than can be served.
+    fn exceeds(&self, pressure: &Pressure) -> bool {
+        let (mut arrived, mut seconds) = (0.0, 0.0);
+        self.recent.iter().take(HISTORY).any(|&(a, s)| {
+            arrived += a;
+            seconds += s;
+            let served = pressure.drain * seconds;
+            arrived > served + EXCESS_Z * (pressure.dispersion.max(1.0) * served).sqrt()
+        })
+    }
+}
+
+fn count(seconds: &mut f64, holds: bool, tick: f64) {
+    *seconds = if holds { *seconds + tick } else { 0.0 };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pressure(arrived: f64, backlog: f64) -> Pressure {
+        Pressure {
+            seconds: 0.1,
+            arrived,
+            drain: 100.0,
+            dispersion: 1.0,
+            backlog,
+        }
+    }
+
+    fn ticks_until_overloaded(arrived: f64) -> usize {
+        let mut overload = Overload::default();
+        (0..40).for_each(|_| overload.on_tick(&pressure(8.0, 0.0)));
+        (1..100)
+            .find(|_| {
+                overload.on_tick(&pressure(arrived, 1.5));
+                overload.is_overloaded()
+            })
+            .unwrap()
+    }
+
+    #[test]
+    fn the_larger_the_excess_the_sooner_it_is_known() {
+        assert_eq!(ticks_until_overloaded(100.0), 1);
+        assert!(ticks_until_overloaded(20.0) <= 4);
+        assert!(ticks_until_overloaded(12.0) <= 30);
+    }
+
+    #[test]
+    fn a_burst_that_fits_is_no_overload() {
+        let mut overload = Overload::default();
+        (0..40).for_each(|_| overload.on_tick(&pressure(8.0, 0.5)));
+        overload.on_tick(&pressure(20.0, 1.2));
+        (0..10).for_each(|_| overload.on_tick(&pressure(8.0, 1.1)));
+        assert!(!overload.is_overloaded());
+    }
+
+    #[test]
+    fn it_ends_when_the_queue_is_short_for_a_while() {
+        let mut overload = Overload::default();
+        (0..10).for_each(|_| overload.on_tick(&pressure(50.0, 2.0)));
+        assert!(overload.is_overloaded());
+        (0..9).for_each(|_| overload.on_tick(&pressure(8.0, 0.1)));
+        assert!(overload.is_overloaded());
+        (0..10).for_each(|_| overload.on_tick(&pressure(8.0, 0.1)));
+        assert!(!overload.is_overloaded());
+    }
+}

@@ -1,0 +1,128 @@
+//! Did throughput follow? A sequential test on counts (Wald 1945).
+//!
+//! Two hypotheses about the rate of completions after a change of the window: it is what it was
+//! (`r`), or it is `g r`. Each tick adds to the log likelihood ratio of Poisson counts,
+//!
+//! ```text
+//! L += (c ln g - r t (g - 1)) / D
+//! ```
+//!
+//! for `c` completions in time `t`, flattened by the index of dispersion `D`. The test decides as
+//! soon as the evidence suffices: a doubling is settled after some 20 completions, a quarter more
+//! or less after some 150.
+
+/// Odds at which the test decides: wrong about once in 150 times.
+const DECISION: f64 = 5.0;
+
+/// What the counts say so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Finding {
+    /// The rate is what it was.
+    Same,
+    /// The rate changed by the factor.
+    Changed,
+    /// Too early to say.
+    Open,
+}
+
+/// See the module's description.
+#[derive(Debug, Clone)]
+pub(crate) struct RateTest {
+    rate: f64,
+    factor: f64,
+    dispersion: f64,
+    evidence: f64,
+    served: f64,
+    seconds: f64,
+}
+
+impl RateTest {
+    /// Tests for a change of `rate` by `factor`, which is not 1.
+    pub(crate) fn new(rate: f64, factor: f64, dispersion: f64) -> Self {
+        Self {
+            rate,
+            factor,
+            dispersion,
+            evidence: 0.0,
+            served: 0.0,
+            seconds: 0.0,
+        }
+    }
+
+    pub(crate) fn on_tick(&mut self, served: f64, seconds: f64) -> Finding {
+        let expected = self.rate * seconds;
+        let gain = served * self.factor.ln() - expected * (self.factor - 1.0);
+        self.evidence += gain / self.dispersion;
+        self.served += served;
+        self.seconds += seconds;
+        if self.evidence >= DECISION {
+            Finding::Changed
+        } else if self.evidence <= -DECISION {
+            Finding::Same
+        } else {
+            Finding::Open
+        }
+    }
+
+    /// The rate before the change.
+    pub(crate) fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// The change tested for.
+    pub(crate) fn factor(&self) -> f64 {
+        self.factor
+    }
+
+    /// The rate seen during the test.
+    pub(crate) fn observed(&self) -> f64 {
+        self.served / self.seconds.max(f64::MIN_POSITIVE)
+    }
+
+    /// Completions counted.
+    pub(crate) fn served(&self) -> f64 {
+        self.served
+    }
+
+    /// Time they took.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.seconds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Completions until the test decides on an exact rate, and what it decides.
+    fn decide(true_rate: f64, factor: f64) -> (f64, Finding) {
+        let mut test = RateTest::new(100.0, factor, 1.0);
+        for tick in 1..=10_000 {
+            let finding = test.on_tick(true_rate * 0.01, 0.01);
+            if finding != Finding::Open {
+                return (f64::from(tick) * 0.01 * true_rate, finding);
+            }
+        }
+        panic!("no decision");
+    }
+
+    #[test]
+    fn a_doubling_is_settled_quickly() {
+        let (needed, finding) = decide(200.0, 2.0);
+        assert_eq!(finding, Finding::Changed);
+        assert!(needed < 30.0, "{needed}");
+        let (needed, finding) = decide(100.0, 2.0);
+        assert_eq!(finding, Finding::Same);
+        assert!(needed < 20.0, "{needed}");
+    }
+
+    #[test]
+    fn a_quarter_less_takes_some_more() {
+        assert_eq!(decide(75.0, 0.75).1, Finding::Changed);
+        let (needed, finding) = decide(100.0, 0.75);
+        assert_eq!(finding, Finding::Same);
+        assert!((100.0..160.0).contains(&needed), "{needed}");
+        // Better than before is no loss either.
+        assert_eq!(decide(130.0, 0.75).1, Finding::Same);
+    }
+}
