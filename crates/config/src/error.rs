@@ -108,15 +108,23 @@ fn unknown_name(message: &str) -> Option<(&str, Vec<&str>)> {
     Some((unknown, rest.split('`').skip(1).step_by(2).collect()))
 }
 
-/// The closest of `valid` to `name`, when it is close enough to be what was meant.
+/// The closest of `valid` to `name`, when it is close enough to be what was meant: a few slips, or
+/// one is a part of the other (`bytes` for `max_bytes`).
 fn nearest<'a>(name: &str, valid: &[&'a str]) -> Option<&'a str> {
     const CLOSE_ENOUGH: f64 = 0.75; // Jaro-Winkler: one or two slips in a word
     valid
         .iter()
-        .map(|&candidate| (strsim::jaro_winkler(name, candidate), candidate))
+        .map(|&candidate| (likeness(name, candidate), candidate))
         .filter(|&(likeness, _)| likeness >= CLOSE_ENOUGH)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
+}
+
+fn likeness(name: &str, candidate: &str) -> f64 {
+    const PART: f64 = 0.8; // below a slip or two, above anything else
+    let part = |of: &str, whole: &str| of.len() >= 3 && whole.contains(of);
+    let related = part(name, candidate) || part(candidate, name);
+    strsim::jaro_winkler(name, candidate).max(if related { PART } else { 0.0 })
 }
 
 #[cfg(test)]
@@ -150,6 +158,12 @@ mod tests {
             message("# hi\nmodus = 1"),
             "f.toml:2:1: unknown key `modus`; did you mean `mode`?"
         );
+    }
+
+    #[test]
+    fn a_part_of_a_key_names_the_whole() {
+        assert_eq!(nearest("bytes", &["max_requests", "max_bytes"]), Some("max_bytes"));
+        assert_eq!(nearest("ab", &["cab"]), None);
     }
 
     #[test]

@@ -1,5 +1,11 @@
 //! The data plane over real sockets.
 
+#![allow(
+    clippy::unwrap_used,
+    unreachable_pub,
+    reason = "helpers of tests fail by panicking and are shared by the modules of this one binary"
+)]
+
 mod faults;
 mod forward;
 mod http2;

@@ -67,8 +67,8 @@ impl Rival {
         match self {
             Self::Fixed { limit } => limited(Box::new(Fixed::new(limit)), rng),
             Self::Aimd { timeout } => limited(Box::new(Aimd::new(*timeout)), rng),
-            Self::Vegas => limited(Box::new(Vegas::default()), rng),
-            Self::Gradient2 => limited(Box::new(Gradient2::default()), rng),
+            Self::Vegas => limited(Box::<Vegas>::default(), rng),
+            Self::Gradient2 => limited(Box::<Gradient2>::default(), rng),
             Self::Codel {
                 slots,
                 target,

@@ -1,0 +1,276 @@
+//! Sequences of operations against every mode, with invariants that hold after each of them:
+//! what is in flight is what was admitted and has not ended, windows and the queue stay within
+//! their bounds, everything is finite, and every request is resolved exactly once.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_control::Timestamp;
+use tidegate_sentry::{
+    Arrival, ClassId, Ending, Event, ModeName, Permit, ReplicaId, Report, Resolution, Sentry,
+    SentryConfig, Ticket, Verdict,
+};
+
+const REPLICAS: usize = 3;
+const QUEUE_MAX: u32 = 20;
+
+#[derive(Debug, Clone)]
+enum Op {
+    Arrive { class: u16, bytes: u32, sticky: Option<u16>, deadline_ms: Option<u16> },
+    End { which: usize, ending: Ending },
+    Stream { which: usize },
+    Reassign { which: usize },
+    Leave { which: usize },
+    Wait { ms: u16 },
+    Report { replica: u16, utilization: f64, service_s: f64 },
+    Health { replica: u16, up: bool },
+    Mode(ModeName),
+    Kill(bool),
+    DryRun(bool),
+    Drain(bool),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let ending = prop_oneof![
+        4 => Just(Ending::Served),
+        1 => Just(Ending::Dropped),
+        1 => Just(Ending::Abandoned),
+        1 => Just(Ending::Ignored),
+    ];
+    let mode = prop_oneof![
+        Just(ModeName::Auto),
+        Just(ModeName::Static),
+        Just(ModeName::Step),
+        Just(ModeName::Pi),
+        Just(ModeName::Pid),
+        Just(ModeName::Lqr),
+        Just(ModeName::Off),
+    ];
+    let number = prop_oneof![
+        4 => 0.0..1.5f64,
+        1 => any::<f64>(),
+    ];
+    prop_oneof![
+        40 => (0..2u16, 0..5000u32, prop::option::weighted(0.1, 0..4u16), prop::option::weighted(0.1, 0..2000u16))
+            .prop_map(|(class, bytes, sticky, deadline_ms)| Op::Arrive { class, bytes, sticky, deadline_ms }),
+        30 => (any::<usize>(), ending).prop_map(|(which, ending)| Op::End { which, ending }),
+        2 => any::<usize>().prop_map(|which| Op::Stream { which }),
+        2 => any::<usize>().prop_map(|which| Op::Reassign { which }),
+        4 => any::<usize>().prop_map(|which| Op::Leave { which }),
+        15 => (0..600u16).prop_map(|ms| Op::Wait { ms }),
+        3 => (0..4u16, number.clone(), number)
+            .prop_map(|(replica, utilization, service_s)| Op::Report { replica, utilization, service_s }),
+        2 => (0..3u16, any::<bool>()).prop_map(|(replica, up)| Op::Health { replica, up }),
+        1 => mode.prop_map(Op::Mode),
+        1 => any::<bool>().prop_map(Op::Kill),
+        1 => any::<bool>().prop_map(Op::DryRun),
+        1 => any::<bool>().prop_map(Op::Drain),
+    ]
+}
+
+fn config(mode: ModeName) -> SentryConfig {
+    let text = format!(
+        "mode = '{}'\ntarget = '500ms'\nstatic = {{ rate = '20/s' }}\nqueue = {{ max_requests = {QUEUE_MAX}, max_bytes = '40kB' }}\n\
+         [[classes]]\nname = 'gold'\n[[classes]]\nname = 'bronze'\n",
+        mode.as_str()
+    );
+    tidegate_config::parse("sequences.toml", &text).expect("the configuration is valid")
+}
+
+/// The engine with a model of what it must believe.
+struct Model {
+    sentry: Sentry<u64>,
+    now: Timestamp,
+    next: u64,
+    permits: Vec<(u64, Permit, bool)>,
+    waiting: HashMap<u64, Ticket>,
+    resolved: HashSet<u64>,
+}
+
+impl Model {
+    fn new(mode: ModeName) -> Self {
+        let sentry = Sentry::new(&config(mode), REPLICAS, Timestamp::ZERO, 7).expect("valid");
+        Self {
+            sentry,
+            now: Timestamp::ZERO,
+            next: 0,
+            permits: Vec::new(),
+            waiting: HashMap::new(),
+            resolved: HashSet::new(),
+        }
+    }
+
+    fn resolve(&mut self, woken: Vec<(u64, Resolution)>) {
+        for (id, resolution) in woken {
+            assert!(self.waiting.remove(&id).is_some(), "{id} was not waiting");
+            self.finish(id);
+            if let Resolution::Admit(permit) = resolution {
+                self.permits.push((id, permit, false));
+            }
+        }
+    }
+
+    fn finish(&mut self, id: u64) {
+        assert!(self.resolved.insert(id), "{id} was resolved twice");
+    }
+
+    fn apply(&mut self, op: &Op) {
+        let mut woken = Vec::new();
+        let mut wake = |id: u64, resolution: Resolution| woken.push((id, resolution));
+        let now = self.now;
+        match *op {
+            Op::Arrive { class, bytes, sticky, deadline_ms } => {
+                self.arrive(class, bytes, sticky, deadline_ms);
+            }
+            Op::End { which, ending } if !self.permits.is_empty() => {
+                let (_, permit, _) = self.permits.swap_remove(which % self.permits.len());
+                self.sentry.on_end(now, permit, ending, &mut wake);
+            }
+            Op::Stream { which } if !self.permits.is_empty() => {
+                let index = which % self.permits.len();
+                let (_, permit, streaming) = &mut self.permits[index];
+                self.sentry.on_stream(now, permit, &mut wake);
+                *streaming = true;
+            }
+            Op::Reassign { which } if !self.permits.is_empty() => {
+                let index = which % self.permits.len();
+                if !self.permits[index].2 {
+                    let (id, permit, streaming) = self.permits.swap_remove(index);
+                    let permit = self.sentry.reassign(now, permit).unwrap_or_else(|same| same);
+                    self.permits.push((id, permit, streaming));
+                }
+            }
+            Op::Leave { which } if !self.waiting.is_empty() => {
+                let mut ids: Vec<u64> = self.waiting.keys().copied().collect();
+                ids.sort_unstable();
+                let id = ids[which % ids.len()];
+                let ticket = self.waiting.remove(&id).expect("it is waiting");
+                assert!(self.sentry.on_abandon(now, ticket), "{id} was waiting");
+                assert!(!self.sentry.on_abandon(now, ticket), "{id} left twice");
+                self.finish(id);
+            }
+            Op::Wait { ms } => {
+                self.now += Duration::from_millis(u64::from(ms));
+                let now = self.now;
+                self.sentry.handle_timeout(now, &mut |_: &Event| {}, &mut wake);
+                assert!(self.sentry.poll_timeout() > now, "a tick is behind us");
+            }
+            Op::Report { replica, utilization, service_s } => {
+                let report = Report {
+                    utilization: Some(utilization),
+                    service_seconds: Some(service_s),
+                };
+                self.sentry.on_report(now, ReplicaId(replica), &report);
+            }
+            Op::Health { replica, up } => {
+                self.sentry.set_health(now, ReplicaId(replica), up, &mut wake);
+            }
+            Op::Mode(mode) => {
+                self.sentry
+                    .reconfigure(now, &config(mode), &[], &mut wake)
+                    .expect("a valid configuration is taken");
+            }
+            Op::Kill(on) => self.sentry.set_kill_switch(now, on, &mut wake),
+            Op::DryRun(on) => self.sentry.set_dry_run(now, on, &mut wake),
+            Op::Drain(on) => self.sentry.set_draining(now, on),
+            _ => {}
+        }
+        self.resolve(woken);
+        self.invariants();
+    }
+
+    fn arrive(&mut self, class: u16, bytes: u32, sticky: Option<u16>, deadline_ms: Option<u16>) {
+        let id = self.next;
+        self.next += 1;
+        let arrival = Arrival {
+            class: ClassId(class),
+            bytes,
+            sticky: sticky.map(ReplicaId),
+            deadline: deadline_ms.map(|ms| self.now + Duration::from_millis(u64::from(ms))),
+        };
+        match self.sentry.on_arrival(self.now, &arrival, || id) {
+            Verdict::Admit(permit) => {
+                self.finish(id);
+                self.permits.push((id, permit, false));
+            }
+            Verdict::Wait(ticket) => {
+                self.waiting.insert(id, ticket);
+            }
+            Verdict::Shed(refusal) => {
+                assert!(refusal.retry_after > Duration::ZERO);
+                assert!(refusal.measured.is_finite() && refusal.limit.is_finite(), "{refusal:?}");
+                self.finish(id);
+            }
+        }
+    }
+
+    fn invariants(&self) {
+        let status = self.sentry.status(self.now);
+        let streams: u32 = status.replicas.iter().map(|replica| replica.streams).sum();
+        let held = self.permits.iter().filter(|(.., streaming)| *streaming).count();
+        assert_eq!(streams as usize, held, "streams are conserved");
+        for (index, replica) in status.replicas.iter().enumerate() {
+            let here = self.permits.iter().filter(|(_, permit, streaming)| {
+                !streaming && usize::from(permit.replica().0) == index
+            });
+            assert!(replica.in_flight as usize >= here.count(), "in flight is conserved");
+            assert!(replica.window.is_none_or(|window| window >= 1), "a window has a slot");
+        }
+        assert_eq!(status.queue.requests as usize, self.waiting.len(), "the queue is conserved");
+        assert!(status.queue.requests <= QUEUE_MAX);
+        assert!(status.queue.bytes <= 40_000);
+        assert!(status.drain_rate.is_none_or(|rate| rate.is_finite() && rate >= 0.0));
+        let controller_ok = |output: f64| output.is_finite();
+        assert!(status.controller.is_none_or(|step| controller_ok(step.output)));
+    }
+
+    /// After everything has ended the engine holds nothing.
+    fn wind_down(&mut self) {
+        self.apply(&Op::Drain(true));
+        while !self.permits.is_empty() || !self.waiting.is_empty() {
+            let before = (self.permits.len(), self.waiting.len());
+            if self.permits.is_empty() {
+                self.apply(&Op::Leave { which: 0 });
+            } else {
+                self.apply(&Op::End { which: 0, ending: Ending::Served });
+            }
+            assert_ne!(before, (self.permits.len(), self.waiting.len()), "no progress");
+        }
+        // What a replica may still be doing for clients that left is let go in time.
+        self.apply(&Op::Wait { ms: 60_000 });
+        self.apply(&Op::Wait { ms: 60_000 });
+        let status = self.sentry.status(self.now);
+        assert_eq!(status.queue.bytes, 0);
+        assert!(status.replicas.iter().all(|replica| replica.streams == 0));
+        assert_eq!(self.resolved.len() as u64, self.next, "every request is resolved once");
+    }
+}
+
+fn run(mode: ModeName, ops: &[Op]) {
+    let mut model = Model::new(mode);
+    ops.iter().for_each(|op| model.apply(op));
+    model.wind_down();
+}
+
+macro_rules! sequences {
+    ($($name:ident: $mode:expr;)*) => {$(
+        proptest! {
+            #![proptest_config(ProptestConfig::with_cases(48))]
+            #[test]
+            fn $name(ops in prop::collection::vec(op(), 1..300)) {
+                run($mode, &ops);
+            }
+        }
+    )*};
+}
+
+sequences! {
+    auto: ModeName::Auto;
+    fixed: ModeName::Static;
+    step: ModeName::Step;
+    pi: ModeName::Pi;
+    pid: ModeName::Pid;
+    lqr: ModeName::Lqr;
+    off: ModeName::Off;
+}

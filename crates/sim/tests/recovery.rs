@@ -1,0 +1,81 @@
+//! Every mode recovers: after twenty seconds of three times the capacity, and half a minute to
+//! settle, everybody is served in time again.
+
+use tidegate_sim::scenario::{Outcome, Scenario};
+
+/// 100 requests/s can be served; 60/s come, from 20 s to 40 s 300/s.
+fn spike(protect: &str) -> Outcome {
+    let text = format!(
+        "duration = '100s'\ntarget = '500ms'\nservice = {{ law = 'exponential', mean = '40ms' }}\n\
+         [load]\nrate = [{{ at = '0s', value = '60/s' }}, {{ at = '20s', value = '300/s' }}, {{ at = '40s', value = '60/s' }}]\n\
+         client = {{ timeout = '2s', retry = {{ attempts = 2 }} }}\n\
+         [replica]\ncores = 4\nslots = 64\n[protect]\n{protect}\n"
+    );
+    let scenario: Scenario =
+        tidegate_config::parse("recovery.toml", &text).expect("the scenario is valid");
+    scenario.run(11).expect("the engine takes the configuration")
+}
+
+/// Answered in time over offered, from `from` to `to` seconds.
+fn in_time(outcome: &Outcome, from: f64, to: f64) -> f64 {
+    let rows = outcome.rows.iter().filter(|row| row.at > from && row.at <= to);
+    let (served, fresh) = rows.fold((0, 0), |(served, fresh), row| {
+        (served + row.counts.in_target, fresh + row.counts.fresh)
+    });
+    served as f64 / fresh as f64
+}
+
+fn assert_recovers(protect: &str, wanted: f64) {
+    let outcome = spike(protect);
+    let after = in_time(&outcome, 70.0, 100.0);
+    assert!(after >= wanted, "{protect}: {after:.3} in time after the spike");
+    assert_eq!(outcome.ledger.offered, outcome.ledger.ended() + outcome.unfinished);
+}
+
+#[test]
+fn auto_recovers_within_ten_seconds() {
+    for protect in ["mode = 'auto'\ntarget = '500ms'", "mode = 'auto'"] {
+        assert_recovers(protect, 0.99);
+        let outcome = spike(protect);
+        let soon = in_time(&outcome, 50.0, 60.0);
+        assert!(soon >= 0.97, "{protect}: {soon:.3} in time ten seconds after the spike");
+    }
+}
+
+#[test]
+fn a_fixed_rate_recovers() {
+    assert_recovers("mode = 'static'\nstatic = { rate = '80/s', burst = 20 }", 0.98);
+}
+
+#[test]
+fn step_recovers() {
+    assert_recovers("mode = 'step'", 0.9);
+}
+
+#[test]
+fn pi_recovers() {
+    assert_recovers("mode = 'pi'", 0.9);
+}
+
+#[test]
+fn pid_recovers() {
+    assert_recovers("mode = 'pid'", 0.9);
+}
+
+#[test]
+fn lqr_recovers() {
+    assert_recovers(
+        "mode = 'lqr'\nlqr = { rate = '85/s', rate_max = '100/s', goodput = '85/s', response_time = '100ms', \
+         measurement_interval = '1s', tuning_interval = '2s' }",
+        0.9,
+    );
+}
+
+/// Without protection the queue of the spike is worked off for nobody; when it is gone, so is the
+/// harm. This is what the others are compared with.
+#[test]
+fn off_recovers_later_than_auto() {
+    let off = in_time(&spike("mode = 'off'"), 40.0, 70.0);
+    let auto = in_time(&spike("mode = 'auto'\ntarget = '500ms'"), 40.0, 70.0);
+    assert!(off < auto - 0.1, "off {off:.3}, auto {auto:.3}");
+}
