@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
@@ -72,8 +72,8 @@ fn spawn(stream: TcpStream, forwarder: Arc<Forwarder>, graceful: &GracefulShutdo
         async move { Ok::<_, Infallible>(forwarder.forward(request).await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new());
-    builder.http2().timer(TokioTimer::new());
+    // The proxy keeps idle connections for as long as it likes.
+    builder.http1().header_read_timeout(None);
     let connection = builder
         .serve_connection_with_upgrades(TokioIo::new(stream), service)
         .into_owned();

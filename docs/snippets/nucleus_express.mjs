@@ -1,0 +1,42 @@
+// Tidegate's nucleus for Express and its like (connect, polka): copy this file.
+//
+//   import { tidegateNucleus } from './nucleus_express.mjs';
+//   app.use(tidegateNucleus());
+//
+// Whether to include optional content is `req.optionalContent`. Answers say in `tidegate-service-ms`
+// how long they took: in a header when they are sent at once (res.send, res.json, res.render), in a
+// trailer when they are sent in parts (res.write, pipes) to a proxy that takes trailers.
+
+const SERVICE_MS = 'tidegate-service-ms';
+
+export function tidegateNucleus() {
+  return (req, res, next) => {
+    const began = process.hrtime.bigint();
+    const serviceMs = () => (Number(process.hrtime.bigint() - began) / 1e6).toFixed(4);
+    req.optionalContent = req.headers['tidegate-optional']?.trim() !== '0';
+
+    const { write, end } = res;
+    let announced = false;
+    res.write = function (...args) {
+      if (!this.headersSent && canTrail(req, this)) {
+        this.appendHeader('trailer', SERVICE_MS);
+        announced = true;
+      }
+      return write.apply(this, args);
+    };
+    res.end = function (...args) {
+      if (!this.headersSent) this.setHeader(SERVICE_MS, serviceMs());
+      else if (announced) this.addTrailers({ [SERVICE_MS]: serviceMs() });
+      announced = false;
+      return end.apply(this, args);
+    };
+    next();
+  };
+}
+
+// Node refuses to announce trailers for a body that cannot be chunked.
+function canTrail(req, res) {
+  const taken = (req.headers.te ?? '').split(',').some((part) => part.trim().toLowerCase() === 'trailers');
+  const chunked = req.httpVersion === '1.1' && req.method !== 'HEAD' && !res.hasHeader('content-length');
+  return taken && chunked && res.statusCode !== 204 && res.statusCode !== 304;
+}
