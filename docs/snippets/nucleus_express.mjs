@@ -3,9 +3,9 @@
 //   import { tidegateNucleus } from './nucleus_express.mjs';
 //   app.use(tidegateNucleus());
 //
-// Whether to include optional content is `req.optionalContent`. Answers say in `tidegate-service-ms`
-// how long they took: in a header when they are sent at once (res.send, res.json, res.render), in a
-// trailer when they are sent in parts (res.write, pipes) to a proxy that takes trailers.
+// Whether to include optional content is `req.optionalContent`. Answers say how long they took in
+// `tidegate-service-ms`: in a header when they are sent at once (res.send, res.json, res.render),
+// in a trailer when they are sent in parts (res.write, pipes) to a proxy that takes trailers.
 
 const SERVICE_MS = 'tidegate-service-ms';
 
@@ -36,7 +36,8 @@ export function tidegateNucleus() {
 
 // Node refuses to announce trailers for a body that cannot be chunked.
 function canTrail(req, res) {
-  const taken = (req.headers.te ?? '').split(',').some((part) => part.trim().toLowerCase() === 'trailers');
-  const chunked = req.httpVersion === '1.1' && req.method !== 'HEAD' && !res.hasHeader('content-length');
-  return taken && chunked && res.statusCode !== 204 && res.statusCode !== 304;
+  const taken = /(^|,)\s*trailers\s*(,|$)/i.test(req.headers.te ?? '');
+  const hasBody = req.method !== 'HEAD' && res.statusCode !== 204 && res.statusCode !== 304;
+  const chunked = req.httpVersion === '1.1' && !res.hasHeader('content-length');
+  return taken && hasBody && chunked;
 }

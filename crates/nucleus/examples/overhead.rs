@@ -1,8 +1,8 @@
 //! What the layer adds to a request: `cargo run --release -p tidegate-nucleus --example overhead`.
 //!
-//! Requests run through a service that does nothing, bare and inside of the layer, on one thread and
-//! on all at once. CPU time is taken, and the cheapest of several rounds: on a shared machine anything
-//! else measures the neighbours.
+//! Requests run through a service that does nothing, bare and inside of the layer, on one thread
+//! and on all at once. CPU time is taken, and the cheapest of several rounds: on a shared machine
+//! anything else measures the neighbours.
 
 use std::convert::Infallible;
 use std::hint::black_box;

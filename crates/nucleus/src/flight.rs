@@ -19,6 +19,13 @@ pub enum Ending {
     Stream,
 }
 
+impl Ending {
+    /// Only what was served in full tells the service-time controller something (004, III-B).
+    fn is_sample(self, full: bool) -> bool {
+        full && self == Self::Served
+    }
+}
+
 /// A request in service. Dropping it without [`Flight::land`] is how an aborted request ends: it
 /// is counted out and is no sample.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! The nucleus as a `tower` layer.
 //!
 //! Everything the inner service does counts as service, so it belongs outermost among the layers
-//! that do work for a request, and inside of those that refuse one. Routes added to an `axum` router
-//! after the layer are not measured: health checks and static files are best put there.
+//! that do work for a request, and inside of those that refuse one. Routes added to an `axum`
+//! router after the layer are not measured: health checks and static files are best put there.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -9,9 +9,9 @@
 //!   how many requests it wants next;
 //! - it tells the application, request by request, whether to include optional content.
 //!
-//! [`NucleusLayer`] does so for Rust services built on `tower`; [`sidecar`] (a feature) for anything
-//! that speaks HTTP. The words on the wire are in [`wire`], few enough to be written by hand in any
-//! language.
+//! [`NucleusLayer`] does so for Rust services built on `tower`; [`sidecar`] (a feature) for
+//! anything that speaks HTTP. The words on the wire are in [`wire`], few enough to be written by
+//! hand in any language.
 
 mod account;
 mod body;

@@ -4,14 +4,14 @@
 //! that period. After a silence one tick stands for all that were missed, since time without
 //! requests says nothing about the service.
 //!
-//! **Demand is relative** (paper 004, section III-B, steps 3 and 4): each answer asks for `1 + change`
-//! requests, and the proxy takes an answer without a demand for 1. A change that could not be told,
-//! because the answer had ended in a way that leaves no place for it, is owed: it is added to the
-//! next demand. What breaks it: an answer lost after it was handed to the connection. The proxy's
-//! count and ours then differ by that one change for good.
+//! **Demand is relative** (paper 004, section III-B, steps 3 and 4): each answer asks for `1 +
+//! change` requests, and the proxy takes an answer without a demand for 1. A change that could not
+//! be told, because the answer had ended in a way that leaves no place for it, is owed: it is added
+//! to the next demand. What breaks it: an answer lost after it was handed to the connection. The
+//! proxy's count and ours then differ by that one change for good.
 //!
-//! One lock, taken twice per request for some tens of nanoseconds (`examples/overhead.rs`), and once
-//! per period for the time it takes to read the CPU accounting.
+//! One lock, taken twice per request for some tens of nanoseconds (`examples/overhead.rs`), and
+//! once per period for the time it takes to read the CPU accounting.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use tidegate_control::Timestamp;
 use tidegate_sentry::brownout::{ServiceControl, ServiceControlConfig};
 
 use crate::account::CpuAccount;
-use crate::flight::{Ending, Flight};
+use crate::flight::Flight;
 use crate::usage::CpuMeter;
 use crate::wire::{Instructions, Measurements};
 
@@ -188,13 +188,6 @@ impl State {
             cpu_s: self.cpu.as_ref().and_then(|cpu| cpu.of_request(service_s)),
             utilization: self.cpu.as_ref().and_then(CpuAccount::utilization),
         }
-    }
-}
-
-impl Ending {
-    /// Only what was served in full tells the service-time controller something (004, III-B).
-    pub(crate) fn is_sample(self, full: bool) -> bool {
-        full && self == Self::Served
     }
 }
 

@@ -10,8 +10,8 @@ pub const SERVICE_TARGET_MS: HeaderName = HeaderName::from_static("tidegate-serv
 pub const DEMAND: HeaderName = HeaderName::from_static("tidegate-demand");
 /// From the replica: how long this request took, in milliseconds.
 pub const SERVICE_MS: HeaderName = HeaderName::from_static("tidegate-service-ms");
-/// From the replica: CPU time charged to this request, in milliseconds: its part, by length, of what
-/// the service used of late.
+/// From the replica: CPU time charged to this request, in milliseconds: its part, by length, of
+/// what the service used of late.
 pub const CPU_MS: HeaderName = HeaderName::from_static("tidegate-cpu-ms");
 /// From the replica: the rest of this request's time, in milliseconds: waiting for disks, networks
 /// and locks, and on a busy machine for the CPU.
@@ -79,8 +79,8 @@ fn insert(headers: &mut HeaderMap, name: HeaderName, value: f64) {
     headers.insert(name, decimal(value));
 }
 
-/// A number from 0 with four decimals. By hand, because `format!` took longer than everything else that
-/// the layer does (measured with `examples/overhead.rs`).
+/// A number from 0 with four decimals. By hand, because `format!` took longer than everything else
+/// that the layer does (measured with `examples/overhead.rs`).
 fn decimal(value: f64) -> HeaderValue {
     const DECIMALS: usize = 4;
     // As many digits as a u64 has, and the point. `as` saturates and maps NaN to zero.

@@ -16,9 +16,9 @@ use crate::runtime;
 
 /// Stands beside a service, measures it and answers the proxy with what it wants.
 ///
-/// Requests and answers pass unchanged, WebSockets too; answers also carry demand, service time, CPU
-/// time and utilization. The service reads one header, `tidegate-optional`. On SIGTERM requests in
-/// flight finish.
+/// Requests and answers pass unchanged, WebSockets too; answers also carry demand, service time,
+/// CPU time and utilization. The service reads one header, `tidegate-optional`. On SIGTERM requests
+/// in flight finish.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The service: http://HOST:PORT, or h2c://HOST:PORT for one that speaks HTTP/2 (gRPC).

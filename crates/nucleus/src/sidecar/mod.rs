@@ -2,9 +2,9 @@
 //! machine.
 //!
 //! It forwards everything unchanged, adds the measurements to the answers, and passes
-//! `tidegate-optional` on, so that the application in whatever language needs to look at one header.
-//! It has no limits and no timeouts of its own, since the proxy in front of it has; for the same
-//! reason it belongs on an address that only the proxy reaches.
+//! `tidegate-optional` on, so that the application in whatever language needs to look at one
+//! header. It has no limits and no timeouts of its own, since the proxy in front of it has; for the
+//! same reason it belongs on an address that only the proxy reaches.
 
 mod forward;
 mod hop;
@@ -25,8 +25,8 @@ use crate::nucleus::Nucleus;
 use forward::Forwarder;
 pub use upstream::{BadUpstream, Upstream};
 
-/// Pause after a failed accept: out of descriptors, trying again at once would only burn the CPU that
-/// is needed to close some. Chosen.
+/// Pause after a failed accept: out of descriptors, trying again at once would only burn the CPU
+/// that is needed to close some. Chosen.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Serves until `stop` is done, then lets requests in flight finish for at most `grace`. Returns

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::process::Processes;
 
-/// The directory of a process's cgroup, unless it is the root: that one has the whole machine in it.
-/// Inside of a container the root of the tree is the container's own, which has a type.
+/// The directory of a process's cgroup, unless it is the root: that one has the whole machine in
+/// it. Inside of a container the root of the tree is the container's own, which has a type.
 pub(super) fn of(processes: &Processes, cgroups: &Path, pid: u32) -> Option<PathBuf> {
     let text = fs::read_to_string(processes.file(pid, "cgroup")).ok()?;
     let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;

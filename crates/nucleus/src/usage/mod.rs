@@ -6,9 +6,9 @@
 //! | a process with a cgroup (v2) to itself | `cpu.stat` of the cgroup |
 //! | any other process | `/proc/*/stat` of it and of its children |
 //!
-//! A cgroup is taken only when nobody else lives in it: one shell session is one cgroup, and what the
-//! load generator next door uses is not the service's. A service with several processes (a master
-//! and its workers) is found whole either way.
+//! A cgroup is taken only when nobody else lives in it: one shell session is one cgroup, and what
+//! the load generator next door uses is not the service's. A service with several processes (a
+//! master and its workers) is found whole either way.
 
 mod cgroup;
 mod listener;

@@ -49,8 +49,8 @@ impl Pool {
 }
 
 /// With a write-ahead log readers and the one writer do not wait for each other. Whoever opens a
-/// new file turns it on; others who do so at the same moment are refused without the wait that every
-/// other statement has, and so wait here.
+/// new file turns it on; others who do so at the same moment are refused without the wait that
+/// every other statement has, and so wait here.
 fn write_ahead(connection: &Connection) -> rusqlite::Result<()> {
     let began = Instant::now();
     loop {
