@@ -6,7 +6,7 @@
 //! `content_length` from the real one, so underscore twins of names that mean something go too.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRAILER,
+    CONNECTION, CONTENT_LENGTH, COOKIE, Entry, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRAILER,
     TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -135,9 +135,16 @@ fn is_twin(name: &str) -> bool {
 
 /// Removes `Connection` and what it nominates, except what routing and framing depend on.
 fn remove_connection(headers: &mut HeaderMap) {
+    let Entry::Occupied(entry) = headers.entry(CONNECTION) else {
+        return;
+    };
+    // What everybody says nominates nothing that is not removed anyway.
+    let usual = |value: &HeaderValue| matches!(value.as_bytes(), b"keep-alive" | b"close");
+    if entry.iter().all(usual) {
+        entry.remove();
+        return;
+    }
     let nominated: Vec<_> = tokens(headers, &CONNECTION)
-        // What everybody says nominates nothing that is not removed anyway.
-        .filter(|token| !matches!(*token, "keep-alive" | "close" | ""))
         .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
         .filter(|name| !matches!(*name, HOST | CONTENT_LENGTH | COOKIE | TE | TRAILER))
         .collect();

@@ -19,6 +19,7 @@ pub mod clock;
 pub mod config;
 mod fault;
 pub mod gate;
+mod gather;
 pub mod health;
 mod hop;
 mod listen;

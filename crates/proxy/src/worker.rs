@@ -4,7 +4,7 @@
 //! request, which whoever frees a slot completes. So its locks are never contended.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -34,6 +34,8 @@ pub(crate) struct Worker {
     pub(crate) pool: Pool,
     pub(crate) budget: Budget,
     clients: Mutex<Slab<Registered>>,
+    /// When the last sweep was: a clock that costs nothing, for what may be off by that much.
+    swept: AtomicU64,
     /// Connections past the accept that have not been registered or closed yet count too.
     open: AtomicUsize,
 }
@@ -54,8 +56,14 @@ impl Worker {
             pool: Pool::default(),
             budget: Budget::default(),
             clients: Mutex::default(),
+            swept: AtomicU64::new(0),
             open: AtomicUsize::new(0),
         }
+    }
+
+    /// About now.
+    pub(crate) fn about_now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.swept.load(Ordering::Relaxed))
     }
 
     pub(crate) fn metrics(&self) -> &Core {
@@ -90,6 +98,7 @@ impl Worker {
         loop {
             tokio::time::sleep(SWEEP).await;
             let now = self.state.now();
+            self.swept.store(now.as_nanos(), Ordering::Relaxed);
             self.alarms.sweep(now);
             self.sweep_clients(now);
             self.stalls.sweep(now);

@@ -19,6 +19,7 @@ pub(crate) mod socket;
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::task::{Poll, Waker};
 
@@ -72,8 +73,7 @@ pub(crate) enum Upgrade {
 pub(crate) struct Client {
     /// The client's address, by the PROXY protocol where there is one.
     pub(crate) peer: SocketAddr,
-    /// The same address for `x-forwarded-for`.
-    pub(crate) forwarded_for: HeaderValue,
+    forwarded_for: OnceLock<HeaderValue>,
     pub(crate) tls: bool,
     /// Whether it is a proxy whose `X-Forwarded-*` is believed.
     pub(crate) trusted: bool,
@@ -114,10 +114,9 @@ pub(crate) struct Link {
 
 impl Client {
     pub(crate) fn new(link: Link, open: Option<OpenGuard>) -> Self {
-        let ip = link.peer.ip().to_string();
         Self {
             peer: link.peer,
-            forwarded_for: HeaderValue::try_from(ip).unwrap_or(HeaderValue::from_static("unknown")),
+            forwarded_for: OnceLock::new(),
             tls: link.tls,
             trusted: link.trusted,
             linger_bytes: link.linger_bytes,
@@ -141,6 +140,14 @@ impl Client {
         }
     }
 
+    /// The client's address for `x-forwarded-for`.
+    pub(crate) fn forwarded_for(&self) -> &HeaderValue {
+        self.forwarded_for.get_or_init(|| {
+            let ip = self.peer.ip().to_string();
+            HeaderValue::try_from(ip).unwrap_or(HeaderValue::from_static("unknown"))
+        })
+    }
+
     pub(crate) fn protocol(&self) -> Protocol {
         match self.protocol.load(Relaxed) {
             0 => Protocol::Http1,
@@ -153,13 +160,21 @@ impl Client {
     }
 }
 
+/// Adds without the cost of an atomic addition: all parts of a connection run on the thread of
+/// its worker. Gives the new value.
+fn add(counter: &AtomicU32, delta: i32) -> u32 {
+    let value = counter.load(Relaxed).wrapping_add_signed(delta);
+    counter.store(value, Relaxed);
+    value
+}
+
 /// The requests' side.
 impl Client {
     /// A request reached the service. Gives what the inspector found wrong with it: hyper then
     /// carries a stand-in, whose only purpose is to be refused in its turn.
     pub(crate) fn begin_request(&self) -> Option<Violation> {
-        let number = self.requests.fetch_add(1, Relaxed).wrapping_add(1);
-        self.in_flight.fetch_add(1, Relaxed);
+        let number = add(&self.requests, 1);
+        add(&self.in_flight, 1);
         match number == self.heads.load(Relaxed) || self.protocol() == Protocol::Http2 {
             true => None,
             false => *self.violation.lock(),
@@ -167,9 +182,9 @@ impl Client {
     }
 
     pub(crate) fn end_request(&self, cancelled: bool) {
-        self.in_flight.fetch_sub(1, Relaxed);
+        add(&self.in_flight, -1);
         if cancelled {
-            self.cancelled.fetch_add(1, Relaxed);
+            add(&self.cancelled, 1);
         }
     }
 
@@ -185,10 +200,7 @@ impl Client {
 
     /// A request's body waits for the client (`true`) or no longer does.
     pub(crate) fn upload_waits(&self, waits: bool) {
-        match waits {
-            true => self.uploads_waiting.fetch_add(1, Relaxed),
-            false => self.uploads_waiting.fetch_sub(1, Relaxed),
-        };
+        add(&self.uploads_waiting, if waits { 1 } else { -1 });
     }
 
     /// Whether requests are waiting in hyper's buffer behind the one in service.
@@ -263,9 +275,7 @@ impl Client {
 /// The socket's side.
 impl Client {
     fn progressed(&self) {
-        // A load and a store, not an atomic addition: there is one writer, the connection's task.
-        let next = self.progress.load(Relaxed).wrapping_add(1);
-        self.progress.store(next, Relaxed);
+        add(&self.progress, 1);
     }
 
     fn set_write_blocked(&self, blocked: bool) {

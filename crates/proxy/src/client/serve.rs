@@ -1,13 +1,15 @@
 //! Runs hyper on a client's connection.
 
+use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
+use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
@@ -16,6 +18,7 @@ use super::scan::ScanLimits;
 use super::{Client, Order, Protocol};
 use crate::config::Limits;
 use crate::request;
+use crate::response::body::Outbound;
 use crate::worker::Worker;
 
 /// How an HTTP/2 connection with prior knowledge begins.
@@ -35,9 +38,9 @@ pub(crate) async fn plain<S>(worker: Arc<Worker>, client: Arc<Client>, mut io: S
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let registration = worker.register(Arc::clone(&client));
+    let _registration = worker.register(Arc::clone(&client));
     let start = match http2 {
-        true => obey(&client, sniff(&mut io), |_| After::End).await,
+        true => obey(&client, pin!(sniff(&mut io)), |_| After::End).await,
         false => Some(Ok(Vec::new())),
     };
     let Some(Ok(start)) = start else {
@@ -47,7 +50,6 @@ where
         client.set_protocol(Protocol::Http2);
     }
     run(&worker, client, io, start).await;
-    drop(registration);
 }
 
 /// Serves a connection whose protocol TLS has negotiated.
@@ -55,9 +57,8 @@ pub(crate) async fn negotiated<S>(worker: Arc<Worker>, client: Arc<Client>, io: 
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let registration = worker.register(Arc::clone(&client));
+    let _registration = worker.register(Arc::clone(&client));
     run(&worker, client, io, Vec::new()).await;
-    drop(registration);
 }
 
 /// Reads until it is clear whether the client speaks HTTP/2.
@@ -74,43 +75,61 @@ async fn sniff<S: AsyncRead + Unpin>(io: &mut S) -> io::Result<Vec<u8>> {
     }
 }
 
+/// Errors are the client's: it left, or broke the protocol and was told.
 async fn run<S>(worker: &Arc<Worker>, client: Arc<Client>, io: S, start: Vec<u8>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = {
-        let (worker, client) = (Arc::clone(worker), Arc::clone(&client));
-        service_fn(move |request| request::serve(Arc::clone(&worker), Arc::clone(&client), request))
-    };
-    let settings = worker.state.settings();
-    let limits = &settings.config.limits;
-    // Errors are the client's: it left, or broke the protocol and was told.
     match client.protocol() {
-        Protocol::Http1 => {
-            let scan = scan_limits(limits);
-            let builder = http1_builder(limits);
-            drop(settings);
-            let io = Inspector::http1(io, Arc::clone(&client), start, scan);
-            let connection = builder.serve_connection(TokioIo::new(io), service);
-            let connection = connection.with_upgrades();
-            let _ = obey(&client, connection, |connection| {
-                connection.graceful_shutdown();
-                After::Finish
-            })
-            .await;
-        }
-        Protocol::Http2 => {
-            let builder = http2_builder(limits);
-            drop(settings);
-            let io = Inspector::opaque(io, Arc::clone(&client), start);
-            let connection = builder.serve_connection(TokioIo::new(io), service);
-            let _ = obey(&client, connection, |connection| {
-                connection.graceful_shutdown();
-                After::Finish
-            })
-            .await;
-        }
+        Protocol::Http1 => http1(worker, &client, io, start).await,
+        // Boxed: it is far larger, and most connections are not.
+        Protocol::Http2 => Box::pin(http2(worker, &client, io, start)).await,
     }
+}
+
+async fn http1<S>(worker: &Arc<Worker>, client: &Arc<Client>, io: S, start: Vec<u8>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let connection = {
+        let settings = worker.state.settings();
+        let limits = &settings.config.limits;
+        let io = Inspector::http1(io, Arc::clone(client), start, scan_limits(limits));
+        http1_builder(limits)
+            .serve_connection(TokioIo::new(io), service(worker, client))
+            .with_upgrades()
+    };
+    obey(client, pin!(connection), |connection| {
+        connection.graceful_shutdown();
+        After::Finish
+    })
+    .await;
+}
+
+async fn http2<S>(worker: &Arc<Worker>, client: &Arc<Client>, io: S, start: Vec<u8>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let connection = {
+        let settings = worker.state.settings();
+        let io = Inspector::opaque(io, Arc::clone(client), start);
+        http2_builder(&settings.config.limits)
+            .serve_connection(TokioIo::new(io), service(worker, client))
+    };
+    obey(client, pin!(connection), |connection| {
+        connection.graceful_shutdown();
+        After::Finish
+    })
+    .await;
+}
+
+fn service(
+    worker: &Arc<Worker>,
+    client: &Arc<Client>,
+) -> impl HttpService<Incoming, ResBody = Outbound, Error = Infallible, Future: Send> + Send + use<>
+{
+    let (worker, client) = (Arc::clone(worker), Arc::clone(client));
+    service_fn(move |request| request::serve(Arc::clone(&worker), Arc::clone(&client), request))
 }
 
 fn scan_limits(limits: &Limits) -> ScanLimits {
@@ -159,10 +178,9 @@ enum After {
 /// end. `None` if it was cut off.
 async fn obey<F: Future>(
     client: &Client,
-    future: F,
+    mut future: Pin<&mut F>,
     close: impl Fn(Pin<&mut F>) -> After,
 ) -> Option<F::Output> {
-    let mut future = pin!(future);
     let mut closing = false;
     let mut known = false;
     poll_fn(|cx| {

@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::Client;
+use crate::gather;
 
 /// A client's TCP connection.
 #[derive(Debug)]
@@ -99,7 +100,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        let result = gather::poll_write(&mut self.stream, cx, bufs);
         self.watch_write(result)
     }
 

@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -103,7 +104,8 @@ async fn open_connection(
 ) -> io::Result<()> {
     let manner = Manner::of(&worker, index);
     if manner.proxy_protocol {
-        let told = timeout(manner.handshake, proxy_protocol::read(&mut stream)).await??;
+        let header = Box::pin(proxy_protocol::read(&mut stream));
+        let told = timeout(manner.handshake, header).await??;
         peer = told.map_or(peer, canonical);
     }
     let link = Link {
@@ -118,8 +120,19 @@ async fn open_connection(
         serve::plain(worker, client, socket, manner.http2).await;
         return Ok(());
     };
+    // Boxed: a session of TLS is large, and plain connections should not be.
+    Box::pin(secure(worker, client, socket, config, manner.handshake)).await
+}
+
+async fn secure(
+    worker: Arc<Worker>,
+    client: Arc<Client>,
+    socket: Socket,
+    config: Arc<ServerConfig>,
+    limit: Duration,
+) -> io::Result<()> {
     let handshake = TlsAcceptor::from(config).accept(socket);
-    let stream = timeout(manner.handshake, handshake).await??;
+    let stream = timeout(limit, handshake).await??;
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         client.set_protocol(Protocol::Http2);
     }

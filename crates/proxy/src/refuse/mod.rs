@@ -9,7 +9,7 @@ mod page;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use tidegate_sentry::{Refusal, ShedReason};
 
 use crate::client::scan::Violation;
@@ -66,47 +66,66 @@ impl Format {
 #[derive(Debug)]
 pub(crate) struct Refusals {
     /// By reason and format.
-    shed: Vec<[Bytes; 3]>,
+    shed: Vec<[Template; 3]>,
     /// `retry-after` in seconds, by seconds.
     seconds: Vec<HeaderValue>,
+}
+
+/// An answer that lacks only the time to come back.
+#[derive(Debug)]
+struct Template {
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Template {
+    fn new(custom: &page::Custom, reason: ShedReason, format: Format) -> Self {
+        let mut headers = common_headers(format);
+        headers.insert(SHED, HeaderValue::from_static(reason.as_str()));
+        // Grown once, here: a copy has the same capacity.
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        Self {
+            headers,
+            body: custom.overload(format, shed_status(reason), reason.as_str()),
+        }
+    }
+}
+
+/// What every answer of ours says.
+fn common_headers(format: Format) -> HeaderMap {
+    let no_store = HeaderValue::from_static("no-store");
+    HeaderMap::from_iter([
+        (CONTENT_TYPE, format.content_type()),
+        (CACHE_CONTROL, no_store),
+    ])
 }
 
 impl Refusals {
     pub(crate) fn new(texts: &RefusalTexts) -> Result<Self, SettingsError> {
         let custom = page::Custom::read(texts)?;
-        let bodies = ShedReason::ALL.map(|reason| {
-            Format::ALL.map(|format| custom.overload(format, shed_status(reason), reason.as_str()))
-        });
+        let templates = ShedReason::ALL
+            .map(|reason| Format::ALL.map(|format| Template::new(&custom, reason, format)));
         Ok(Self {
-            shed: bodies.into(),
+            shed: templates.into(),
             seconds: (0..=RETRY_AFTER_MAX_S).map(HeaderValue::from).collect(),
         })
     }
 
     /// The answer to a request that is not passed on.
     pub(crate) fn answer(&self, fault: &Fault, format: Format) -> Response<Outbound> {
-        let mut response = match fault {
+        match fault {
             Fault::Shed(refusal) => self.shed(refusal, format),
             fault => explain(fault, format),
-        };
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, format.content_type());
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if fault.closes() {
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        response
     }
 
     fn shed(&self, refusal: &Refusal, format: Format) -> Response<Outbound> {
-        let reason = refusal.reason;
-        let body = self.shed[reason.index()][format as usize].clone();
-        let mut response = Response::new(Outbound::full(body));
-        *response.status_mut() = shed_status(reason);
-        let headers = response.headers_mut();
-        headers.reserve(6);
-        headers.insert(SHED, HeaderValue::from_static(reason.as_str()));
-        headers.insert(RETRY_AFTER, self.retry_after(refusal).clone());
+        let template = &self.shed[refusal.reason.index()][format as usize];
+        let mut response = Response::new(Outbound::full(template.body.clone()));
+        *response.status_mut() = shed_status(refusal.reason);
+        *response.headers_mut() = template.headers.clone();
+        let retry_after = self.retry_after(refusal).clone();
+        response.headers_mut().insert(RETRY_AFTER, retry_after);
         response
     }
 
@@ -129,6 +148,11 @@ fn explain(fault: &Fault, format: Format) -> Response<Outbound> {
     let body = page::render(format, status, &detail(fault));
     let mut response = Response::new(Outbound::full(body));
     *response.status_mut() = status;
+    *response.headers_mut() = common_headers(format);
+    if fault.closes() {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+    }
     if *fault == Fault::Invalid(Invalid::Method) {
         let methods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
         response

@@ -138,7 +138,7 @@ fn forward_client(headers: &mut HeaderMap, client: &Client, host: Option<&Header
         return;
     }
     // What a stranger said has been removed.
-    headers.insert(FORWARDED_FOR, client.forwarded_for.clone());
+    headers.insert(FORWARDED_FOR, client.forwarded_for().clone());
     headers.insert(FORWARDED_PROTO, proto);
     if let Some(host) = host {
         headers.insert(FORWARDED_HOST, host.clone());
@@ -149,9 +149,9 @@ fn forward_client(headers: &mut HeaderMap, client: &Client, host: Option<&Header
 fn extend_forwarded_for(headers: &mut HeaderMap, client: &Client) {
     let so_far = headers.get_all(FORWARDED_FOR).iter();
     let mut chain: Vec<_> = so_far.map(HeaderValue::as_bytes).collect();
-    chain.push(client.forwarded_for.as_bytes());
+    chain.push(client.forwarded_for().as_bytes());
     let chain = HeaderValue::from_bytes(&chain.join(&b", "[..]));
-    let chain = chain.unwrap_or_else(|_| client.forwarded_for.clone());
+    let chain = chain.unwrap_or_else(|_| client.forwarded_for().clone());
     headers.insert(FORWARDED_FOR, chain);
 }
 

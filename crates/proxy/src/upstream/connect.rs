@@ -14,6 +14,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::Replica;
 use super::pool::Sender;
+use crate::gather;
 
 /// The head of a response; replicas are trusted, but not with all memory. The number of headers is
 /// bounded by hyper's default of 100: any other makes it allocate for every response.
@@ -147,7 +148,7 @@ impl AsyncWrite for Transport {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Plain(stream) => gather::poll_write(stream, cx, bufs),
             Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }

@@ -69,7 +69,7 @@ impl Lease {
         if keep && !settings.is_crowded(self.uid) {
             worker
                 .pool
-                .put(self.uid, self.sender, state.now(), idle_max);
+                .put(self.uid, self.sender, worker.about_now(), idle_max);
         }
     }
 }
@@ -214,7 +214,7 @@ impl<'a> Sending<'a> {
             let Some(replica) = settings.replica(id) else {
                 return Ok(Err(io::ErrorKind::NotFound.into()));
             };
-            if let Some(sender) = self.worker.pool.take(replica, state.now()) {
+            if let Some(sender) = self.worker.pool.take(replica, self.worker.about_now()) {
                 return Ok(Ok(Connection {
                     sender,
                     uid: replica.uid(),
@@ -274,9 +274,8 @@ impl<'a> Sending<'a> {
     {
         let mut frames = 0;
         loop {
-            let now = self.worker.state.now();
             self.alarm.reset(match self.is_uploading() {
-                true => self.deadline.at.min(now + STALL),
+                true => self.deadline.at.min(self.worker.state.now() + STALL),
                 false => self.deadline.at,
             });
             match self.alarm.before(&mut response).await {
@@ -404,7 +403,7 @@ async fn open(worker: &Worker, replica: &Replica) -> io::Result<Sender> {
         true => Some(opening.lock().await),
         false => None,
     };
-    if let Some(sender) = worker.pool.take(replica, worker.state.now()) {
+    if let Some(sender) = worker.pool.take(replica, worker.about_now()) {
         return Ok(sender);
     }
     let permit = connect::permit(replica).await?;
@@ -413,7 +412,7 @@ async fn open(worker: &Worker, replica: &Replica) -> io::Result<Sender> {
         let shared = Sender::Http2(shared.clone());
         worker
             .pool
-            .put(replica.uid(), shared, worker.state.now(), 0);
+            .put(replica.uid(), shared, worker.about_now(), 0);
     }
     Ok(sender)
 }

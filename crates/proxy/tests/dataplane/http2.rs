@@ -160,7 +160,9 @@ async fn a_conversation_flows_while_the_request_is_still_open() {
     ] {
         let frame = within(body.frame()).await.unwrap().unwrap();
         assert_eq!(frame.into_data().unwrap(), expected);
-        next.map(|next| questions.send(next).unwrap());
+        if let Some(next) = next {
+            questions.send(next).unwrap();
+        }
     }
     drop(questions);
     let end = within(body.collect()).await.unwrap();

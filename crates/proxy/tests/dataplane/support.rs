@@ -299,8 +299,11 @@ impl Client {
         !matches!(within(self.stream.read(&mut byte)).await, Ok(1))
     }
 
-    pub fn stream(&mut self) -> &mut TcpStream {
-        self.stream.get_mut()
+    /// Reads so many bytes of whatever is spoken now.
+    pub async fn read(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        within(self.stream.read_exact(&mut bytes)).await.unwrap();
+        bytes
     }
 }
 

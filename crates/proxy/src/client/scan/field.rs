@@ -41,11 +41,6 @@ fn is_field_value(value: &[u8]) -> bool {
     !value.iter().fold(false, |bad, &byte| bad | control(byte))
 }
 
-/// Whether `bytes` is a token: a method or a header name.
-pub(super) fn is_token(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && bytes.iter().all(|&byte| is_token_byte(byte))
-}
-
 /// Whether `byte` is a `tchar`.
 pub(super) const fn is_token_byte(byte: u8) -> bool {
     TOKEN[byte as usize]

@@ -5,7 +5,7 @@
 
 use memchr::memchr;
 
-use super::field::{self, is_token, is_token_byte};
+use super::field::{self, is_token_byte};
 use super::{Framing, ScanLimits, Violation};
 
 /// Longer than any method in use; what has no space by then is not a request.
@@ -87,19 +87,23 @@ impl HeadScan {
     }
 
     fn request_line(&mut self, line: &[u8]) -> Result<(), Violation> {
-        let mut parts = line.split(|&byte| byte == b' ');
-        let (Some(method), Some(target), Some(version), None) =
-            (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
-            return Err(Violation::RequestLine);
-        };
-        if !is_token(method) || method.len() > METHOD_BYTES_MAX || !is_target(target) {
+        let method = line
+            .iter()
+            .position(|&byte| !is_token_byte(byte))
+            .filter(|&at| (1..=METHOD_BYTES_MAX).contains(&at) && line[at] == b' ')
+            .ok_or(Violation::RequestLine)?;
+        let rest = &line[method + 1..];
+        let space = memchr(b' ', rest).ok_or(Violation::RequestLine)?;
+        let (target, version) = (&rest[..space], &rest[space + 1..]);
+        if !is_target(target) {
             return Err(Violation::RequestLine);
         }
         self.http_10 = match version {
             b"HTTP/1.1" => false,
             b"HTTP/1.0" => true,
-            other if other.starts_with(b"HTTP/") => return Err(Violation::Version),
+            other if other.starts_with(b"HTTP/") && !other.contains(&b' ') => {
+                return Err(Violation::Version);
+            }
             _ => return Err(Violation::RequestLine),
         };
         self.started = true;
