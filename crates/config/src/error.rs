@@ -162,7 +162,10 @@ mod tests {
 
     #[test]
     fn a_part_of_a_key_names_the_whole() {
-        assert_eq!(nearest("bytes", &["max_requests", "max_bytes"]), Some("max_bytes"));
+        assert_eq!(
+            nearest("bytes", &["max_requests", "max_bytes"]),
+            Some("max_bytes")
+        );
         assert_eq!(nearest("ab", &["cab"]), None);
     }
 

@@ -1,6 +1,6 @@
 //! Drives the admission engine: asks for a slot, waits for it, and gives it back by drop.
 //!
-//! Whatever happens to a request, its slot ends exactly once: the permit lives in a [`Slot`], and
+//! Whatever happens to a request, its slot ends exactly once: the permit lives in a `Slot`, and
 //! a slot that nobody has marked as served or failed when it is dropped belonged to a client
 //! that left.
 

@@ -8,7 +8,7 @@
 //!            response::relay ◄──────────────────────────┘
 //! ```
 //!
-//! Start reading in [`mod@request`], whose `live` is the life of a request as a list of steps. The
+//! Start reading in `request`, whose `live` is the life of a request as a list of steps. The
 //! module descriptions say what hyper leaves to us and where it is done.
 
 mod access_log;

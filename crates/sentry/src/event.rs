@@ -61,6 +61,8 @@ pub enum Event {
         /// Whether it gets requests from now on.
         up: bool,
     },
+    /// What mode `auto` expects of the next requests.
+    Forecast(Outlook),
     /// More arrives than can be served, or no longer.
     Overload {
         /// When.
@@ -83,6 +85,28 @@ pub enum Event {
         /// Its position from now on.
         on: bool,
     },
+}
+
+/// What mode `auto` expects of the next requests.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Outlook {
+    /// When.
+    pub at: Timestamp,
+    /// Requests that arrive per second.
+    pub offered_per_second: f64,
+    /// Requests that can be served per second; absent while unknown.
+    pub drain_per_second: Option<f64>,
+    /// Time of a request in a replica.
+    pub residence_seconds: f64,
+    /// Response time to be kept, of the most important class.
+    pub target_seconds: f64,
+    /// Waiters with which a newcomer of the least important class is still admitted; absent while
+    /// nothing is refused.
+    pub queue_limit: Option<u32>,
+    /// Requests that wait.
+    pub queued: u32,
+    /// Whether more arrives than can be served.
+    pub overloaded: bool,
 }
 
 /// Counts and times of a stretch of time.

@@ -49,7 +49,7 @@ pub use config::{
 };
 pub use engine::Sentry;
 pub use error::SentryError;
-pub use event::{Event, Measurement, Observer};
+pub use event::{Event, Measurement, Observer, Outlook};
 pub use status::{ClassStatus, ControllerStatus, QueueStatus, ReplicaStatus, Status};
 
 pub mod brownout;

@@ -119,16 +119,20 @@ pub(crate) fn initial_window(config: &SentryConfig) -> u32 {
     }
 }
 
-/// The classes of a configuration; one that existed before keeps its counters.
+/// The classes of a configuration; one that existed before keeps its counters and gets its new
+/// target.
 fn classes_of(config: &SentryConfig, old: &[Arc<Class>]) -> Vec<Arc<Class>> {
     (0..config.class_count() as u16)
         .map(|index| {
             let name = config.class_name(ClassId(index));
-            let known = old.iter().find(|class| class.name == name);
-            known.cloned().unwrap_or_else(|| {
-                let target = config.target_of(ClassId(index));
-                Arc::new(Class::new(name.to_owned(), target))
-            })
+            let target = config.target_of(ClassId(index));
+            match old.iter().find(|class| class.name == name) {
+                Some(known) => {
+                    known.forecast.set_target(target);
+                    Arc::clone(known)
+                }
+                None => Arc::new(Class::new(name.to_owned(), target)),
+            }
         })
         .collect()
 }

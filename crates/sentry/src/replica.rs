@@ -103,13 +103,12 @@ impl Replica {
             Slots::Any => UNLIMITED,
         };
         let one_more = |n: u32| (n < limit).then(|| n + 1);
-        let taken = self.is_up()
+        self.is_up()
             && self
                 .in_flight
                 .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more)
                 .inspect(|&before| self.occupancy.on_change(now, before, self.limit()))
-                .is_ok();
-        taken
+                .is_ok()
     }
 
     /// Notes the age of a slot that was taken; the number goes with the permit.

@@ -17,14 +17,37 @@ const QUEUE_MAX: u32 = 20;
 
 #[derive(Debug, Clone)]
 enum Op {
-    Arrive { class: u16, bytes: u32, sticky: Option<u16>, deadline_ms: Option<u16> },
-    End { which: usize, ending: Ending },
-    Stream { which: usize },
-    Reassign { which: usize },
-    Leave { which: usize },
-    Wait { ms: u16 },
-    Report { replica: u16, utilization: f64, service_s: f64 },
-    Health { replica: u16, up: bool },
+    Arrive {
+        class: u16,
+        bytes: u32,
+        sticky: Option<u16>,
+        deadline_ms: Option<u16>,
+    },
+    End {
+        which: usize,
+        ending: Ending,
+    },
+    Stream {
+        which: usize,
+    },
+    Reassign {
+        which: usize,
+    },
+    Leave {
+        which: usize,
+    },
+    Wait {
+        ms: u16,
+    },
+    Report {
+        replica: u16,
+        utilization: f64,
+        service_s: f64,
+    },
+    Health {
+        replica: u16,
+        up: bool,
+    },
     Mode(ModeName),
     Kill(bool),
     DryRun(bool),
@@ -120,7 +143,12 @@ impl Model {
         let mut wake = |id: u64, resolution: Resolution| woken.push((id, resolution));
         let now = self.now;
         match *op {
-            Op::Arrive { class, bytes, sticky, deadline_ms } => {
+            Op::Arrive {
+                class,
+                bytes,
+                sticky,
+                deadline_ms,
+            } => {
                 self.arrive(class, bytes, sticky, deadline_ms);
             }
             Op::End { which, ending } if !self.permits.is_empty() => {
@@ -137,7 +165,10 @@ impl Model {
                 let index = which % self.permits.len();
                 if !self.permits[index].2 {
                     let (id, permit, streaming) = self.permits.swap_remove(index);
-                    let permit = self.sentry.reassign(now, permit).unwrap_or_else(|same| same);
+                    let permit = self
+                        .sentry
+                        .reassign(now, permit)
+                        .unwrap_or_else(|same| same);
                     self.permits.push((id, permit, streaming));
                 }
             }
@@ -153,10 +184,15 @@ impl Model {
             Op::Wait { ms } => {
                 self.now += Duration::from_millis(u64::from(ms));
                 let now = self.now;
-                self.sentry.handle_timeout(now, &mut |_: &Event| {}, &mut wake);
+                self.sentry
+                    .handle_timeout(now, &mut |_: &Event| {}, &mut wake);
                 assert!(self.sentry.poll_timeout() > now, "a tick is behind us");
             }
-            Op::Report { replica, utilization, service_s } => {
+            Op::Report {
+                replica,
+                utilization,
+                service_s,
+            } => {
                 let report = Report {
                     utilization: Some(utilization),
                     service_seconds: Some(service_s),
@@ -164,7 +200,8 @@ impl Model {
                 self.sentry.on_report(now, ReplicaId(replica), &report);
             }
             Op::Health { replica, up } => {
-                self.sentry.set_health(now, ReplicaId(replica), up, &mut wake);
+                self.sentry
+                    .set_health(now, ReplicaId(replica), up, &mut wake);
             }
             Op::Mode(mode) => {
                 self.sentry
@@ -199,7 +236,10 @@ impl Model {
             }
             Verdict::Shed(refusal) => {
                 assert!(refusal.retry_after > Duration::ZERO);
-                assert!(refusal.measured.is_finite() && refusal.limit.is_finite(), "{refusal:?}");
+                assert!(
+                    refusal.measured.is_finite() && refusal.limit.is_finite(),
+                    "{refusal:?}"
+                );
                 self.finish(id);
             }
         }
@@ -208,21 +248,43 @@ impl Model {
     fn invariants(&self) {
         let status = self.sentry.status(self.now);
         let streams: u32 = status.replicas.iter().map(|replica| replica.streams).sum();
-        let held = self.permits.iter().filter(|(.., streaming)| *streaming).count();
+        let held = self
+            .permits
+            .iter()
+            .filter(|(.., streaming)| *streaming)
+            .count();
         assert_eq!(streams as usize, held, "streams are conserved");
         for (index, replica) in status.replicas.iter().enumerate() {
             let here = self.permits.iter().filter(|(_, permit, streaming)| {
                 !streaming && usize::from(permit.replica().0) == index
             });
-            assert!(replica.in_flight as usize >= here.count(), "in flight is conserved");
-            assert!(replica.window.is_none_or(|window| window >= 1), "a window has a slot");
+            assert!(
+                replica.in_flight as usize >= here.count(),
+                "in flight is conserved"
+            );
+            assert!(
+                replica.window.is_none_or(|window| window >= 1),
+                "a window has a slot"
+            );
         }
-        assert_eq!(status.queue.requests as usize, self.waiting.len(), "the queue is conserved");
+        assert_eq!(
+            status.queue.requests as usize,
+            self.waiting.len(),
+            "the queue is conserved"
+        );
         assert!(status.queue.requests <= QUEUE_MAX);
         assert!(status.queue.bytes <= 40_000);
-        assert!(status.drain_rate.is_none_or(|rate| rate.is_finite() && rate >= 0.0));
+        assert!(
+            status
+                .drain_rate
+                .is_none_or(|rate| rate.is_finite() && rate >= 0.0)
+        );
         let controller_ok = |output: f64| output.is_finite();
-        assert!(status.controller.is_none_or(|step| controller_ok(step.output)));
+        assert!(
+            status
+                .controller
+                .is_none_or(|step| controller_ok(step.output))
+        );
     }
 
     /// After everything has ended the engine holds nothing.
@@ -233,9 +295,16 @@ impl Model {
             if self.permits.is_empty() {
                 self.apply(&Op::Leave { which: 0 });
             } else {
-                self.apply(&Op::End { which: 0, ending: Ending::Served });
+                self.apply(&Op::End {
+                    which: 0,
+                    ending: Ending::Served,
+                });
             }
-            assert_ne!(before, (self.permits.len(), self.waiting.len()), "no progress");
+            assert_ne!(
+                before,
+                (self.permits.len(), self.waiting.len()),
+                "no progress"
+            );
         }
         // What a replica may still be doing for clients that left is let go in time.
         self.apply(&Op::Wait { ms: 60_000 });
@@ -243,7 +312,11 @@ impl Model {
         let status = self.sentry.status(self.now);
         assert_eq!(status.queue.bytes, 0);
         assert!(status.replicas.iter().all(|replica| replica.streams == 0));
-        assert_eq!(self.resolved.len() as u64, self.next, "every request is resolved once");
+        assert_eq!(
+            self.resolved.len() as u64,
+            self.next,
+            "every request is resolved once"
+        );
     }
 }
 

@@ -13,12 +13,17 @@ fn spike(protect: &str) -> Outcome {
     );
     let scenario: Scenario =
         tidegate_config::parse("recovery.toml", &text).expect("the scenario is valid");
-    scenario.run(11).expect("the engine takes the configuration")
+    scenario
+        .run(11)
+        .expect("the engine takes the configuration")
 }
 
 /// Answered in time over offered, from `from` to `to` seconds.
 fn in_time(outcome: &Outcome, from: f64, to: f64) -> f64 {
-    let rows = outcome.rows.iter().filter(|row| row.at > from && row.at <= to);
+    let rows = outcome
+        .rows
+        .iter()
+        .filter(|row| row.at > from && row.at <= to);
     let (served, fresh) = rows.fold((0, 0), |(served, fresh), row| {
         (served + row.counts.in_target, fresh + row.counts.fresh)
     });
@@ -28,8 +33,14 @@ fn in_time(outcome: &Outcome, from: f64, to: f64) -> f64 {
 fn assert_recovers(protect: &str, wanted: f64) {
     let outcome = spike(protect);
     let after = in_time(&outcome, 70.0, 100.0);
-    assert!(after >= wanted, "{protect}: {after:.3} in time after the spike");
-    assert_eq!(outcome.ledger.offered, outcome.ledger.ended() + outcome.unfinished);
+    assert!(
+        after >= wanted,
+        "{protect}: {after:.3} in time after the spike"
+    );
+    assert_eq!(
+        outcome.ledger.offered,
+        outcome.ledger.ended() + outcome.unfinished
+    );
 }
 
 #[test]
@@ -38,13 +49,19 @@ fn auto_recovers_within_ten_seconds() {
         assert_recovers(protect, 0.99);
         let outcome = spike(protect);
         let soon = in_time(&outcome, 50.0, 60.0);
-        assert!(soon >= 0.97, "{protect}: {soon:.3} in time ten seconds after the spike");
+        assert!(
+            soon >= 0.97,
+            "{protect}: {soon:.3} in time ten seconds after the spike"
+        );
     }
 }
 
 #[test]
 fn a_fixed_rate_recovers() {
-    assert_recovers("mode = 'static'\nstatic = { rate = '80/s', burst = 20 }", 0.98);
+    assert_recovers(
+        "mode = 'static'\nstatic = { rate = '80/s', burst = 20 }",
+        0.98,
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Gates: what enforces a controller's command at the entrance (002 §2.1).
 //!
-//! All of them are atomics only and take the time as an argument. [`Gate`] is the one at the
+//! All of them are atomics only and take the time as an argument. `Gate` is the one at the
 //! entrance of the engine: any kind, exchangeable while requests pass.
 
 mod leaky_bucket;

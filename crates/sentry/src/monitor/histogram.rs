@@ -100,15 +100,6 @@ impl Histogram {
         Some(middle_seconds(bucket))
     }
 
-    /// Squared coefficient of variation, from the buckets' middles.
-    pub(crate) fn squared_variation(&self) -> Option<f64> {
-        let mean = self.mean_seconds().filter(|&mean| mean > 0.0)?;
-        let deviation = |bucket: usize| (middle_seconds(bucket) - mean).powi(2);
-        let weighted = self.buckets.iter().enumerate();
-        let sum: f64 = weighted.map(|(bucket, n)| n * deviation(bucket)).sum();
-        Some(sum / self.count / (mean * mean))
-    }
-
     pub(crate) fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
             *mine += theirs;
@@ -151,7 +142,6 @@ mod tests {
         }
         assert!((histogram.mean_seconds().unwrap() - 0.5005).abs() < 1e-9);
         // Uniform: variance (b-a)^2/12 over mean^2 is one third.
-        assert!((histogram.squared_variation().unwrap() - 1.0 / 3.0).abs() < 0.02);
     }
 
     #[test]

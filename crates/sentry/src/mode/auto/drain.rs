@@ -35,8 +35,12 @@ const TICK_MIN: f64 = 0.08;
 /// Completions without which there is no estimate. Chosen: good for ±30 %.
 const SAMPLES_MIN: f64 = 10.0;
 
-/// Ticks from which on the dispersion is estimated.
+/// Ticks from which on the dispersion is estimated, and what it is taken for before.
 const DISPERSION_TICKS: usize = 20;
+const DISPERSION_UNKNOWN: f64 = 1.5;
+
+/// Ticks that are too new to tell dispersion from a change.
+const NEW_TICKS: usize = 10;
 
 /// Ticks in a group, for the dispersion.
 const GROUP: usize = 5;
@@ -119,17 +123,15 @@ impl DrainMeter {
         (self.known && self.sum.seconds > 0.0).then(|| served / self.sum.seconds)
     }
 
+    /// The same, a chance deviation larger.
+    pub(crate) fn rate_at_most(&self) -> Option<f64> {
+        let chance = (self.dispersion() / self.sum.served.max(1.0)).sqrt();
+        self.rate().map(|rate| rate * (1.0 + chance))
+    }
+
     /// Whether the estimate rests on so many completions or so many seconds.
     pub(crate) fn rests_on(&self, completions: f64, seconds: f64) -> bool {
         self.sum.served >= completions || self.sum.seconds >= seconds
-    }
-
-    /// The part of the system that is measured changed by a known factor.
-    pub(crate) fn scale(&mut self, factor: f64) {
-        for tick in &mut self.ticks {
-            tick.served *= factor;
-        }
-        self.sum.served *= factor;
     }
 
     /// Forgets the history but for a rate that was measured elsewhere; it weighs little.
@@ -141,21 +143,22 @@ impl DrainMeter {
     }
 
     /// Variance over mean of the counts, the larger of that of single ticks and that of groups of
-    /// ticks: long requests make counts of neighbouring ticks alike.
+    /// ticks: long requests make counts of neighbouring ticks alike. The newest ticks are left
+    /// out, because a change that has just begun is no dispersion.
     pub(crate) fn dispersion(&self) -> f64 {
-        if self.ticks.len() < DISPERSION_TICKS || self.sum.served <= 0.0 {
-            return 1.0;
+        let old = self.ticks.len().saturating_sub(NEW_TICKS);
+        if old < DISPERSION_TICKS {
+            return DISPERSION_UNKNOWN;
         }
-        let single = self.dispersion_of_groups(1);
-        let grouped = self.dispersion_of_groups(GROUP);
+        let single = self.dispersion_of_groups(old, 1);
+        let grouped = self.dispersion_of_groups(old, GROUP);
         single.max(grouped).clamp(DISPERSION_MIN, DISPERSION_MAX)
     }
 
-    fn dispersion_of_groups(&self, size: usize) -> f64 {
-        let groups = self.ticks.len() / size;
-        let skipped = self.ticks.len() - groups * size;
+    fn dispersion_of_groups(&self, ticks: usize, size: usize) -> f64 {
+        let groups = ticks / size;
         let (mut sum, mut squares) = (0.0, 0.0);
-        let mut ticks = self.ticks.iter().skip(skipped);
+        let mut ticks = self.ticks.iter();
         for _ in 0..groups {
             let served: f64 = ticks.by_ref().take(size).map(|tick| tick.served).sum();
             sum += served;
@@ -226,7 +229,9 @@ mod tests {
     fn ticks_to_follow(before: f64, after: f64, tolerance: f64, seed: u64) -> usize {
         let dice = Dice::new(seed);
         let mut meter = DrainMeter::default();
-        (0..200).for_each(|_| drop(meter.on_tick(poisson(&dice, before * TICK), TICK)));
+        for _ in 0..200 {
+            meter.on_tick(poisson(&dice, before * TICK), TICK);
+        }
         let off = |meter: &DrainMeter| (meter.rate().unwrap() / after - 1.0).abs() > tolerance;
         (1..=200)
             .find(|_| {
@@ -243,17 +248,22 @@ mod tests {
         let mut errors = 0;
         for tick in 0..5000 {
             meter.on_tick(poisson(&dice, 10.0), TICK);
-            let off = (meter.rate().unwrap() / 100.0 - 1.0).abs() > 0.15;
+            let off = meter
+                .rate()
+                .is_none_or(|rate| (rate / 100.0 - 1.0).abs() > 0.15);
             errors += i32::from(tick > 50 && off);
         }
         assert!(errors < 50, "{errors} of 5000 ticks off by more than 15 %");
     }
 
     #[test]
-    fn a_loss_of_three_quarters_is_seen_within_a_second() {
-        for seed in 0..50 {
-            assert!(ticks_to_follow(100.0, 25.0, 0.5, seed) <= 10, "seed {seed}");
-        }
+    fn a_loss_of_three_quarters_is_seen_within_a_second_nearly_always() {
+        let ticks: Vec<usize> = (0..50)
+            .map(|seed| ticks_to_follow(100.0, 25.0, 0.5, seed))
+            .collect();
+        let late = ticks.iter().filter(|&&ticks| ticks > 10).count();
+        assert!(late <= 5, "{late} of 50 later than a second");
+        assert!(ticks.iter().all(|&ticks| ticks <= 30), "{ticks:?}");
     }
 
     #[test]
@@ -270,18 +280,18 @@ mod tests {
         assert_eq!(meter.rate(), None);
         meter.on_tick(9.0, TICK);
         assert_eq!(meter.rate(), Some(90.0));
-        meter.scale(2.0);
-        assert_eq!(meter.rate(), Some(180.0));
-        meter.restart(70.0);
-        assert!(meter.rate().is_some_and(|rate| (rate - 70.0).abs() < 1e-9));
+        meter.restart(200.0);
+        assert!(meter.rate().is_some_and(|rate| (rate - 200.0).abs() < 1e-9));
     }
 
     #[test]
     fn silence_is_a_change_too() {
         let mut meter = DrainMeter::default();
-        (0..50).for_each(|_| drop(meter.on_tick(10.0, TICK)));
+        for _ in 0..50 {
+            meter.on_tick(10.0, TICK);
+        }
         let seen = (0..10).find_map(|_| meter.on_tick(0.0, TICK));
-        assert!(seen.is_some_and(|change| change.after == 0.0 && change.before == 100.0));
-        assert!(meter.rate().is_some_and(|rate| rate < 5.0));
+        assert!(seen.is_some_and(|change| change.is_large() && change.after < change.before));
+        assert!(meter.rate().is_some_and(|rate| rate < 20.0));
     }
 }

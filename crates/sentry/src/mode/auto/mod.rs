@@ -22,6 +22,7 @@
 mod drain;
 mod overload;
 mod profile;
+mod recent;
 mod residence;
 mod sprt;
 mod window;
@@ -33,13 +34,14 @@ use tidegate_control::Timestamp;
 
 use self::drain::DrainMeter;
 use self::overload::{Overload, Pressure};
+use self::recent::Recent;
 use self::residence::Residence;
 use self::window::{Bounds, ReplicaTick, WindowSearch};
 use super::{Handover, Step, Strategy};
-use crate::api::ReplicaId;
+use crate::api::{ClassId, ReplicaId};
 use crate::class::{Class, NEVER, saturating_nanos};
 use crate::config::SentryConfig;
-use crate::event::Event;
+use crate::event::{Event, Outlook};
 use crate::gate::Gate;
 use crate::number::within;
 use crate::occupancy::Full;
@@ -64,7 +66,7 @@ const BUSY_REQUESTS: f64 = 10.0;
 
 /// Backlog that chance alone brings about at four fifths of capacity less than once in a million
 /// requests (0.8^60), for regular service.
-const BURST_REQUESTS: f64 = 60.0;
+const BURST_REQUESTS: f64 = 50.0;
 
 /// A burst is waited for up to this many targets.
 const BURST_TARGETS: f64 = 4.0;
@@ -75,6 +77,20 @@ const MOST: f64 = 0.95;
 const NEARLY_ALL: f64 = 0.99;
 const NOT_MUCH: f64 = 1.15;
 
+/// Ticks over which what is being done is looked at.
+const SERVED_TICKS: usize = 10;
+
+/// A target that nobody gave is so many times what a request takes without a crowd, within bounds.
+/// Chosen: at the knee a request waits about as long as it is served, and a service that needs ten
+/// times as long is no longer the one its users know.
+const TARGET_BASES: f64 = 10.0;
+const TARGET_MIN_SECONDS: f64 = 0.1;
+const TARGET_MAX_SECONDS: f64 = 10.0;
+
+/// Age groups of requests; after the fourth a request holds no slot of the window any more. Far
+/// longer than requests take that are answered in time.
+const GENERATION: Duration = Duration::from_secs(5);
+
 /// See the module's description.
 #[derive(Debug)]
 pub(crate) struct Auto {
@@ -83,7 +99,9 @@ pub(crate) struct Auto {
     windows: Vec<ReplicaState>,
     total: DrainMeter,
     overload: Overload,
+    served: Recent,
     residence: Residence,
+    next_generation: Timestamp,
 }
 
 /// What is known of one replica.
@@ -99,8 +117,35 @@ impl Auto {
             warm_until: now + config.warm_up.0.0,
             windows: Vec::new(),
             total: DrainMeter::default(),
-            overload: Overload::default(),
+            overload: Overload::new(),
+            served: Recent::new(SERVED_TICKS),
             residence: Residence::default(),
+            next_generation: now + GENERATION,
+        }
+    }
+
+    /// A class without a target gets one from what the service does without a crowd.
+    fn derive_targets(&self, plan: &Plan) {
+        let bases = self.windows.iter().filter_map(|state| state.search.base());
+        let Some(base) = bases.min_by(f64::total_cmp) else {
+            return;
+        };
+        let derived = within(TARGET_BASES * base, TARGET_MIN_SECONDS, TARGET_MAX_SECONDS);
+        for (index, class) in plan.classes.iter().enumerate() {
+            if plan.config.target_of(ClassId(index as u16)).is_none() {
+                let derived = Duration::from_secs_f64(derived);
+                class.forecast.set_target(Some(derived));
+            }
+        }
+    }
+
+    /// Requests that are inside for several generations no longer count for the window.
+    fn age_requests(&mut self, now: Timestamp, plan: &Plan) {
+        if now >= self.next_generation {
+            self.next_generation = now + GENERATION;
+            plan.replicas
+                .iter()
+                .for_each(|replica| replica.next_generation());
         }
     }
 
@@ -131,6 +176,7 @@ impl Auto {
                 full,
                 binding: waiting && replica.is_up() && !step.dry_run,
                 residence_max,
+                residence_long: self.residence.quantile(MOST),
                 residence_min: target * RESIDENCE_SMALL,
             };
             let cause = state.search.on_tick(&tick, replica.occupancy(step.now));
@@ -162,6 +208,13 @@ impl Auto {
         all > 0 && known * 2 >= all
     }
 
+    /// What can be served per second: what was done with all windows full, and no less than what
+    /// is being done anyway.
+    fn drain(&self) -> Option<f64> {
+        let done = self.served.rate_over(SERVED_TICKS);
+        self.total.rate_at_most().map(|rate| rate.max(done))
+    }
+
     /// Publishes what newcomers are judged by.
     fn publish(&mut self, step: &Step<'_>) {
         let drain = self
@@ -177,6 +230,21 @@ impl Auto {
         let pressure = (self.overload.arrival_rate() / drain).max(1.0);
         for class in &step.plan.classes {
             self.publish_class(step, class, drain, pressure);
+        }
+    }
+
+    fn outlook(&self, step: &Step<'_>, target: f64) -> Outlook {
+        let forecast = &step.plan.classes[step.plan.classes.len() - 1].forecast;
+        let limit = forecast.ahead_limit.load(Ordering::Relaxed);
+        Outlook {
+            at: step.now,
+            offered_per_second: self.overload.arrival_rate(),
+            drain_per_second: self.drain(),
+            residence_seconds: forecast.residence.load(),
+            target_seconds: target,
+            queue_limit: Some(limit).filter(|&limit| limit != u32::MAX),
+            queued: step.plan.queued(),
+            overloaded: self.overload.is_overloaded(),
         }
     }
 
@@ -196,11 +264,6 @@ impl Auto {
             (wait.max(busy), (target - residence).max(2.0 * busy))
         } else {
             let burst = BURST_REQUESTS * self.total.dispersion().max(1.0) / drain;
-            let burst = if self.overload.has_room(drain) {
-                burst
-            } else {
-                0.0
-            };
             let wait = in_time.max(burst).min(BURST_TARGETS * target);
             (wait.max(busy), f64::INFINITY)
         };
@@ -289,8 +352,12 @@ impl Strategy for Auto {
         if full.seconds > 0.0 {
             self.total.on_tick(full.done, full.seconds);
         }
-        self.residence.on_tick(step.interval, !waiting);
-        if let Some(drain) = self.total.rate() {
+        self.residence.on_tick(step.interval);
+        self.derive_targets(step.plan);
+        self.age_requests(step.now, step.plan);
+        self.served
+            .push(step.interval.counts.served as f64, step.interval.seconds);
+        if let Some(drain) = self.drain() {
             let before = self.overload.is_overloaded();
             self.overload.on_tick(&Pressure {
                 seconds: step.interval.seconds,
@@ -309,10 +376,12 @@ impl Strategy for Auto {
             }
         }
         self.publish(step);
+        let outlook = self.outlook(step, target);
+        step.observe(&Event::Forecast(outlook));
     }
 
     fn drain_rate(&self) -> Option<f64> {
-        self.total.rate()
+        self.drain()
     }
 
     fn overloaded(&self) -> Option<bool> {

@@ -12,20 +12,26 @@
 //!
 //! It is over when arrivals have been within capacity and the queue short for a second.
 
-use std::collections::VecDeque;
+use super::recent::Recent;
+use crate::number::within;
 
 /// Chance deviations by which arrivals have to exceed capacity.
 const EXCESS_Z: f64 = 4.0;
 
-/// How far back arrivals are looked at, in ticks: for an excess, and for the load of the last while.
+/// How far back arrivals are looked at, in ticks: for their rate, for an excess, and for the load of
+/// the last while.
+const LATELY: usize = 10;
 const HISTORY: usize = 30;
 const WHILE: usize = 200;
 
 /// Load from which on there is no room for bursts.
 const ROOM: f64 = 0.95;
 
-/// A queue beyond the target for this long is no burst.
-const STANDING_SECONDS: f64 = 3.0;
+/// A queue beyond the target for as long as so many requests take is no burst; in seconds, that
+/// is at least and at most so long.
+const STANDING_REQUESTS: f64 = 200.0;
+const STANDING_LEAST: f64 = 1.0;
+const STANDING_MOST: f64 = 10.0;
 
 /// Quiet for this long ends the overload.
 const QUIET_SECONDS: f64 = 1.0;
@@ -49,43 +55,40 @@ pub(crate) struct Pressure {
 }
 
 /// See the module's description.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Overload {
     overloaded: bool,
-    /// Arrivals and length of the last ticks, the newest first.
-    recent: VecDeque<(f64, f64)>,
+    arrivals: Recent,
     standing_seconds: f64,
     quiet_seconds: f64,
 }
 
 impl Overload {
+    pub(crate) fn new() -> Self {
+        Self {
+            overloaded: false,
+            arrivals: Recent::new(WHILE),
+            standing_seconds: 0.0,
+            quiet_seconds: 0.0,
+        }
+    }
+
     pub(crate) fn is_overloaded(&self) -> bool {
         self.overloaded
     }
 
     /// Requests arrived per second lately.
     pub(crate) fn arrival_rate(&self) -> f64 {
-        self.rate_over(10)
-    }
-
-    fn rate_over(&self, ticks: usize) -> f64 {
-        let sum = |(a, b): (f64, f64), &(c, d): &(f64, f64)| (a + c, b + d);
-        let (arrived, seconds) = self.recent.iter().take(ticks).fold((0.0, 0.0), sum);
-        if seconds > 0.0 {
-            arrived / seconds
-        } else {
-            0.0
-        }
+        self.arrivals.rate_over(LATELY)
     }
 
     /// Whether the load of the last while leaves room, so that a long queue can be a burst.
-    pub(crate) fn has_room(&self, drain: f64) -> bool {
-        self.rate_over(WHILE) < ROOM * drain
+    fn has_room(&self, drain: f64) -> bool {
+        !self.arrivals.is_full() || self.arrivals.rate_over(WHILE) < ROOM * drain
     }
 
     pub(crate) fn on_tick(&mut self, pressure: &Pressure) {
-        self.recent.push_front((pressure.arrived, pressure.seconds));
-        self.recent.truncate(WHILE);
+        self.arrivals.push(pressure.arrived, pressure.seconds);
         let long = pressure.backlog > LONG_SHARE;
         let quiet = pressure.backlog < QUIET_SHARE && self.arrival_rate() < pressure.drain;
         count(
@@ -97,7 +100,12 @@ impl Overload {
         if self.overloaded {
             self.overloaded = self.quiet_seconds < QUIET_SECONDS;
         } else if long {
-            self.overloaded = self.standing_seconds >= STANDING_SECONDS
+            let standing = within(
+                STANDING_REQUESTS / pressure.drain,
+                STANDING_LEAST,
+                STANDING_MOST,
+            );
+            self.overloaded = self.standing_seconds >= standing
                 || !self.has_room(pressure.drain)
                 || self.exceeds(pressure);
         }
@@ -105,10 +113,7 @@ impl Overload {
 
     /// Whether some stretch of the recent past brought more than can be served.
     fn exceeds(&self, pressure: &Pressure) -> bool {
-        let (mut arrived, mut seconds) = (0.0, 0.0);
-        self.recent.iter().take(HISTORY).any(|&(a, s)| {
-            arrived += a;
-            seconds += s;
+        self.arrivals.stretches(HISTORY).any(|(arrived, seconds)| {
             let served = pressure.drain * seconds;
             arrived > served + EXCESS_Z * (pressure.dispersion.max(1.0) * served).sqrt()
         })
@@ -134,7 +139,7 @@ mod tests {
     }
 
     fn ticks_until_overloaded(arrived: f64) -> usize {
-        let mut overload = Overload::default();
+        let mut overload = Overload::new();
         (0..40).for_each(|_| overload.on_tick(&pressure(8.0, 0.0)));
         (1..100)
             .find(|_| {
@@ -153,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_burst_that_fits_is_no_overload() {
-        let mut overload = Overload::default();
+        let mut overload = Overload::new();
         (0..40).for_each(|_| overload.on_tick(&pressure(8.0, 0.5)));
         overload.on_tick(&pressure(20.0, 1.2));
         (0..10).for_each(|_| overload.on_tick(&pressure(8.0, 1.1)));
@@ -162,12 +167,13 @@ mod tests {
 
     #[test]
     fn it_ends_when_the_queue_is_short_for_a_while() {
-        let mut overload = Overload::default();
+        let mut overload = Overload::new();
         (0..10).for_each(|_| overload.on_tick(&pressure(50.0, 2.0)));
         assert!(overload.is_overloaded());
         (0..9).for_each(|_| overload.on_tick(&pressure(8.0, 0.1)));
         assert!(overload.is_overloaded());
-        (0..10).for_each(|_| overload.on_tick(&pressure(8.0, 0.1)));
+        // The arrival rate of the last second has to fall first, then a second of quiet.
+        (0..20).for_each(|_| overload.on_tick(&pressure(8.0, 0.1)));
         assert!(!overload.is_overloaded());
     }
 }

@@ -1,8 +1,9 @@
 //! How long a request takes in a replica, by how many are inside.
 //!
-//! The *base* residence is that without a crowd: the smallest over all concurrencies seen, with
-//! room for chance. At the lowest concurrencies the few that are inside are often those that take
-//! long, at the highest they hold each other up; somewhere between it shows.
+//! The *base* residence is that without a crowd: the mean over all concurrencies up to some `n`,
+//! with the `n` for which it is smallest. With very few inside they are often those that
+//! take long, with many they hold each other up; single concurrencies mislead, because short
+//! requests come and go while long ones stay.
 //!
 //! A change of the service's speed stretches the whole profile; the concurrency at which it bends
 //! stays.
@@ -12,8 +13,8 @@ use crate::occupancy::{BINS, Occupancy, top_of};
 /// Requests a bin remembers.
 const MEMORY: f64 = 500.0;
 
-/// Requests without which a bin says nothing.
-const SAMPLES_MIN: f64 = 30.0;
+/// Requests without which a mean is none.
+const SAMPLES_MIN: f64 = 50.0;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Bin {
@@ -34,11 +35,21 @@ impl Bin {
         (self.done >= SAMPLES_MIN).then(|| self.inside_seconds / self.done)
     }
 
-    /// The same, a chance deviation larger.
-    fn residence_at_most(&self) -> Option<f64> {
-        let chance = 1.0 + 1.0 / self.done.sqrt();
-        self.residence().map(|residence| residence * chance)
+    fn plus(&self, other: &Self) -> Self {
+        Self {
+            inside_seconds: self.inside_seconds + other.inside_seconds,
+            done: self.done + other.done,
+        }
     }
+}
+
+/// Residence without a crowd.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Base {
+    /// In seconds.
+    pub(crate) residence: f64,
+    /// Fewer inside were seen to take no less; otherwise it may be shorter still.
+    pub(crate) proven: bool,
 }
 
 /// See the module's description.
@@ -62,17 +73,34 @@ impl Profile {
         }
     }
 
-    /// Residence without a crowd, from concurrencies up to `most`: at least, and at most.
-    pub(crate) fn base(&self, most: f64) -> Option<(f64, f64)> {
-        let up_to = |index: usize| f64::from(top_of(index)) <= most;
-        let seen = || self.bins.iter().enumerate().skip(1);
-        let least = |residence: fn(&Bin) -> Option<f64>| {
-            seen()
-                .take_while(|(index, _)| up_to(*index))
-                .filter_map(|(_, bin)| residence(bin))
-                .min_by(f64::total_cmp)
-        };
-        Some((least(Bin::residence)?, least(Bin::residence_at_most)?))
+    /// Residence without a crowd, from concurrencies up to `most`.
+    pub(crate) fn base(&self, most: f64) -> Option<Base> {
+        let mut sum = Bin::default();
+        let mut best: Option<(usize, f64)> = None;
+        let mut lowest = None;
+        for (index, bin) in self.bins.iter().enumerate().skip(1) {
+            if f64::from(top_of(index)) > most {
+                break;
+            }
+            sum = sum.plus(bin);
+            let Some(residence) = sum.residence() else {
+                continue;
+            };
+            lowest = lowest.or(Some(index));
+            if best.is_none_or(|(_, least)| residence < least) {
+                best = Some((index, residence));
+            }
+        }
+        let (found_at, residence) = best?;
+        Some(Base {
+            residence,
+            proven: lowest.is_some_and(|lowest| found_at > lowest) || found_at <= 1,
+        })
+    }
+
+    /// What is known is about another service.
+    pub(crate) fn forget(&mut self) {
+        *self = Self::new();
     }
 
     /// The service became slower (or faster) by this factor.

@@ -1,4 +1,4 @@
-//! Time in the replica: what it is now, how it is spread, and what it is without a crowd.
+//! Time in the replica: what it is now, and how it is spread.
 
 use crate::monitor::{Histogram, Interval};
 
@@ -11,34 +11,30 @@ const SHAPE_SAMPLES: f64 = 50.0;
 /// Bounds of the ratio of a high quantile to the mean.
 const SPREAD_MAX: f64 = 5.0;
 
-/// Share of a new sample in the base residence.
-const BASE_WEIGHT: f64 = 0.05;
-
 /// See the module's description.
 #[derive(Debug, Default)]
 pub(crate) struct Residence {
     recent: Histogram,
-    base: Option<f64>,
-    base_p99: Option<f64>,
 }
 
 impl Residence {
-    /// Takes a tick; `quiet` when requests met an almost idle service.
-    pub(crate) fn on_tick(&mut self, interval: &Interval, quiet: bool) {
+    /// Takes a tick.
+    pub(crate) fn on_tick(&mut self, interval: &Interval) {
         if interval.residence.count() <= 0.0 {
             return;
         }
         self.recent.fade(FADE);
         self.recent.merge(&interval.residence);
-        if quiet && self.recent.count() >= SHAPE_SAMPLES {
-            follow(&mut self.base, self.recent.mean_seconds());
-            follow(&mut self.base_p99, self.recent.quantile_seconds(0.99));
-        }
     }
 
     /// Mean of late.
     pub(crate) fn mean(&self) -> Option<f64> {
         self.recent.mean_seconds()
+    }
+
+    /// A quantile, in seconds; 0 before the first sample.
+    pub(crate) fn quantile(&self, q: f64) -> f64 {
+        self.recent.quantile_seconds(q).unwrap_or(0.0)
     }
 
     /// A high quantile over the mean: what most requests stay below.
@@ -50,25 +46,4 @@ impl Residence {
         let ratio = quantile.zip(self.mean()).map(|(q, mean)| q / mean);
         ratio.unwrap_or(2.0).clamp(1.0, SPREAD_MAX)
     }
-
-    /// Mean without a crowd, if that was ever seen.
-    pub(crate) fn base(&self) -> Option<f64> {
-        self.base
-    }
-
-    /// 99th percentile without a crowd, if that was ever seen.
-    pub(crate) fn base_p99(&self) -> Option<f64> {
-        self.base_p99
-    }
-
-    /// The service became faster or slower by a factor.
-    pub(crate) fn scale(&mut self, factor: f64) {
-        self.base = self.base.map(|base| base * factor);
-        self.base_p99 = self.base_p99.map(|p99| p99 * factor);
-    }
-}
-
-fn follow(value: &mut Option<f64>, sample: Option<f64>) {
-    let Some(sample) = sample else { return };
-    *value = Some(value.map_or(sample, |value| value + BASE_WEIGHT * (sample - value)));
 }

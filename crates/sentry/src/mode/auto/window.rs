@@ -53,6 +53,8 @@ pub(crate) struct ReplicaTick {
     pub(crate) full: Full,
     /// Somebody had to wait for it.
     pub(crate) binding: bool,
+    /// What few requests take longer than, at present.
+    pub(crate) residence_long: f64,
     /// Largest time a request should spend in the replica, in seconds.
     pub(crate) residence_max: f64,
     /// A residence that is short enough for the window not to matter.
@@ -75,10 +77,9 @@ const WORTH: f64 = 0.75;
 const AT_ONCE: f64 = 0.4;
 /// The base is looked for at concurrencies below this share of the window.
 const ELSEWHERE: f64 = 0.67;
-/// Growth while the base says so.
-const GROWTH: f64 = 2.0;
-/// Growth in a trial.
-const TRIAL_GROWTH: f64 = 1.5;
+/// Growth while capacity is unknown, and later.
+const GROWTH_FIRST: f64 = 2.0;
+const GROWTH: f64 = 1.5;
 
 /// A trial: the window changes, and throughput is tested for a change by the factor
 /// `alternative`. The test changes sign at a ratio of `(g - 1) / ln g`: a smaller change than that
@@ -92,7 +93,7 @@ struct Test {
 /// Up, while nothing is known: a gain of 44 % counts.
 const UP_FIRST: Test = Test {
     alternative: 2.0,
-    reference: 20.0,
+    reference: 40.0,
 };
 /// Up, later: a gain of 23 % counts.
 const UP: Test = Test {
@@ -108,8 +109,9 @@ const DOWN: Test = Test {
 /// Completions that make a throughput, and what stands in for them in a slow service.
 const REFERENCE: f64 = 30.0;
 const REFERENCE_SECONDS: f64 = 8.0;
-/// Pause between trials up.
+/// Pause between trials up, and before capacity is known.
 const PAUSE: Duration = Duration::from_secs(20);
+const PAUSE_FIRST: Duration = Duration::from_secs(2);
 /// A trial that has not come to a decision in this time has none.
 const TRIAL_LONGEST: Duration = Duration::from_secs(20);
 /// Load that went away for this long ends a trial.
@@ -117,7 +119,7 @@ const ABSENCE: Duration = Duration::from_secs(1);
 /// The requests of the old window have left after this many residence times. Where they share a
 /// processor the long ones stay behind in a smaller window, and for a while few are done.
 const LEAVING_UP: f64 = 1.0;
-const LEAVING_DOWN: f64 = 3.0;
+const LEAVING_DOWN: f64 = 2.0;
 /// Nothing waits longer than this for them to leave.
 const LEAVING_MAX: f64 = 5.0;
 /// Residence beyond its bound by this factor calls for a smaller window.
@@ -159,6 +161,7 @@ pub(crate) struct WindowSearch {
     confirmed: bool,
     /// Before this the requests of an older window are still leaving.
     counts_from: Timestamp,
+    residence_long: f64,
     next_up: Timestamp,
     /// Until then a smaller window is known to cost throughput.
     refuted_until: Timestamp,
@@ -175,6 +178,7 @@ impl WindowSearch {
             changed_from: None,
             confirmed: false,
             counts_from: now,
+            residence_long: 0.0,
             next_up: now,
             refuted_until: now,
         }
@@ -184,14 +188,9 @@ impl WindowSearch {
         self.window
     }
 
-    /// Completions per second with the window binding.
-    pub(crate) fn rate(&self) -> Option<f64> {
-        self.meter.rate()
-    }
-
     /// Residence of a request that meets no crowd, if that was ever seen.
     pub(crate) fn base(&self) -> Option<f64> {
-        self.profile.base(f64::INFINITY).map(|(base, _)| base)
+        self.profile.base(f64::INFINITY).map(|base| base.residence)
     }
 
     /// Whether the window is known to be large enough, so that throughput is capacity.
@@ -199,14 +198,10 @@ impl WindowSearch {
         self.confirmed
     }
 
-    pub(crate) fn set_bounds(&mut self, bounds: Bounds) {
-        self.bounds = bounds;
-        self.window = self.window.clamp(bounds.min, bounds.max);
-    }
-
     /// Takes a tick; says why the window changed if it did.
     pub(crate) fn on_tick(&mut self, tick: &ReplicaTick, occupancy: &Occupancy) -> Option<Cause> {
         let before = self.window;
+        self.residence_long = tick.residence_long;
         self.profile.absorb(occupancy);
         let cause = match self.trial.take() {
             Some(trial) => self.continue_trial(tick, trial),
@@ -229,26 +224,32 @@ impl WindowSearch {
             return "hold";
         }
         let window = f64::from(self.window);
-        let Some((base_least, base_most)) = self.profile.base(window * ELSEWHERE) else {
+        let Some(base) = self.profile.base(window * ELSEWHERE) else {
             return self.without_base(tick, rate);
         };
-        let crowding = window / rate / base_least;
+        let crowding = window / rate / base.residence;
         if crowding < NARROW {
             return self.grow(tick.now, rate);
         }
         self.confirmed |= crowding > CROWDED;
         if !self.confirmed {
-            return self.start(tick, Kind::Up, UP_FIRST, window * GROWTH);
+            return self.start(tick, Kind::Up, UP_FIRST, window * GROWTH_FIRST);
         }
-        self.shrink_or_try_up(tick, rate, base_most * rate * SLACK + 1.0)
+        let needed = base.residence * rate * SLACK + 1.0;
+        self.shrink_or_try_up(tick, rate, Some(needed), base.proven)
     }
 
     /// Nothing is known but this window.
     fn without_base(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
         if self.confirmed {
-            return self.shrink_or_try_up(tick, rate, 0.0);
+            return self.shrink_or_try_up(tick, rate, None, false);
         }
-        self.start(tick, Kind::Up, UP_FIRST, f64::from(self.window) * GROWTH)
+        self.start(
+            tick,
+            Kind::Up,
+            UP_FIRST,
+            f64::from(self.window) * GROWTH_FIRST,
+        )
     }
 
     fn rests_on(&self, completions: f64) -> bool {
@@ -269,34 +270,39 @@ impl WindowSearch {
 
     /// The residence at the full window is that of an idle service: more are served with more.
     fn grow(&mut self, now: Timestamp, rate: f64) -> Cause {
-        self.window = self.bounds.at_least(f64::from(self.window) * GROWTH);
+        let growth = if self.confirmed { GROWTH } else { GROWTH_FIRST };
+        self.window = self.bounds.at_least(f64::from(self.window) * growth);
         self.let_leave(now, LEAVING_UP, rate);
         self.meter = DrainMeter::default();
-        self.confirmed = false;
         "grow"
     }
 
-    /// The window is large enough. `needed` is what it takes.
-    fn shrink_or_try_up(&mut self, tick: &ReplicaTick, rate: f64, needed: f64) -> Cause {
+    /// The window is large enough. `needed` is what it takes, and that `proven` or not.
+    fn shrink_or_try_up(
+        &mut self,
+        tick: &ReplicaTick,
+        rate: f64,
+        needed: Option<f64>,
+        proven: bool,
+    ) -> Cause {
         let window = f64::from(self.window);
         let bound = rate * tick.residence_max;
+        let too_long = window > bound * EXCESS + 1.0;
         let short = rate * tick.residence_min;
-        let enough = match needed > 0.0 {
-            true => needed.max(short),
-            false if window > bound * EXCESS + 1.0 => bound,
-            false => window,
+        let enough = match needed {
+            Some(needed) if proven || !too_long => needed.max(short),
+            Some(needed) => needed.min(bound),
+            None if too_long => bound,
+            None => window,
         };
         if enough < window * WORTH && tick.now >= self.refuted_until {
             return self.start(tick, Kind::Down, DOWN, enough.max(window * AT_ONCE));
         }
-        if tick.now >= self.next_up {
-            return self.start(tick, Kind::Up, UP, window * TRIAL_GROWTH);
-        }
-        "hold"
+        self.start(tick, Kind::Up, UP, window * GROWTH)
     }
 
     fn let_leave(&mut self, now: Timestamp, times: f64, rate: f64) {
-        let leaving = times * f64::from(self.window) / rate;
+        let leaving = times * (f64::from(self.window) / rate).max(self.residence_long);
         self.counts_from = now + Duration::from_secs_f64(leaving.min(LEAVING_MAX));
     }
 
@@ -305,6 +311,9 @@ impl WindowSearch {
         let Some(rate) = self.meter.rate().filter(|_| self.rests_on(test.reference)) else {
             return "hold";
         };
+        if kind == Kind::Up && tick.now < self.next_up {
+            return "hold";
+        }
         if to == self.window {
             self.settled(tick.now, kind);
             return "hold";
@@ -398,16 +407,14 @@ impl WindowSearch {
         if trial.kind == Kind::Up {
             self.window = trial.from;
         }
+        let pause = if self.confirmed { PAUSE } else { PAUSE_FIRST };
+        self.next_up = now + pause;
         "back"
     }
 
-    /// The smaller window cost throughput, so the base was not what it seemed: with too small a
-    /// window residence is the base, by definition.
+    /// The smaller window cost throughput, so the base was not what it seemed.
     fn go_back(&mut self, now: Timestamp, trial: &Trial) -> Cause {
-        let seen = f64::from(self.window) / trial.test.observed().max(f64::MIN_POSITIVE);
-        if let Some((base, _)) = self.profile.base(f64::from(self.window)) {
-            self.profile.stretch((seen / base).clamp(0.1, 10.0));
-        }
+        self.profile.forget();
         self.window = trial.from;
         self.let_leave(now, LEAVING_UP, trial.test.rate());
         self.refuted_until = now + REFUTED_FOR;

@@ -1,0 +1,63 @@
+//! Events of the last ticks.
+
+use std::collections::VecDeque;
+
+/// Counts and lengths of the last ticks, the newest first.
+#[derive(Debug)]
+pub(crate) struct Recent {
+    ticks: VecDeque<(f64, f64)>,
+    most: usize,
+}
+
+impl Recent {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            ticks: VecDeque::with_capacity(most + 1),
+            most,
+        }
+    }
+
+    pub(crate) fn push(&mut self, count: f64, seconds: f64) {
+        self.ticks.push_front((count, seconds));
+        self.ticks.truncate(self.most);
+    }
+
+    /// Whether it looks back as far as it can.
+    pub(crate) fn is_full(&self) -> bool {
+        self.ticks.len() == self.most
+    }
+
+    /// Events per second over the last `ticks`; 0 before the first.
+    pub(crate) fn rate_over(&self, ticks: usize) -> f64 {
+        let sum = |(a, b): (f64, f64), &(c, d): &(f64, f64)| (a + c, b + d);
+        let (count, seconds) = self.ticks.iter().take(ticks).fold((0.0, 0.0), sum);
+        if seconds > 0.0 { count / seconds } else { 0.0 }
+    }
+
+    /// Count and length of every stretch that ends now, up to `ticks` long.
+    pub(crate) fn stretches(&self, ticks: usize) -> impl Iterator<Item = (f64, f64)> + '_ {
+        let add = |sum: &mut (f64, f64), tick: &(f64, f64)| {
+            *sum = (sum.0 + tick.0, sum.1 + tick.1);
+            Some(*sum)
+        };
+        self.ticks.iter().take(ticks).scan((0.0, 0.0), add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_back_as_far_as_asked() {
+        let mut recent = Recent::new(3);
+        assert_eq!(recent.rate_over(3), 0.0);
+        for count in [1.0, 2.0, 3.0, 4.0] {
+            recent.push(count, 0.5);
+        }
+        assert_eq!(recent.rate_over(1), 8.0);
+        assert_eq!(recent.rate_over(9), 6.0);
+        let stretches: Vec<_> = recent.stretches(2).collect();
+        assert_eq!(stretches, [(4.0, 0.5), (7.0, 1.0)]);
+    }
+}
