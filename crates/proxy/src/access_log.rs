@@ -76,6 +76,15 @@ impl Record {
     }
 }
 
+impl Record {
+    /// What came was no request, so there is nothing to say about it.
+    pub(crate) fn forget_request(&mut self) {
+        for text in [&mut self.method, &mut self.target, &mut self.host] {
+            "-".clone_into(text);
+        }
+    }
+}
+
 /// A line in JSON.
 #[derive(Serialize)]
 struct Line<'a> {

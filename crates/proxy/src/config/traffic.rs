@@ -67,8 +67,8 @@ pub struct Limits {
     /// Requests in flight on one HTTP/2 connection.
     #[schemars(range(min = 1))]
     pub streams: u32,
-    /// HTTP/2 requests that a client may cancel before their response, per connection and ten
-    /// seconds. Then the connection is closed.
+    /// HTTP/2 requests that a client may cancel before they are answered, over the life of a
+    /// connection. Then it is told to go away and its further requests are refused.
     #[schemars(range(min = 1))]
     pub early_resets: u32,
     /// Bytes of a response held for a client that reads slower than the replica sends, so that the

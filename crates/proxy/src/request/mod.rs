@@ -22,6 +22,7 @@ use crate::alarm::{Alarm, Elapsed};
 use crate::client::{Client, Upgrade};
 use crate::fault::{Fault, Invalid};
 use crate::gate::{self, Entry, Slot, Wait};
+use crate::metrics::UpstreamFailure;
 use crate::refuse;
 use crate::response::body::Outbound;
 use crate::response::{self, tunnel};
@@ -46,7 +47,10 @@ pub(crate) fn serve(
     let violation = client.begin_request();
     let mut visit = Visit::begin(worker, client, &request);
     let mut order = match violation {
-        Some(violation) => Err(Fault::Malformed(violation)),
+        Some(violation) => {
+            visit.is_malformed();
+            Err(Fault::Malformed(violation))
+        }
         None => Order::read(&mut visit, request),
     };
     async move {
@@ -71,7 +75,10 @@ async fn live(visit: &mut Visit, order: &mut Order) -> Result<Response<Outbound>
         (Some(switch), StatusCode::SWITCHING_PROTOCOLS) => {
             Ok(tunnel::open(visit, slot, answer, switch.client))
         }
-        (None, StatusCode::SWITCHING_PROTOCOLS) => Err(tunnel::unasked(visit, slot)),
+        // It switched a protocol that nobody asked it to switch.
+        (None, StatusCode::SWITCHING_PROTOCOLS) => {
+            Err(response::failed(visit, slot, UpstreamFailure::Malformed))
+        }
         _ => response::relay(visit, slot, answer).await,
     }
 }

@@ -51,6 +51,13 @@ impl Visit {
         }
     }
 
+    /// What came was no request: the one that begins the visit stands in for it.
+    pub(crate) fn is_malformed(&mut self) {
+        if let Some(record) = &mut self.record {
+            record.forget_request();
+        }
+    }
+
     /// It was admitted to a replica.
     pub(crate) fn admitted(&mut self, slot: &Slot) {
         if let Some(record) = &mut self.record {

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, VIA};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING, VIA};
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 use http_body::{Body, Frame};
@@ -40,9 +40,11 @@ pub(crate) async fn relay(
     let (mut parts, body) = response.into_parts();
     let state = &visit.worker.state;
     let replica = slot.replica();
-    state
-        .board()
-        .record(replica, Outcome::Answered(parts.status.as_u16()));
+    if !is_framed_once(&parts.headers) {
+        return Err(failed(visit, slot, UpstreamFailure::Malformed));
+    }
+    let status = parts.status.as_u16();
+    state.board().record(replica, Outcome::Answered(status));
     report::strip(state, replica, &mut parts.headers);
     mark(visit, replica, &mut parts);
     parts.version = Version::HTTP_11;
@@ -60,15 +62,32 @@ pub(crate) async fn relay(
             let kind = kind(&parts.headers);
             Outbound::relay(Relay::new(visit, first, body, slot, lease, ending, kind))
         }
-        Err(_) => {
-            slot.set_ending(Ending::Dropped);
-            let failure = UpstreamFailure::Reset;
-            visit.worker.metrics().record_upstream_failure(failure);
-            state.board().record(replica, Outcome::Failed(failure));
-            return Err(Fault::Upstream(failure));
-        }
+        Err(_) => return Err(failed(visit, slot, UpstreamFailure::Reset)),
     };
     Ok(Response::from_parts(parts, body))
+}
+
+/// The replica failed after its first words.
+pub(crate) fn failed(visit: &Visit, mut slot: Slot, failure: UpstreamFailure) -> Fault {
+    slot.set_ending(Ending::Dropped);
+    visit.worker.metrics().record_upstream_failure(failure);
+    let board = visit.worker.state.board();
+    board.record(slot.replica(), Outcome::Failed(failure));
+    Fault::Upstream(failure)
+}
+
+/// Whether a response says once how long it is. hyper reads what says it twice in some way, and
+/// would pass on what others read differently.
+fn is_framed_once(headers: &HeaderMap) -> bool {
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    match (lengths.next(), lengths.next()) {
+        (None, _) => true,
+        (Some(length), None) => {
+            length.as_bytes().iter().all(u8::is_ascii_digit)
+                && !headers.contains_key(TRANSFER_ENCODING)
+        }
+        (Some(_), Some(_)) => false,
+    }
 }
 
 /// Adds what we tell the client.

@@ -10,16 +10,13 @@ use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderValue, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tidegate_sentry::Ending;
 use tokio::io::copy_bidirectional;
 
 use super::body::Outbound;
 use crate::client::Client;
-use crate::fault::Fault;
 use crate::gate::Slot;
 use crate::health::Outcome;
 use crate::hop::{self, Border};
-use crate::metrics::UpstreamFailure;
 use crate::request::visit::Visit;
 use crate::upstream::send::Answer;
 
@@ -61,19 +58,6 @@ pub(crate) fn open(
     }
     parts.extensions.clear();
     Response::from_parts(parts, Outbound::full(bytes::Bytes::new()))
-}
-
-/// A replica switched a protocol that nobody asked it to switch.
-pub(crate) fn unasked(visit: &Visit, mut slot: Slot) -> Fault {
-    slot.set_ending(Ending::Dropped);
-    let failure = UpstreamFailure::Malformed;
-    visit.worker.metrics().record_upstream_failure(failure);
-    visit
-        .worker
-        .state
-        .board()
-        .record(slot.replica(), Outcome::Failed(failure));
-    Fault::Upstream(failure)
 }
 
 /// Ends when nothing has moved on a connection for `idle`.

@@ -5,6 +5,7 @@ pub(crate) mod connect;
 pub(crate) mod pool;
 pub(crate) mod resolve;
 pub(crate) mod send;
+mod shape;
 pub(crate) mod tls;
 
 use std::sync::Arc;

@@ -15,16 +15,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, HOST};
-use http::uri::{PathAndQuery, Scheme, Uri};
-use http::{HeaderValue, Method, Request, Response, Version};
+use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use tidegate_control::Timestamp;
 use tidegate_sentry::{Ending, ReplicaId};
 
 use super::pool::Sender;
-use super::{Replica, connect};
+use super::{Replica, connect, shape};
 use crate::alarm::{Alarm, Elapsed};
 use crate::config::HostHeader;
 use crate::fault::{Fault, Invalid};
@@ -80,9 +78,6 @@ pub(crate) struct Deadline {
     pub(crate) at: Timestamp,
     pub(crate) allowance: Allowance,
 }
-
-/// Stands where a replica has gone between two looks at the settings.
-static UNKNOWN_HOST: HeaderValue = HeaderValue::from_static("invalid");
 
 /// A connection to send a request on.
 struct Connection {
@@ -328,36 +323,19 @@ impl<'a> Sending<'a> {
 
     /// Puts the request into the form the connection's protocol has for it.
     fn shape(&mut self, id: ReplicaId, sender: &Sender) {
-        let Some(request) = &mut self.request else {
+        let settings = self.worker.state.settings();
+        let (Some(request), Some(replica)) = (&mut self.request, settings.replica(id)) else {
             return;
         };
-        let settings = self.worker.state.settings();
-        let replica = settings.replica(id);
-        let own = replica.map_or(&UNKNOWN_HOST, |replica| replica.host());
         let wanted = match settings.config.upstream.host {
             HostHeader::Client => self.host,
             HostHeader::Replica => None,
         };
         match sender {
-            Sender::Http1(_) => {
-                *request.version_mut() = Version::HTTP_11;
-                let was_absolute = request.uri().authority().is_some();
-                if was_absolute {
-                    *request.uri_mut() = path_of(request.uri()).into();
-                }
-                // What the client asked for is there already.
-                if was_absolute || wanted.is_none() {
-                    request
-                        .headers_mut()
-                        .insert(HOST, wanted.unwrap_or(own).clone());
-                }
-                announce_nothing(request);
-            }
+            Sender::Http1(_) => shape::for_http1(request, wanted, replica.host()),
             Sender::Http2(_) => {
-                *request.version_mut() = Version::HTTP_2;
-                request.headers_mut().remove(HOST);
-                let scheme = replica.map_or(Scheme::HTTP, |replica| replica.scheme());
-                *request.uri_mut() = absolute(request.uri(), scheme, wanted.unwrap_or(own));
+                let host = wanted.unwrap_or(replica.host());
+                shape::for_http2(request, replica.scheme(), host);
             }
         }
     }
@@ -366,8 +344,8 @@ impl<'a> Sending<'a> {
     fn keep_spare(&mut self, repeated: u32) {
         let attempts = self.worker.state.settings().config.retry.attempts;
         self.spare = match &self.request {
-            Some(request) if repeated < attempts && is_idempotent(request.method()) => {
-                copy(request).map(Box::new)
+            Some(request) if repeated < attempts && shape::is_idempotent(request.method()) => {
+                shape::copy(request).map(Box::new)
             }
             _ => None,
         };
@@ -386,14 +364,6 @@ impl<'a> Sending<'a> {
         }
         granted
     }
-}
-
-/// RFC 9110 section 9.2.2, as far as anybody relies on it.
-pub(crate) fn is_idempotent(method: &Method) -> bool {
-    matches!(
-        *method,
-        Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE
-    )
 }
 
 /// Opens a connection; of an HTTP/2 replica one at a time.
@@ -415,43 +385,6 @@ async fn open(worker: &Worker, replica: &Replica) -> io::Result<Sender> {
             .put(replica.uid(), shared, worker.about_now(), 0);
     }
     Ok(sender)
-}
-
-fn path_of(uri: &Uri) -> PathAndQuery {
-    uri.path_and_query()
-        .cloned()
-        .unwrap_or(PathAndQuery::from_static("/"))
-}
-
-/// HTTP/2 names scheme and authority in the target.
-fn absolute(uri: &Uri, scheme: Scheme, host: &HeaderValue) -> Uri {
-    let mut parts = http::uri::Parts::default();
-    parts.scheme = Some(scheme);
-    // It passed the check of its syntax when the request came in.
-    parts.authority = host.to_str().ok().and_then(|host| host.parse().ok());
-    parts.path_and_query = Some(path_of(uri));
-    Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
-}
-
-/// Servers want to be told that a POST has no body (RFC 9110 section 8.6).
-fn announce_nothing(request: &mut Request<Upload>) {
-    let expects_body = matches!(
-        *request.method(),
-        Method::POST | Method::PUT | Method::PATCH
-    );
-    if expects_body && matches!(request.body(), Upload::Empty) {
-        let headers = request.headers_mut();
-        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-    }
-}
-
-/// A second request like the first, if its body can be sent twice.
-fn copy(request: &Request<Upload>) -> Option<Request<Upload>> {
-    let mut copy = Request::new(request.body().copy()?);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    Some(copy)
 }
 
 /// What an error says about the replica.

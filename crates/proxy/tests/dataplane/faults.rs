@@ -168,6 +168,10 @@ async fn malformed_responses_are_502_and_the_connection_is_not_used_again() {
         "nonsense\r\n\r\n",
         "HTTP/1.1 abc OK\r\n\r\n",
         "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\nab",
+        "HTTP/1.1 200 OK\r\ncontent-length: 2, 2\r\n\r\nab",
+        "HTTP/1.1 200 OK\r\ncontent-length: 9\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nx: a\r\n folded\r\ncontent-length: 0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nbad header: 1\r\n\r\n",
         "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
     ] {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::Response;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
+use tokio::io::AsyncWriteExt;
 
 use crate::support::*;
 
@@ -271,5 +272,73 @@ async fn the_proxy_protocol_names_the_client() {
     assert!(
         stranger.is_closed().await,
         "nobody comes in without the header"
+    );
+}
+
+#[tokio::test]
+async fn early_hints_of_a_replica_harm_nobody() {
+    let service = raw_service(|mut stream, _| async move {
+        while !read_head(&mut stream).await.is_empty() {
+            let hints = "HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n";
+            let answer = format!("{hints}{hints}HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    })
+    .await;
+    let proxy = proxy(&[service], "");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    for _ in 0..3 {
+        let answer = client.ask(GET).await;
+        assert_eq!((answer.status, answer.text().as_str()), (200, "ok"));
+    }
+}
+
+#[tokio::test]
+async fn a_response_until_the_close_is_passed_on_whole() {
+    let service = raw_service(|mut stream, _| async move {
+        read_head(&mut stream).await;
+        stream
+            .write_all(b"HTTP/1.0 200 OK\r\n\r\nuntil the end")
+            .await
+            .unwrap();
+    })
+    .await;
+    let proxy = proxy(&[service], "");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    for _ in 0..3 {
+        assert_eq!(client.ask(GET).await.text(), "until the end");
+    }
+}
+
+#[tokio::test]
+async fn every_request_leaves_a_line_in_the_log() {
+    let service = Service::echo().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("access.log");
+    let extra = format!("access_log = '{}'", file.display());
+    let proxy = proxy(&[service.addr], &extra);
+    let mut client = Client::connect(proxy.local_addr()).await;
+    client
+        .ask("GET /a?b HTTP/1.1\r\nhost: shop.example\r\nuser-agent: t\r\n\r\n")
+        .await;
+    client.ask("GET / HTTP/1.1\r\nbad name: 1\r\n\r\n").await;
+    let text = || std::fs::read_to_string(&file).unwrap_or_default();
+    eventually("two lines are written", || text().lines().count() == 2).await;
+    let lines: Vec<serde_json::Value> = text()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let served = &lines[0];
+    assert_eq!(served["target"], "/a?b");
+    assert_eq!(served["host"], "shop.example");
+    assert_eq!(served["client"], "127.0.0.1");
+    assert_eq!(served["status"], 200);
+    assert_eq!(served["class"], "default");
+    assert_eq!(served["replica"], format!("http://{}", service.addr));
+    assert!(served["bytes"].as_u64().unwrap() > 0 && served["ms"].as_f64().unwrap() > 0.0);
+    assert_eq!(lines[1]["status"], 400);
+    assert_eq!(
+        (&lines[1]["reason"], &lines[1]["target"]),
+        (&"malformed".into(), &"-".into())
     );
 }

@@ -229,3 +229,52 @@ async fn refusals_keep_the_connection() {
         assert!(response.headers().contains_key("retry-after"));
     }
 }
+
+#[tokio::test]
+async fn a_shutdown_finishes_the_streams_and_says_goodbye() {
+    let permits = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
+    let held = std::sync::Arc::clone(&permits);
+    let service = Service::start(move |_| {
+        let held = std::sync::Arc::clone(&held);
+        async move {
+            held.acquire().await.unwrap().forget();
+            text("served")
+        }
+    })
+    .await;
+    let mut proxy = proxy(&[service.addr], "");
+    let addr = proxy.local_addr();
+    let mut sender = connect(addr).await;
+    let responses: Vec<_> = (0..10)
+        .map(|_| sender.send_request(get(addr, "/")))
+        .collect();
+    eventually("all are in service", || service.count() == 10).await;
+    proxy.shut_down();
+    permits.add_permits(10);
+    for response in responses {
+        assert_eq!(within(response).await.unwrap().status(), 200);
+    }
+    eventually("the client is told to go", || sender.is_closed()).await;
+    within(proxy.finished()).await;
+}
+
+#[tokio::test]
+async fn a_stream_that_nobody_reads_holds_no_slot() {
+    let service = Service::start(|_| async { text(vec![0; 8 << 20]) }).await;
+    let proxy = proxy(
+        &[service.addr],
+        "protect.mode = 'static'\nprotect.static.window = 100\nprotect.limits.slots = 1",
+    );
+    let addr = proxy.local_addr();
+    let mut sender = connect(addr).await;
+    let response = within(sender.send_request(get(addr, "/"))).await.unwrap();
+    let state = proxy.state();
+    let in_flight = || state.sentry().status(state.now()).replicas[0].in_flight;
+    eventually("its slot is free", || in_flight() == 0).await;
+    let body = within(response.into_body().collect()).await.unwrap();
+    assert_eq!(
+        body.to_bytes().len(),
+        8 << 20,
+        "and it still gets everything"
+    );
+}

@@ -1,0 +1,120 @@
+//! A request in the form that the protocol of its connection has for it.
+//!
+//! HTTP/1.1 has the path in the target and the host in a header, HTTP/2 has both in the target. A
+//! request that is sent again may change from one to the other.
+
+use http::header::{CONTENT_LENGTH, HOST};
+use http::uri::{PathAndQuery, Scheme, Uri};
+use http::{HeaderValue, Method, Request, Version};
+
+use crate::request::upload::Upload;
+
+/// `wanted` is the host that the client asked for, `own` the replica's.
+pub(crate) fn for_http1(
+    request: &mut Request<Upload>,
+    wanted: Option<&HeaderValue>,
+    own: &HeaderValue,
+) {
+    *request.version_mut() = Version::HTTP_11;
+    let was_absolute = request.uri().authority().is_some();
+    if was_absolute {
+        *request.uri_mut() = path_of(request.uri()).into();
+    }
+    // What the client asked for is there already, unless the request was shaped for HTTP/2 before.
+    if was_absolute || wanted.is_none() {
+        let host = wanted.unwrap_or(own).clone();
+        request.headers_mut().insert(HOST, host);
+    }
+    announce_nothing(request);
+}
+
+pub(crate) fn for_http2(request: &mut Request<Upload>, scheme: Scheme, host: &HeaderValue) {
+    *request.version_mut() = Version::HTTP_2;
+    request.headers_mut().remove(HOST);
+    let mut parts = http::uri::Parts::default();
+    parts.scheme = Some(scheme);
+    // It passed the check of its syntax when the request came in.
+    parts.authority = host.to_str().ok().and_then(|host| host.parse().ok());
+    parts.path_and_query = Some(path_of(request.uri()));
+    if let Ok(uri) = Uri::from_parts(parts) {
+        *request.uri_mut() = uri;
+    }
+}
+
+fn path_of(uri: &Uri) -> PathAndQuery {
+    uri.path_and_query()
+        .cloned()
+        .unwrap_or(PathAndQuery::from_static("/"))
+}
+
+/// Servers want to be told that a POST has no body (RFC 9110 section 8.6).
+fn announce_nothing(request: &mut Request<Upload>) {
+    let expects_body = matches!(
+        *request.method(),
+        Method::POST | Method::PUT | Method::PATCH
+    );
+    if expects_body && matches!(request.body(), Upload::Empty) {
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
+}
+
+/// A second request like the first, if its body can be sent twice.
+pub(crate) fn copy(request: &Request<Upload>) -> Option<Request<Upload>> {
+    let mut copy = Request::new(request.body().copy()?);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    Some(copy)
+}
+
+/// RFC 9110 section 9.2.2, as far as anybody relies on it.
+pub(crate) fn is_idempotent(method: &Method) -> bool {
+    matches!(
+        *method,
+        Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: Method) -> Request<Upload> {
+        let request = Request::builder().method(method).uri("/a?b");
+        request
+            .header(HOST, "shop.example")
+            .body(Upload::Empty)
+            .unwrap()
+    }
+
+    const OWN: HeaderValue = HeaderValue::from_static("10.0.0.7:80");
+    const WANTED: HeaderValue = HeaderValue::from_static("shop.example");
+
+    #[test]
+    fn a_request_changes_its_form_and_back() {
+        let mut request = request(Method::GET);
+        for_http2(&mut request, Scheme::HTTPS, &WANTED);
+        assert_eq!(request.uri(), "https://shop.example/a?b");
+        assert!(!request.headers().contains_key(HOST));
+        for_http1(&mut request, Some(&WANTED), &OWN);
+        assert_eq!(request.uri(), "/a?b");
+        assert_eq!(request.headers()[HOST], "shop.example");
+    }
+
+    #[test]
+    fn a_replica_may_be_told_its_own_host() {
+        let mut request = request(Method::GET);
+        for_http1(&mut request, None, &OWN);
+        assert_eq!(request.headers()[HOST], OWN);
+    }
+
+    #[test]
+    fn only_methods_that_may_have_a_body_announce_none() {
+        for (method, announced) in [(Method::POST, true), (Method::GET, false)] {
+            let mut request = request(method);
+            for_http1(&mut request, Some(&WANTED), &OWN);
+            assert_eq!(request.headers().contains_key(CONTENT_LENGTH), announced);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! `tidegate run` as a user meets it: what it says first, what it serves, how it ends.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// A service that answers every connection's first request.
+fn service() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut head = BufReader::new(stream.try_clone().unwrap()).lines();
+            while head
+                .next()
+                .is_some_and(|line| line.is_ok_and(|line| !line.is_empty()))
+            {}
+            stream
+                .write_all(
+                    b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello",
+                )
+                .unwrap();
+        }
+    });
+    addr
+}
+
+fn tidegate(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command
+        .arg("run")
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn refused(args: &[&str]) -> String {
+    let Output { status, stderr, .. } = tidegate(args).output().unwrap();
+    assert_eq!(status.code(), Some(2));
+    String::from_utf8(stderr).unwrap()
+}
+
+struct Running {
+    process: Child,
+    announced: Value,
+}
+
+impl Running {
+    fn start(args: &[&str]) -> Self {
+        let mut process = tidegate(args).spawn().unwrap();
+        let mut line = String::new();
+        let mut stdout = BufReader::new(process.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        let announced = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        Self { process, announced }
+    }
+
+    fn ask(&self, listener: &str, path: &str) -> String {
+        let mut stream = TcpStream::connect(self.announced[listener].as_str().unwrap()).unwrap();
+        let request =
+            format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.process.id().cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+const ANYWHERE: [&str; 5] = [
+    "--json",
+    "--listen",
+    "127.0.0.1:0",
+    "--admin",
+    "127.0.0.1:0",
+];
+
+fn flags<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&ANYWHERE, more].concat()
+}
+
+#[test]
+fn it_says_where_it_listens_serves_and_ends_in_order() {
+    let upstream = format!("http://{}", service());
+    let mut running = Running::start(&flags(&["--upstream", &upstream, "--target", "500ms"]));
+    assert!(running.ask("listen", "/").ends_with("\r\n\r\nhello"));
+    assert!(running.ask("admin", "/healthz").starts_with("HTTP/1.1 200"));
+    assert!(
+        running
+            .ask("admin", "/api/status")
+            .contains("\"mode\":\"auto\"")
+    );
+    running.signal(Signal::TERM);
+    assert!(running.process.wait().unwrap().success());
+}
+
+#[test]
+fn flags_come_on_top_of_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidegate.toml");
+    let text = "listen = '127.0.0.1:1'\nupstream = 'http://127.0.0.1:2'\nprotect.mode = 'off'";
+    std::fs::write(&file, text).unwrap();
+    let upstream = format!("http://{}", service());
+    let file = file.to_str().unwrap();
+    let running = Running::start(&flags(&["-c", file, "--upstream", &upstream]));
+    assert!(running.ask("listen", "/").ends_with("hello"));
+    assert!(
+        running
+            .ask("admin", "/api/status")
+            .contains("\"mode\":\"off\"")
+    );
+}
+
+#[test]
+fn mistakes_are_named_with_their_remedy() {
+    assert!(refused(&[]).contains("--upstream http://"));
+    assert!(refused(&["--upstream", "localhost:3000"]).contains("http://localhost:3000"));
+    assert!(refused(&["--upstream", "http://a:1", "--mode", "fast"]).contains("auto"));
+    assert!(refused(&["-c", "missing.toml"]).contains("missing.toml"));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap().to_string();
+    let message = refused(&["--upstream", "http://a:1", "--listen", &addr]);
+    assert!(
+        message.contains(&addr) && message.contains("choose another port"),
+        "{message}"
+    );
+}
