@@ -10,12 +10,12 @@ use serde_json::Value;
 
 /// A service that answers every connection's first request.
 fn service() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let addr = listener.local_addr().expect("an address");
     thread::spawn(move || {
         for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let mut head = BufReader::new(stream.try_clone().unwrap()).lines();
+            let mut stream = stream.expect("a connection");
+            let mut head = BufReader::new(stream.try_clone().expect("a second handle")).lines();
             while head
                 .next()
                 .is_some_and(|line| line.is_ok_and(|line| !line.is_empty()))
@@ -24,7 +24,7 @@ fn service() -> SocketAddr {
                 .write_all(
                     b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello",
                 )
-                .unwrap();
+                .expect("writes");
         }
     });
     addr
@@ -42,9 +42,9 @@ fn tidegate(args: &[&str]) -> Command {
 }
 
 fn refused(args: &[&str]) -> String {
-    let Output { status, stderr, .. } = tidegate(args).output().unwrap();
+    let Output { status, stderr, .. } = tidegate(args).output().expect("runs");
     assert_eq!(status.code(), Some(2));
-    String::from_utf8(stderr).unwrap()
+    String::from_utf8(stderr).expect("text")
 }
 
 struct Running {
@@ -54,27 +54,28 @@ struct Running {
 
 impl Running {
     fn start(args: &[&str]) -> Self {
-        let mut process = tidegate(args).spawn().unwrap();
+        let mut process = tidegate(args).spawn().expect("starts");
         let mut line = String::new();
-        let mut stdout = BufReader::new(process.stdout.take().unwrap());
-        stdout.read_line(&mut line).unwrap();
+        let mut stdout = BufReader::new(process.stdout.take().expect("is piped"));
+        stdout.read_line(&mut line).expect("reads");
         let announced = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
         Self { process, announced }
     }
 
     fn ask(&self, listener: &str, path: &str) -> String {
-        let mut stream = TcpStream::connect(self.announced[listener].as_str().unwrap()).unwrap();
+        let mut stream = TcpStream::connect(self.announced[listener].as_str().expect("an address"))
+            .expect("connects");
         let request =
             format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).unwrap();
+        stream.write_all(request.as_bytes()).expect("writes");
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
+        stream.read_to_string(&mut answer).expect("reads");
         answer
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.process.id().cast_signed()).unwrap();
-        kill_process(pid, signal).unwrap();
+        let pid = Pid::from_raw(self.process.id().cast_signed()).expect("a process id");
+        kill_process(pid, signal).expect("takes the signal");
     }
 }
 
