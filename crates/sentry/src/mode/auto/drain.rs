@@ -123,15 +123,17 @@ impl DrainMeter {
         (self.known && self.sum.seconds > 0.0).then(|| served / self.sum.seconds)
     }
 
-    /// The same, a chance deviation larger.
-    pub(crate) fn rate_at_most(&self) -> Option<f64> {
-        let chance = (self.dispersion() / self.sum.served.max(1.0)).sqrt();
-        self.rate().map(|rate| rate * (1.0 + chance))
-    }
-
     /// Whether the estimate rests on so many completions or so many seconds.
     pub(crate) fn rests_on(&self, completions: f64, seconds: f64) -> bool {
         self.sum.served >= completions || self.sum.seconds >= seconds
+    }
+
+    /// The part of the system that is measured changed by a known factor.
+    pub(crate) fn scale(&mut self, factor: f64) {
+        for tick in &mut self.ticks {
+            tick.served *= factor;
+        }
+        self.sum.served *= factor;
     }
 
     /// Forgets the history but for a rate that was measured elsewhere; it weighs little.
@@ -280,6 +282,8 @@ mod tests {
         assert_eq!(meter.rate(), None);
         meter.on_tick(9.0, TICK);
         assert_eq!(meter.rate(), Some(90.0));
+        meter.scale(2.0);
+        assert_eq!(meter.rate(), Some(180.0));
         meter.restart(200.0);
         assert!(meter.rate().is_some_and(|rate| (rate - 200.0).abs() < 1e-9));
     }

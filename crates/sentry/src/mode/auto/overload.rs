@@ -27,9 +27,10 @@ const WHILE: usize = 200;
 /// Load from which on there is no room for bursts.
 const ROOM: f64 = 0.95;
 
-/// A queue beyond the target for as long as so many requests take is no burst; in seconds, that
-/// is at least and at most so long.
-const STANDING_REQUESTS: f64 = 200.0;
+/// A queue beyond the target is no burst if it stands longer than bursts of its size last. The more
+/// requests a target's worth of queue holds, the less likely is such a burst at all; chosen: so
+/// many squared requests, at least and at most so many seconds.
+const STANDING_REQUESTS: f64 = 4000.0;
 const STANDING_LEAST: f64 = 1.0;
 const STANDING_MOST: f64 = 10.0;
 
@@ -50,6 +51,8 @@ pub(crate) struct Pressure {
     /// Requests per second that can be served.
     pub(crate) drain: f64,
     pub(crate) dispersion: f64,
+    /// The target, in seconds.
+    pub(crate) target: f64,
     /// Time to drain the queue, over the target.
     pub(crate) backlog: f64,
 }
@@ -101,7 +104,7 @@ impl Overload {
             self.overloaded = self.quiet_seconds < QUIET_SECONDS;
         } else if long {
             let standing = within(
-                STANDING_REQUESTS / pressure.drain,
+                STANDING_REQUESTS / (pressure.drain * pressure.drain * pressure.target),
                 STANDING_LEAST,
                 STANDING_MOST,
             );
@@ -134,6 +137,7 @@ mod tests {
             arrived,
             drain: 100.0,
             dispersion: 1.0,
+            target: 0.5,
             backlog,
         }
     }
@@ -161,8 +165,16 @@ mod tests {
         let mut overload = Overload::new();
         (0..40).for_each(|_| overload.on_tick(&pressure(8.0, 0.5)));
         overload.on_tick(&pressure(20.0, 1.2));
-        (0..10).for_each(|_| overload.on_tick(&pressure(8.0, 1.1)));
+        (0..5).for_each(|_| overload.on_tick(&pressure(8.0, 1.1)));
         assert!(!overload.is_overloaded());
+    }
+
+    #[test]
+    fn a_queue_that_stands_is_no_burst() {
+        let mut overload = Overload::new();
+        (0..200).for_each(|_| overload.on_tick(&pressure(8.0, 0.4)));
+        (0..20).for_each(|_| overload.on_tick(&pressure(9.0, 1.1)));
+        assert!(overload.is_overloaded());
     }
 
     #[test]

@@ -13,9 +13,6 @@ use crate::occupancy::{BINS, Occupancy, top_of};
 /// Requests a bin remembers.
 const MEMORY: f64 = 500.0;
 
-/// Requests without which a mean is none.
-const SAMPLES_MIN: f64 = 50.0;
-
 #[derive(Debug, Clone, Copy, Default)]
 struct Bin {
     inside_seconds: f64,
@@ -30,9 +27,9 @@ impl Bin {
         self.done = self.done * kept + done;
     }
 
-    /// Mean residence.
-    fn residence(&self) -> Option<f64> {
-        (self.done >= SAMPLES_MIN).then(|| self.inside_seconds / self.done)
+    /// Mean residence of at least so many.
+    fn residence(&self, samples: f64) -> Option<f64> {
+        (self.done >= samples).then(|| self.inside_seconds / self.done)
     }
 
     fn plus(&self, other: &Self) -> Self {
@@ -73,8 +70,8 @@ impl Profile {
         }
     }
 
-    /// Residence without a crowd, from concurrencies up to `most`.
-    pub(crate) fn base(&self, most: f64) -> Option<Base> {
+    /// Residence without a crowd, from concurrencies up to `most` and at least so many samples.
+    pub(crate) fn base(&self, most: f64, samples: f64) -> Option<Base> {
         let mut sum = Bin::default();
         let mut best: Option<(usize, f64)> = None;
         let mut lowest = None;
@@ -83,7 +80,7 @@ impl Profile {
                 break;
             }
             sum = sum.plus(bin);
-            let Some(residence) = sum.residence() else {
+            let Some(residence) = sum.residence(samples) else {
                 continue;
             };
             lowest = lowest.or(Some(index));

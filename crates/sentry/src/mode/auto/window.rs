@@ -69,8 +69,14 @@ pub(crate) type Cause = &'static str;
 const SLACK: f64 = 1.5;
 /// Residence at the full window below this many bases is no longer than the base.
 const NARROW: f64 = 1.15;
-/// Residence beyond this many bases is longer for certain: throughput is capacity.
-const CROWDED: f64 = 1.35;
+/// While capacity is unknown: residence below this many bases calls for a larger window, above
+/// that many it is longer for certain and throughput is capacity; and the samples it takes.
+const NARROW_FIRST: f64 = 1.35;
+const CROWDED_FIRST: f64 = 1.6;
+const FIRST_SAMPLES: f64 = 15.0;
+const CROWDED_SAMPLES: f64 = 40.0;
+/// Samples of a base that is to be relied on.
+const BASE_SAMPLES: f64 = 50.0;
 /// A smaller window has to be below this share of the present one to be worth it, and is not below
 /// that share of it at once.
 const WORTH: f64 = 0.75;
@@ -100,9 +106,10 @@ const UP: Test = Test {
     alternative: 1.5,
     reference: 100.0,
 };
-/// Down: a loss of 22 % counts.
+/// Down: a loss of 31 % counts. A base that is wrong costs more, and for a while after the change
+/// only long requests are inside.
 const DOWN: Test = Test {
-    alternative: 0.6,
+    alternative: 0.45,
     reference: 60.0,
 };
 
@@ -161,6 +168,8 @@ pub(crate) struct WindowSearch {
     confirmed: bool,
     /// Before this the requests of an older window are still leaving.
     counts_from: Timestamp,
+    /// Grew once without a residence to compare with.
+    grew_blindly: bool,
     residence_long: f64,
     next_up: Timestamp,
     /// Until then a smaller window is known to cost throughput.
@@ -178,6 +187,7 @@ impl WindowSearch {
             changed_from: None,
             confirmed: false,
             counts_from: now,
+            grew_blindly: false,
             residence_long: 0.0,
             next_up: now,
             refuted_until: now,
@@ -190,7 +200,19 @@ impl WindowSearch {
 
     /// Residence of a request that meets no crowd, if that was ever seen.
     pub(crate) fn base(&self) -> Option<f64> {
-        self.profile.base(f64::INFINITY).map(|base| base.residence)
+        let base = self.profile.base(f64::INFINITY, BASE_SAMPLES);
+        base.map(|base| base.residence)
+    }
+
+    /// Completions per second with the window full.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        self.meter.rate()
+    }
+
+    /// Takes over changed bounds.
+    pub(crate) fn set_bounds(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
+        self.window = self.window.clamp(bounds.min, bounds.max);
     }
 
     /// Whether the window is known to be large enough, so that throughput is capacity.
@@ -220,36 +242,49 @@ impl WindowSearch {
         let Some(rate) = self.meter.rate() else {
             return "hold";
         };
-        if !self.follow_change(rate) || !self.rests_on(REFERENCE) || !tick.binding {
+        if !self.follow_change(rate) || !tick.binding {
+            return "hold";
+        }
+        match self.confirmed {
+            true => self.adjust(tick, rate),
+            false => self.find_capacity(tick, rate),
+        }
+    }
+
+    /// Whether throughput is capacity is not known yet: speed matters more than precision.
+    fn find_capacity(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
+        let window = f64::from(self.window);
+        let residence = window / rate;
+        match self.profile.base(window * ELSEWHERE, FIRST_SAMPLES) {
+            // Nothing is known but this window: once, without knowing.
+            None if !std::mem::replace(&mut self.grew_blindly, true) => self.grow(tick.now, rate),
+            None => self.start(tick, Kind::Up, UP_FIRST, window * GROWTH_FIRST),
+            Some(_) if !self.rests_on(FIRST_SAMPLES) => "hold",
+            Some(base) if residence < base.residence * NARROW_FIRST => self.grow(tick.now, rate),
+            Some(_) if !self.rests_on(CROWDED_SAMPLES) => "hold",
+            Some(base) if residence > base.residence * CROWDED_FIRST => {
+                self.confirmed = true;
+                self.next_up = tick.now + PAUSE_FIRST;
+                "hold"
+            }
+            Some(_) => self.start(tick, Kind::Up, UP_FIRST, window * GROWTH_FIRST),
+        }
+    }
+
+    /// Throughput is capacity; is the window what it takes?
+    fn adjust(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
+        if !self.rests_on(REFERENCE) {
             return "hold";
         }
         let window = f64::from(self.window);
-        let Some(base) = self.profile.base(window * ELSEWHERE) else {
-            return self.without_base(tick, rate);
-        };
-        let crowding = window / rate / base.residence;
-        if crowding < NARROW {
-            return self.grow(tick.now, rate);
+        match self.profile.base(window * ELSEWHERE, BASE_SAMPLES) {
+            Some(base) if window / rate < base.residence * NARROW => self.grow(tick.now, rate),
+            Some(base) => {
+                let needed = base.residence * rate * SLACK + 1.0;
+                self.shrink_or_try_up(tick, rate, Some(needed), base.proven)
+            }
+            None => self.shrink_or_try_up(tick, rate, None, false),
         }
-        self.confirmed |= crowding > CROWDED;
-        if !self.confirmed {
-            return self.start(tick, Kind::Up, UP_FIRST, window * GROWTH_FIRST);
-        }
-        let needed = base.residence * rate * SLACK + 1.0;
-        self.shrink_or_try_up(tick, rate, Some(needed), base.proven)
-    }
-
-    /// Nothing is known but this window.
-    fn without_base(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
-        if self.confirmed {
-            return self.shrink_or_try_up(tick, rate, None, false);
-        }
-        self.start(
-            tick,
-            Kind::Up,
-            UP_FIRST,
-            f64::from(self.window) * GROWTH_FIRST,
-        )
     }
 
     fn rests_on(&self, completions: f64) -> bool {
