@@ -32,8 +32,6 @@ pub(crate) struct FleetTick {
     /// See [`ReplicaTick`].
     pub(crate) residence_max: f64,
     /// See [`ReplicaTick`].
-    pub(crate) residence_min: f64,
-    /// See [`ReplicaTick`].
     pub(crate) residence_long: f64,
     /// Mean time in a replica.
     pub(crate) residence_mean: f64,
@@ -215,7 +213,6 @@ impl Member {
             full,
             binding: fleet.waiting && !step.dry_run,
             residence_max: fleet.residence_max,
-            residence_min: fleet.residence_min,
             residence_long: fleet.residence_long,
         };
         self.search.on_tick(&tick, self.replica.occupancy(step.now))

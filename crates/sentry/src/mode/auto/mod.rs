@@ -53,10 +53,9 @@ use crate::plan::Plan;
 use crate::status::ControllerStatus;
 
 /// Share of the target that residence in a replica may take before its window is made smaller, on
-/// average and for the slowest of a hundred; and that below which it is short enough.
+/// average and for the slowest of a hundred.
 const RESIDENCE_SHARE: f64 = 0.4;
 const RESIDENCE_TAIL_SHARE: f64 = 0.5;
-const RESIDENCE_SMALL: f64 = 0.05;
 
 /// Ticks over which what is being done is looked at.
 const LATELY: usize = 10;
@@ -139,7 +138,6 @@ impl Auto {
         let fleet_tick = FleetTick {
             waiting,
             residence_max: target * tail.min(RESIDENCE_SHARE),
-            residence_min: target * RESIDENCE_SMALL,
             residence_long: self.residence.quantile(MOST),
             residence_mean: self.residence.mean().unwrap_or(0.0),
         };
