@@ -27,7 +27,8 @@ const BUSY_MOST: f64 = 20.0;
 /// meets it, 0.8^50), for service as irregular as exponential times.
 const BURST_REQUESTS: f64 = 50.0;
 
-/// A burst is waited for up to this many targets.
+/// A burst is waited for at least and at most this many targets.
+const BURST_TARGETS_LEAST: f64 = 2.0;
 const BURST_TARGETS: f64 = 4.0;
 
 /// What is known of the service.
@@ -86,7 +87,7 @@ impl Situation {
 
     fn in_a_burst(&self, target: f64) -> f64 {
         let burst = BURST_REQUESTS * self.dispersion.max(1.0) / self.drain;
-        self.in_time(target).max(burst).min(BURST_TARGETS * target)
+        within(burst, BURST_TARGETS_LEAST * target, BURST_TARGETS * target)
     }
 }
 

@@ -157,7 +157,11 @@ impl Auto {
     }
 
     fn judge_load(&mut self, step: &mut Step<'_>, target: f64) {
-        let Some(drain) = self.drain() else {
+        let known = self.drain().filter(|_| self.fleet.capacity_is_known());
+        let Some(drain) = known else {
+            let counts = step.interval.counts;
+            self.overload
+                .on_arrivals(counts.arrived as f64, step.interval.seconds);
             return;
         };
         let before = self.overload.is_overloaded();
@@ -212,6 +216,8 @@ impl Auto {
             let target = class.forecast.target().map_or(NEVER, saturating_nanos);
             let limit = if leaving { target } else { NEVER };
             class.forecast.wait_limit_ns.store(limit, Ordering::Relaxed);
+            let residence = self.residence.mean().unwrap_or(0.0);
+            class.forecast.residence.store(residence);
         }
     }
 

@@ -24,15 +24,16 @@ const LATELY: usize = 10;
 const HISTORY: usize = 30;
 const WHILE: usize = 200;
 
-/// Load from which on there is no room for bursts.
+/// Load from which on there is no room for bursts, and the chance deviations it may be off.
 const ROOM: f64 = 0.95;
+const ROOM_Z: f64 = 2.0;
 
 /// A queue beyond the target is no burst if it stands longer than bursts of its size last. The more
 /// requests a target's worth of queue holds, the less likely is such a burst at all; chosen: so
 /// many squared requests, at least and at most so many seconds.
-const STANDING_REQUESTS: f64 = 4000.0;
+const STANDING_REQUESTS: f64 = 8000.0;
 const STANDING_LEAST: f64 = 1.0;
-const STANDING_MOST: f64 = 10.0;
+const STANDING_MOST: f64 = 20.0;
 
 /// Quiet for this long ends the overload.
 const QUIET_SECONDS: f64 = 1.0;
@@ -86,8 +87,16 @@ impl Overload {
     }
 
     /// Whether the load of the last while leaves room, so that a long queue can be a burst.
-    fn has_room(&self, drain: f64) -> bool {
-        !self.arrivals.is_full() || self.arrivals.rate_over(WHILE) < ROOM * drain
+    fn has_room(&self, pressure: &Pressure) -> bool {
+        let (arrived, seconds) = self.arrivals.total();
+        let served = pressure.drain * seconds;
+        let chance = ROOM_Z * (pressure.dispersion.max(1.0) * served).sqrt();
+        !self.arrivals.is_full() || arrived < ROOM * served + chance
+    }
+
+    /// Counts arrivals while nothing is known to compare them with.
+    pub(crate) fn on_arrivals(&mut self, arrived: f64, seconds: f64) {
+        self.arrivals.push(arrived, seconds);
     }
 
     pub(crate) fn on_tick(&mut self, pressure: &Pressure) {
@@ -109,7 +118,7 @@ impl Overload {
                 STANDING_MOST,
             );
             self.overloaded = self.standing_seconds >= standing
-                || !self.has_room(pressure.drain)
+                || !self.has_room(pressure)
                 || self.exceeds(pressure);
         }
     }

@@ -79,8 +79,8 @@ const FIRST_SAMPLES: f64 = 15.0;
 const CROWDED_SAMPLES: f64 = 40.0;
 /// Samples of a base that is to be relied on.
 const BASE_SAMPLES: f64 = 50.0;
-/// A smaller window has to be below this share of the present one to be worth it, and is not below
-/// that share of it at once.
+/// A smaller window has to be below this share of the present one to be worth it, and without a
+/// knee is not below that share of it at once.
 const WORTH: f64 = 0.75;
 const AT_ONCE: f64 = 0.4;
 /// The base is looked for at concurrencies below this share of the window.
@@ -108,10 +108,15 @@ const UP: Test = Test {
     alternative: 1.5,
     reference: 100.0,
 };
-/// Down: a loss of 22 % counts.
+/// Down: a loss of 22 % counts. With a knee to go by, 34 %: where requests share a processor the
+/// long ones stay behind, and for a while few are done.
 const DOWN: Test = Test {
     alternative: 0.6,
     reference: 80.0,
+};
+const DOWN_TO_KNEE: Test = Test {
+    alternative: 0.4,
+    reference: 40.0,
 };
 
 /// Completions that make a throughput, and what stands in for them in a slow service.
@@ -136,8 +141,10 @@ const LEAVING_DOWN: f64 = 2.0;
 const LEAVING_MAX: f64 = 5.0;
 /// Residence beyond its bound by this factor calls for a smaller window.
 const EXCESS: f64 = 1.25;
-/// How long a smaller window that cost throughput is not tried again.
+/// How long a smaller window that cost throughput is not tried again, as long as throughput at the
+/// larger one is above this share of what it was before.
 const REFUTED_FOR: Duration = Duration::from_secs(30);
+const AS_BEFORE: f64 = 0.8;
 
 #[derive(Debug)]
 struct Trial {
@@ -153,6 +160,14 @@ struct Trial {
 enum Kind {
     Up,
     Down,
+}
+
+/// A smaller window cost throughput, or seemed to: capacity may have fallen at the same time.
+#[derive(Debug, Clone, Copy)]
+struct Refuted {
+    until: Timestamp,
+    /// Throughput before.
+    rate: f64,
 }
 
 /// How fast the replica is against the time its profile was begun: at one and the same full
@@ -181,8 +196,7 @@ pub(crate) struct WindowSearch {
     residence_long: f64,
     /// When a larger window was last found to be of no use.
     last_up: Option<Timestamp>,
-    /// Until then a smaller window is known to cost throughput.
-    refuted_until: Timestamp,
+    refuted: Option<Refuted>,
 }
 
 impl WindowSearch {
@@ -201,7 +215,7 @@ impl WindowSearch {
             counts_from: now,
             residence_long: 0.0,
             last_up: None,
-            refuted_until: now,
+            refuted: None,
         }
     }
 
@@ -301,9 +315,12 @@ impl WindowSearch {
             return self.start(tick, Kind::Up, UP, to, PAUSE_NARROW);
         }
         let enough = self.enough(knee, rate * tick.residence_max);
-        if enough < window * WORTH && tick.now >= self.refuted_until {
-            let to = enough.max(window * AT_ONCE);
-            return self.start(tick, Kind::Down, DOWN, to, Duration::ZERO);
+        if enough < window * WORTH && !self.is_refuted(tick.now, rate) {
+            let (test, to) = match knee {
+                Some(_) => (DOWN_TO_KNEE, enough),
+                None => (DOWN, enough.max(window * AT_ONCE)),
+            };
+            return self.start(tick, Kind::Down, test, to, Duration::ZERO);
         }
         self.start(tick, Kind::Up, UP, window * GROWTH, PAUSE)
     }
@@ -321,11 +338,11 @@ impl WindowSearch {
     /// Nobody waits, so no trial can tell; but what is far beyond the knee would only fill up when
     /// capacity falls.
     fn adjust_unused(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
-        let Some(knee) = self.knee(rate).filter(|_| tick.now >= self.refuted_until) else {
-            return "hold";
-        };
-        let enough = ROOMY * knee + 1.0;
-        if enough < f64::from(self.window) * WORTH {
+        let enough = self.knee(rate).map(|knee| ROOMY * knee + 1.0);
+        let worth = |enough: &f64| *enough < f64::from(self.window) * WORTH;
+        if let Some(enough) = enough.filter(worth)
+            && !self.is_refuted(tick.now, rate)
+        {
             self.window = self.bounds.at_least(enough);
         }
         "shrink"
@@ -420,7 +437,10 @@ impl WindowSearch {
                 self.window = trial.from;
                 self.confirmed = true;
                 self.last_up = Some(tick.now);
-                self.let_leave(tick.now, LEAVING_UP * f64::from(trial.from) / trial.test.rate());
+                self.let_leave(
+                    tick.now,
+                    LEAVING_UP * f64::from(trial.from) / trial.test.rate(),
+                );
                 "back"
             }
             (Kind::Down, Finding::Changed) => self.go_back(tick.now, &trial),
@@ -445,12 +465,31 @@ impl WindowSearch {
         "back"
     }
 
-    /// The smaller window cost throughput, so the base was not what it seemed.
+    /// The smaller window cost throughput.
     fn go_back(&mut self, now: Timestamp, trial: &Trial) -> Cause {
-        self.profile.forget();
         self.window = trial.from;
         self.let_leave(now, LEAVING_UP * f64::from(trial.from) / trial.test.rate());
-        self.refuted_until = now + REFUTED_FOR;
+        self.refuted = Some(Refuted {
+            until: now + REFUTED_FOR,
+            rate: trial.test.rate(),
+        });
         "back"
+    }
+
+    /// Whether a smaller window is known to cost throughput. If it did, the base was not what it
+    /// seemed; if throughput is not what it was with this window either, capacity had fallen.
+    fn is_refuted(&mut self, now: Timestamp, rate: f64) -> bool {
+        let Some(refuted) = self.refuted else {
+            return false;
+        };
+        let as_before = rate > AS_BEFORE * refuted.rate;
+        if as_before && now < refuted.until {
+            return true;
+        }
+        if as_before {
+            self.profile.forget();
+        }
+        self.refuted = None;
+        as_before
     }
 }
