@@ -69,7 +69,9 @@ impl Lingering {
             return;
         }
         let mut slots = self.slots.lock();
-        while let Some(slot) = slots.pop_front_if(|slot| slot.until <= now) {
+        while slots.front().is_some_and(|slot| slot.until <= now)
+            && let Some(slot) = slots.pop_front()
+        {
             let inside = slot.replica.release(now, slot.generation);
             slot.replica.on_left(inside);
         }
