@@ -13,6 +13,7 @@ mod arrival;
 mod ending;
 mod lingering;
 mod operator;
+mod policing;
 mod waiting;
 
 use std::sync::Arc;
@@ -75,7 +76,7 @@ impl<T> Sentry<T> {
         now: Timestamp,
         seed: u64,
     ) -> Result<Self, SentryError> {
-        let plan = Plan::new(config, replicas)?;
+        let plan = Plan::new(config, replicas, now)?;
         let gate = Gate::new(now);
         let adaptation = Adaptation::new(&plan, &gate, now)?;
         Ok(Self {

@@ -189,11 +189,11 @@ impl Auto {
             let p99 = base * self.residence.spread(NEARLY_ALL);
             self.target.follow(base, p99, self.drain());
         }
+        let derived = Duration::from_secs_f64(self.target.seconds());
         for (index, class) in plan.classes.iter().enumerate() {
-            let configured = plan.config.target_of(ClassId(index as u16));
-            let derived = || Duration::from_secs_f64(self.target.seconds());
-            let target = configured.unwrap_or_else(derived);
-            class.forecast.set_target(Some(target));
+            if plan.config.target_of(ClassId(index as u16)).is_none() {
+                class.forecast.set_target(Some(derived));
+            }
         }
     }
 
