@@ -11,6 +11,7 @@ mod adaptation;
 mod arrival;
 mod ending;
 mod operator;
+mod policing;
 mod waiting;
 
 use std::sync::Arc;
@@ -71,7 +72,7 @@ impl<T> Sentry<T> {
         now: Timestamp,
         seed: u64,
     ) -> Result<Self, SentryError> {
-        let plan = Plan::new(config, replicas)?;
+        let plan = Plan::new(config, replicas, now)?;
         let gate = Gate::new(now);
         let adaptation = Adaptation::new(&plan, &gate, now)?;
         Ok(Self {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub(crate) use histogram::{AtomicHistogram, Histogram};
 
-use crate::api::Report;
+use crate::api::{Report, is_time};
 use crate::atomic::add_one;
 use crate::class::Class;
 
@@ -67,8 +67,13 @@ impl Reports {
                 add_one(&self.bad);
             }
         }
-        let service_is_bad = |seconds: f64| !(seconds.is_finite() && seconds >= 0.0);
-        if report.service_seconds.is_some_and(service_is_bad) {
+        let times = [
+            report.service_seconds,
+            report.cpu_seconds,
+            report.io_seconds,
+            report.queue_seconds,
+        ];
+        for _ in times.into_iter().flatten().filter(|&time| !is_time(time)) {
             add_one(&self.bad);
         }
     }
@@ -205,7 +210,7 @@ mod tests {
     fn report(utilization: f64) -> Report {
         Report {
             utilization: Some(utilization),
-            service_seconds: None,
+            ..Report::default()
         }
     }
 
@@ -218,6 +223,7 @@ mod tests {
         tally.reports.on_report(&Report {
             utilization: Some(0.5),
             service_seconds: Some(f64::NAN),
+            ..Report::default()
         });
         tally.reports.on_report(&report(1.2));
         let mut interval = Interval::default();
