@@ -170,7 +170,7 @@ fn options(message: &Message) -> Vec<Vec<u8>> {
 /// may strip and encode.
 #[must_use]
 pub fn same_target(sent: &[u8], seen: &[u8]) -> bool {
-    decoded(path_of(sent)) == decoded(path_of(seen))
+    decoded(&path_of(sent)) == decoded(&path_of(seen))
 }
 
 fn path_of(target: &[u8]) -> Vec<u8> {
@@ -185,13 +185,11 @@ fn path_of(target: &[u8]) -> Vec<u8> {
     }
 }
 
-fn decoded(target: Vec<u8>) -> Vec<u8> {
+fn decoded(target: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(target.len());
-    let mut rest = &target[..];
+    let mut rest = target;
     while let [byte, tail @ ..] = rest {
-        let escape = tail.get(..2).filter(|_| *byte == b'%');
-        let escape =
-            escape.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        let escape = tail.get(..2).filter(|_| *byte == b'%').and_then(hex);
         plain.push(escape.unwrap_or(*byte));
         rest = match escape {
             Some(_) => &tail[2..],
@@ -199,6 +197,12 @@ fn decoded(target: Vec<u8>) -> Vec<u8> {
         };
     }
     plain
+}
+
+fn hex(digits: &[u8]) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let value = digit(digits[0])? * 16 + digit(digits[1])?;
+    u8::try_from(value).ok()
 }
 
 #[cfg(test)]
