@@ -249,6 +249,7 @@ impl<T> Sentry<T> {
     /// Resolves waiters as long as one can go. Each is told without the lock held, so that `wake`
     /// may call into the engine again.
     pub(super) fn dispatch(&self, now: Timestamp, wake: &mut dyn FnMut(T, Resolution)) {
+        self.lingering.release(now);
         while self.parked.load(Ordering::SeqCst) > 0 {
             let Some((value, resolution)) = self.resolve_one(now) else {
                 return;
