@@ -14,6 +14,7 @@ use super::keys::Marks;
 use super::notable::Notable;
 use super::upload::Upload;
 use super::visit::Visit;
+use crate::client::scan::Violation;
 use crate::fault::{Fault, Invalid};
 use crate::hop::has_token;
 use crate::refuse::Format;
@@ -54,11 +55,14 @@ impl Order {
     pub(crate) fn read(visit: &mut Visit, request: Request<Incoming>) -> Result<Self, Fault> {
         let settings = visit.worker.state.settings();
         let limits = &settings.config.limits;
-        if visit.client.cancelled() >= limits.early_resets {
+        if visit.client.cancels_too_much(limits) {
             return Err(Fault::TooManyResets);
         }
         let notable = Notable::of(request.headers());
         visit.format = Format::of(notable.accept);
+        if notable.fields > limits.headers {
+            return Err(Fault::Malformed(Violation::TooManyHeaders));
+        }
         let host = canonical::check(&request, &notable)?;
         let name = host.as_ref().and_then(|host| host.to_str().ok());
         let asked = Asked::new(

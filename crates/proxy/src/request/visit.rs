@@ -117,10 +117,15 @@ impl Visit {
 
     /// A client that cancels as fast as it asks is told to go away.
     fn charge_reset(&self) {
-        let limit = self.worker.state.settings().config.limits.early_resets;
-        if self.client.protocol() == Protocol::Http2 && self.client.cancelled() >= limit {
-            self.client.give(Order::Close);
+        let limits = &self.worker.state.settings().config.limits;
+        if self.client.protocol() == Protocol::Http2 && self.client.cancels_too_much(limits) {
+            self.send_away();
         }
+    }
+
+    /// What is in flight is finished; the next request needs another connection.
+    pub(crate) fn send_away(&self) {
+        self.client.give(Order::Close);
     }
 }
 
