@@ -22,6 +22,7 @@
 //!
 //! [`parse`]: tidegate_config::parse
 
+mod channel;
 mod health;
 mod listen;
 mod load;
@@ -42,6 +43,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use tidegate_config::ConfigError;
 use tidegate_sentry::SentryConfig;
 
+pub use channel::{Channel, ChannelMeans, Compliance};
 pub use health::{ActiveHealth, Health, PassiveHealth};
 pub use listen::{Certificate, Listener};
 pub use load::{Loaded, check, load, load_with};
@@ -89,6 +91,8 @@ pub struct Config {
     /// The admin listener: an address, `"off"`, or a table.
     #[serde(deserialize_with = "types::short")]
     pub admin: Admin,
+    /// The channel that tells clients when to send; none by default.
+    pub channel: Option<Channel>,
 }
 
 fn listeners<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Listener>, D::Error> {
@@ -137,6 +141,7 @@ impl Config {
             ("`listen`", sockets(self) != sockets(other)),
             ("`admin.enabled`", self.admin.enabled != other.admin.enabled),
             ("`admin.addr`", self.admin.addr != other.admin.addr),
+            ("`channel`", self.channel != other.channel),
         ];
         let changed = differences.iter().filter(|(_, differs)| *differs);
         let names: Vec<_> = changed.map(|(name, _)| *name).collect();
@@ -152,6 +157,10 @@ impl Config {
         }
         let tls = &mut self.upstream.tls;
         let texts = &mut self.refusal;
+        if let Some(channel) = &mut self.channel {
+            resolve(&mut channel.key_file);
+            channel.next_key_file.iter_mut().for_each(resolve);
+        }
         [&mut tls.ca, &mut tls.client_cert, &mut tls.client_key]
             .into_iter()
             .chain([&mut texts.html, &mut texts.json, &mut texts.text])
