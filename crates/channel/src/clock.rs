@@ -93,8 +93,8 @@ impl ServerClock {
     /// Takes in an exchange: sent and received by the local clock, and the server's answer.
     /// A clock that ran backwards meanwhile gives nothing.
     pub fn on_exchange(&mut self, sent: Timestamp, received: Timestamp, answer: Answer) {
-        let [t0, t1, t2, t3] = [sent, answer.received, answer.sent, received]
-            .map(|time| i128::from(time.as_nanos()));
+        let [t0, t1, t2, t3] =
+            [sent, answer.received, answer.sent, received].map(|time| i128::from(time.as_nanos()));
         let uncertain = (t3 - t0) - (t2 - t1);
         if t3 < t0 || t2 < t1 || uncertain < 0 {
             return;
@@ -105,7 +105,9 @@ impl ServerClock {
             error,
             taken: received,
         };
-        let better = self.best.is_none_or(|best| error <= best.error_at(received));
+        let better = self
+            .best
+            .is_none_or(|best| error <= best.error_at(received));
         if better {
             self.best = Some(sample);
         }

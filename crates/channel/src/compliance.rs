@@ -243,7 +243,11 @@ impl Auditor {
     /// Drops strategies that were replaced longer than the slack ago.
     fn forget_told(&mut self, now: Timestamp) {
         let slack = self.config.slack;
-        while self.told.get(1).is_some_and(|(at, _)| now.since(*at) > slack) {
+        while self
+            .told
+            .get(1)
+            .is_some_and(|(at, _)| now.since(*at) > slack)
+        {
             self.told.pop_front();
         }
     }
@@ -406,7 +410,11 @@ mod tests {
                     if pacer.permit(at(now)) == Permit::Now {
                         pacer.on_sent(at(now));
                         sent += 1;
-                        assert_eq!(auditor.judge(at(now), pacer.id()), Verdict::InOrder, "{now}");
+                        assert_eq!(
+                            auditor.judge(at(now), pacer.id()),
+                            Verdict::InOrder,
+                            "{now}"
+                        );
                     }
                 }
             }
@@ -420,7 +428,13 @@ mod tests {
             let share = 0.05 + 0.3 * f64::from(step % 7) / 7.0;
             Strategy::Group(Groups::with_share(share, secs(4)))
         };
-        let interval = |step: u32| Strategy::Interval(secs(if step % 60 < 30 { 40 } else { 6 + u64::from(step % 4) }));
+        let interval = |step: u32| {
+            Strategy::Interval(secs(if step % 60 < 30 {
+                40
+            } else {
+                6 + u64::from(step % 4)
+            }))
+        };
         for lag in [0.0, 2.0] {
             obedient_clients_are_never_struck(group, lag);
             obedient_clients_are_never_struck(interval, lag);
@@ -531,6 +545,9 @@ mod tests {
             ..policy
         };
         assert_eq!(prolonged.check(at(1070.0), &made(999.0)), Ok(()));
-        assert_eq!(prolonged.check(at(1050.0), &made(1001.0)), Err(Late::Deadline));
+        assert_eq!(
+            prolonged.check(at(1050.0), &made(1001.0)),
+            Err(Late::Deadline)
+        );
     }
 }

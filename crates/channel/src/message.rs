@@ -276,7 +276,11 @@ mod tests {
     #[test]
     fn what_is_too_short_too_long_or_senseless_is_refused() {
         let key = SecretKey::from_seed(&[1; 32]);
-        let bytes = message(Strategy::Group(Groups::one_of(3, Duration::from_secs(1))), None).sign(&key);
+        let bytes = message(
+            Strategy::Group(Groups::one_of(3, Duration::from_secs(1))),
+            None,
+        )
+        .sign(&key);
         for length in 0..bytes.len() {
             assert!(Unverified::read(&bytes[..length]).is_err(), "{length}");
         }

@@ -193,7 +193,10 @@ mod tests {
             let mut pacer = Pacer::new(ClientId(id));
             for tenth in 0_u32..1000 {
                 let now = at(f64::from(tenth) / 10.0);
-                pacer.apply(now, Strategy::Interval(Duration::from_millis(u64::from(tenth) * 10)));
+                pacer.apply(
+                    now,
+                    Strategy::Interval(Duration::from_millis(u64::from(tenth) * 10)),
+                );
                 pacer.on_sent(now);
             }
             match pacer.permit(at(100.0)) {
@@ -202,7 +205,10 @@ mod tests {
             }
         };
         let late = (0..1000).filter(|&id| next(id) > 105.0).count();
-        assert!((400..600).contains(&late), "{late} of 1000 in the second half");
+        assert!(
+            (400..600).contains(&late),
+            "{late} of 1000 in the second half"
+        );
     }
 
     #[test]
@@ -228,8 +234,12 @@ mod tests {
     #[test]
     fn a_group_sends_in_its_turn_only() {
         let mut pacer = Pacer::new(ClientId(3));
-        pacer.apply(at(0.0), Strategy::Group(Groups::one_of(4, Duration::from_secs(1))));
-        let active = (0..400).filter(|&k| pacer.permit(at(10.0 + 0.1 * f64::from(k))) == Permit::Now);
+        pacer.apply(
+            at(0.0),
+            Strategy::Group(Groups::one_of(4, Duration::from_secs(1))),
+        );
+        let active =
+            (0..400).filter(|&k| pacer.permit(at(10.0 + 0.1 * f64::from(k))) == Permit::Now);
         let active = active.count();
         assert!((98..=102).contains(&active), "{active} of 400");
     }

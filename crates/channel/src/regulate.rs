@@ -26,7 +26,9 @@ use tidegate_control::controller::{
     ActuatorConfig, Controller, Pid, PidConfig, PidGains, ProcessModel, SmithConfig,
     SmithPredictor, Terms,
 };
-use tidegate_control::design::{Form, Relay, RelayConfig, RelayFailure, RelayState, Rule, Ultimate};
+use tidegate_control::design::{
+    Form, Relay, RelayConfig, RelayFailure, RelayState, Rule, Ultimate,
+};
 use tidegate_control::system::SystemError;
 
 use crate::strategy::{Groups, Strategy};
@@ -332,7 +334,9 @@ impl RegulatorConfig {
             Means::Group { .. } if command >= 1.0 - 0.5 / 256.0 => Strategy::Open,
             Means::Group { slot } => Strategy::Group(Groups::with_share(command, slot)),
             Means::Interval { .. } => match Duration::try_from_secs_f64(command) {
-                Ok(interval) if interval >= Duration::from_millis(1) => Strategy::Interval(interval),
+                Ok(interval) if interval >= Duration::from_millis(1) => {
+                    Strategy::Interval(interval)
+                }
                 _ => Strategy::Open,
             },
         }
@@ -446,8 +450,16 @@ mod tests {
             let far = delays[150..].iter().map(|delay| (delay - 1.0).abs());
             far.fold(0.0, f64::max)
         };
-        assert!(late(Duration::ZERO) > 0.5, "oscillates: {}", late(Duration::ZERO));
-        assert!(late(Duration::from_secs(4)) < 0.2, "settles: {}", late(Duration::from_secs(4)));
+        assert!(
+            late(Duration::ZERO) > 0.5,
+            "oscillates: {}",
+            late(Duration::ZERO)
+        );
+        assert!(
+            late(Duration::from_secs(4)) < 0.2,
+            "settles: {}",
+            late(Duration::from_secs(4))
+        );
     }
 
     #[test]

@@ -142,7 +142,11 @@ mod tests {
         assert_eq!(Stamp::read(&stamp(&key).sign(&other).unwrap()), None);
         for position in 0..text.len() {
             let mut changed = text.clone().into_bytes();
-            changed[position] = if changed[position] == b'A' { b'B' } else { b'A' };
+            changed[position] = if changed[position] == b'A' {
+                b'B'
+            } else {
+                b'A'
+            };
             assert_eq!(Stamp::read(std::str::from_utf8(&changed).unwrap()), None);
         }
         assert_eq!(Stamp::read(""), None);

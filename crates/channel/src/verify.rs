@@ -202,7 +202,8 @@ impl Verifier {
         for older in &mut self.trusted[..position.unwrap_or(0)] {
             older.until = older.until.min(retire);
         }
-        self.trusted.retain(|trusted| message.issued < trusted.until);
+        self.trusted
+            .retain(|trusted| message.issued < trusted.until);
     }
 }
 
@@ -287,18 +288,41 @@ mod tests {
         };
         // The new key is unknown before it is announced.
         let early = message(2, 1000).sign(&key(2));
-        assert_eq!(verifier.accept(timestamp(1000), &early), Err(Rejection::Key));
-        assert!(verifier.accept(timestamp(1000), &announcing.sign(&key(1))).is_ok());
-        assert!(verifier.accept(timestamp(2000), &message(2, 2000).sign(&key(2))).is_ok());
+        assert_eq!(
+            verifier.accept(timestamp(1000), &early),
+            Err(Rejection::Key)
+        );
+        assert!(
+            verifier
+                .accept(timestamp(1000), &announcing.sign(&key(1)))
+                .is_ok()
+        );
+        assert!(
+            verifier
+                .accept(timestamp(2000), &message(2, 2000).sign(&key(2)))
+                .is_ok()
+        );
         // The old key still counts, for a while.
-        assert!(verifier.accept(timestamp(3000), &message(3, 3000).sign(&key(1))).is_ok());
-        assert!(verifier.accept(timestamp(4000), &message(4, 4000).sign(&key(2))).is_ok());
+        assert!(
+            verifier
+                .accept(timestamp(3000), &message(3, 3000).sign(&key(1)))
+                .is_ok()
+        );
+        assert!(
+            verifier
+                .accept(timestamp(4000), &message(4, 4000).sign(&key(2)))
+                .is_ok()
+        );
         let late = 2000 + u64::try_from(OVERLAP.as_millis()).unwrap() + 1000;
         assert_eq!(
             verifier.accept(timestamp(late), &message(5, late).sign(&key(1))),
             Err(Rejection::Key)
         );
-        assert!(verifier.accept(timestamp(late), &message(5, late).sign(&key(2))).is_ok());
+        assert!(
+            verifier
+                .accept(timestamp(late), &message(5, late).sign(&key(2)))
+                .is_ok()
+        );
     }
 
     #[test]
@@ -308,7 +332,11 @@ mod tests {
             successor: Some(key(3).public()),
             ..message(1, 1000)
         };
-        assert!(verifier.accept(timestamp(1000), &announcing.sign(&key(3))).is_err());
+        assert!(
+            verifier
+                .accept(timestamp(1000), &announcing.sign(&key(3)))
+                .is_err()
+        );
         let next = message(2, 1000).sign(&key(3));
         assert_eq!(verifier.accept(timestamp(1000), &next), Err(Rejection::Key));
     }

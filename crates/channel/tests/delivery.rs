@@ -146,11 +146,15 @@ async fn a_forged_message_is_not_passed_on() {
     until(|| root.hub.listeners() == 1).await;
     root.hub.publish(&signed(1, &key()));
     until(|| below.hub.newest().is_some_and(|packed| packed.seq == 1)).await;
-    root.hub.publish(&signed(2, &SecretKey::from_seed(&[6; 32])));
+    root.hub
+        .publish(&signed(2, &SecretKey::from_seed(&[6; 32])));
     root.hub.publish(&signed(3, &key()));
     until(|| below.hub.newest().is_some_and(|packed| packed.seq == 3)).await;
     let newest = http::get(&below.url(), MESSAGE_PATH).await.unwrap();
-    assert_eq!(from_text(&newest), Some(from_text(&root.hub.newest().unwrap().text).unwrap()));
+    assert_eq!(
+        from_text(&newest),
+        Some(from_text(&root.hub.newest().unwrap().text).unwrap())
+    );
 }
 
 #[tokio::test]
@@ -178,7 +182,9 @@ async fn a_tracker_finds_new_parents_for_orphans() {
             seq += 1;
             root.hub.publish(&signed(seq, &key()));
             let newest = |node: &Node| node.hub.newest().map(|packed| packed.seq);
-            let all = relays.iter().all(|relay| newest(relay).is_some_and(|at| at > 1));
+            let all = relays
+                .iter()
+                .all(|relay| newest(relay).is_some_and(|at| at > 1));
             if all && told.try_recv().is_ok() {
                 return;
             }
@@ -191,7 +197,9 @@ async fn a_tracker_finds_new_parents_for_orphans() {
 #[tokio::test]
 async fn the_clock_is_signed_and_answers_the_question_asked() {
     let root = publisher().await;
-    let text = http::get(&root.url(), "/.tidegate/time?nonce=77").await.unwrap();
+    let text = http::get(&root.url(), "/.tidegate/time?nonce=77")
+        .await
+        .unwrap();
     let bytes = from_text(&text).unwrap();
     let answer = Answer::read(&bytes, 77, &[key().public()]).unwrap();
     assert!(unix_now().since(answer.received) < PATIENCE);

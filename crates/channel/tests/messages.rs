@@ -52,7 +52,10 @@ fn examples() -> Vec<(&'static str, ControlMessage)> {
     vec![
         ("open", message(1, Strategy::Open)),
         ("group", message(2, Strategy::Group(groups))),
-        ("interval", message(3, Strategy::Interval(Duration::from_millis(80_500)))),
+        (
+            "interval",
+            message(3, Strategy::Interval(Duration::from_millis(80_500))),
+        ),
         ("open, announcing the next key", rotating),
     ]
 }
@@ -94,7 +97,12 @@ fn the_examples_are_accepted() {
     let stored: Value = serde_json::from_str(&fs::read_to_string(VECTORS).unwrap()).unwrap();
     let public: PublicKey = stored["public_key"].as_str().unwrap().parse().unwrap();
     let mut verifier = Verifier::new(&[public]);
-    for (entry, (_, message)) in stored["messages"].as_array().unwrap().iter().zip(examples()) {
+    for (entry, (_, message)) in stored["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(examples())
+    {
         let bytes = from_text(entry["text"].as_str().unwrap()).unwrap();
         assert_eq!(verifier.accept(at(ISSUED_MS + 1), &bytes), Ok(message));
     }
@@ -117,7 +125,10 @@ fn a_hundred_thousand_mutated_messages_and_none_is_accepted() {
     }
     let counts = verifier.counts();
     assert_eq!(counts.accepted, 0);
-    assert!(counts.forged > 10_000 && counts.malformed > 10_000, "{counts:?}");
+    assert!(
+        counts.forged > 10_000 && counts.malformed > 10_000,
+        "{counts:?}"
+    );
 }
 
 fn mutate(rng: &mut Xoshiro256PlusPlus, original: &[u8], other: &[u8]) -> Vec<u8> {

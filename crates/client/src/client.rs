@@ -225,7 +225,11 @@ impl Client {
     ///
     /// # Errors
     /// When it could not be written or stamped; then nothing happened.
-    pub fn submit(&self, request: Request<Bytes>, key: Option<&str>) -> Result<Ticket, SubmitError> {
+    pub fn submit(
+        &self,
+        request: Request<Bytes>,
+        key: Option<&str>,
+    ) -> Result<Ticket, SubmitError> {
         let ticket = self.shared.accept(request, key)?;
         self.changes
             .send(Change::Item)
@@ -261,7 +265,9 @@ impl Client {
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("id", &self.shared.id).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("id", &self.shared.id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -277,7 +283,10 @@ impl Shared {
         let mut replaced = Vec::new();
         for (number, item) in self.outbox.items()? {
             let expires = expiry(&item);
-            let older = self.engine.lock().on_item(item.key, Item { number, expires });
+            let older = self
+                .engine
+                .lock()
+                .on_item(item.key, Item { number, expires });
             replaced.extend(older);
         }
         self.outbox.delete(&replaced)
@@ -291,7 +300,10 @@ impl Shared {
         self.outbox.accept(number, &item)?;
         self.waiting.lock().insert(number, tell);
         let expires = expiry(&item);
-        let replaced = self.engine.lock().on_item(item.key, Item { number, expires });
+        let replaced = self
+            .engine
+            .lock()
+            .on_item(item.key, Item { number, expires });
         if let Some(older) = replaced {
             self.finish(older, Outcome::Replaced)?;
         }

@@ -243,7 +243,10 @@ mod tests {
             }
         }
         assert!(engine.is_partitioned());
-        assert!((3..=4).contains(&sent), "{sent} in three fallback intervals");
+        assert!(
+            (3..=4).contains(&sent),
+            "{sent} in three fallback intervals"
+        );
         engine.on_message(at(1200.0), &message(2, 1200.0, Strategy::Open));
         assert!(matches!(engine.next(at(1200.0)), Action::Send(_)));
     }
@@ -258,11 +261,17 @@ mod tests {
         assert_eq!(engine.next(at(1000.0)), Action::Send(1));
         assert_eq!(engine.on_failed(at(1000.5), None), None);
         assert!(matches!(engine.next(at(1000.5)), Action::Wait(_)));
-        engine.on_message(at(1019.0), &message(2, 1019.0, Strategy::Interval(Duration::from_secs(20))));
-        let again = (0..200).find_map(|tenth| match engine.next(at(1001.0 + f64::from(tenth) / 10.0)) {
-            Action::Send(number) => Some(number),
-            _ => None,
-        });
+        engine.on_message(
+            at(1019.0),
+            &message(2, 1019.0, Strategy::Interval(Duration::from_secs(20))),
+        );
+        let again =
+            (0..200).find_map(
+                |tenth| match engine.next(at(1001.0 + f64::from(tenth) / 10.0)) {
+                    Action::Send(number) => Some(number),
+                    _ => None,
+                },
+            );
         assert_eq!(again, Some(1));
     }
 

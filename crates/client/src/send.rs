@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::header::{CONNECTION, HOST, HeaderName, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use tidegate_channel::net::{CLIENT_HEADER, MESSAGE_HEADER, STAMP_HEADER, http as channel_http};
 use tidegate_channel::ClientId;
+use tidegate_channel::net::{CLIENT_HEADER, MESSAGE_HEADER, STAMP_HEADER, http as channel_http};
 
 use crate::outbox::StoredItem;
 

@@ -85,12 +85,12 @@ fn keygen(file: &Path) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn listen(
-    urls: &[String],
-    key: PublicKey,
-    count: Option<u64>,
-) -> Result<ExitCode, CliError> {
-    let relay = Relay::new(&[key], Parents::Fixed(urls.to_vec()), std::process::id().into());
+async fn listen(urls: &[String], key: PublicKey, count: Option<u64>) -> Result<ExitCode, CliError> {
+    let relay = Relay::new(
+        &[key],
+        Parents::Fixed(urls.to_vec()),
+        std::process::id().into(),
+    );
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     let run = relay.run(move |message| {
         // Nobody listens any more when the count is reached.

@@ -58,15 +58,22 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
 async fn serve(args: &Args) -> Result<ExitCode, CliError> {
     let listen = args.listen;
     let unusable = |error: std::io::Error| {
-        CliError::Usage(format!("cannot listen on {listen}: {error}; choose another --listen"))
+        CliError::Usage(format!(
+            "cannot listen on {listen}: {error}; choose another --listen"
+        ))
     };
     let listener = TcpListener::bind(listen).await.map_err(unusable)?;
     let addr = listener.local_addr().map_err(unusable)?;
-    let client =
-        Client::open(args.config()).map_err(|error| CliError::Usage(error.to_string()))?;
+    let client = Client::open(args.config()).map_err(|error| CliError::Usage(error.to_string()))?;
     print(&match args.json {
-        true => format!("{{\"listen\":\"{addr}\",\"client\":\"{:016x}\"}}\n", client.id().0),
-        false => format!("holding back for client {:016x} on http://{addr}\n", client.id().0),
+        true => format!(
+            "{{\"listen\":\"{addr}\",\"client\":\"{:016x}\"}}\n",
+            client.id().0
+        ),
+        false => format!(
+            "holding back for client {:016x} on http://{addr}\n",
+            client.id().0
+        ),
     })?;
     let forward = Arc::new(Forward {
         client,

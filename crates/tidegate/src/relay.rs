@@ -47,7 +47,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
 async fn relay(args: &Args) -> Result<ExitCode, CliError> {
     let listen = args.listen;
     let unusable = |error: std::io::Error| {
-        CliError::Usage(format!("cannot listen on {listen}: {error}; choose another --listen"))
+        CliError::Usage(format!(
+            "cannot listen on {listen}: {error}; choose another --listen"
+        ))
     };
     let listener = TcpListener::bind(listen).await.map_err(unusable)?;
     let addr = listener.local_addr().map_err(unusable)?;

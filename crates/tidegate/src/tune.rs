@@ -107,8 +107,12 @@ impl Args {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
         let body = command.map_or_else(Bytes::new, |command| Bytes::from(command.to_string()));
-        let request = request.body(Full::from(body)).map_err(|error| failed(&error))?;
-        let response = channel_http::send(request).await.map_err(|error| failed(&error))?;
+        let request = request
+            .body(Full::new(body))
+            .map_err(|error| failed(&error))?;
+        let response = channel_http::send(request)
+            .await
+            .map_err(|error| failed(&error))?;
         let status = response.status();
         let body = response.into_body().collect().await;
         let body = body.map_err(|error| failed(&error))?.to_bytes();

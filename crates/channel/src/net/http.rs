@@ -57,8 +57,8 @@ where
         .map_err(|error| refused(error.to_string()))?;
     // A message is one small write; waiting for more would only delay it.
     let _ = stream.set_nodelay(true);
-    let host = HeaderValue::from_str(&authority)
-        .map_err(|_| HttpError::Address(authority.clone()))?;
+    let host =
+        HeaderValue::from_str(&authority).map_err(|_| HttpError::Address(authority.clone()))?;
     request.headers_mut().entry(HOST).or_insert(host);
     let path = request.uri().path_and_query().cloned();
     *request.uri_mut() = path.map_or_else(|| Uri::from_static("/"), Uri::from);

@@ -84,7 +84,6 @@ impl Relay {
     }
 
     /// What was accepted and dropped, to be looked at while it runs.
-    #[must_use]
     pub fn counts(&self) -> impl Fn() -> Counts + Send + Sync + use<> {
         let verifier = Arc::clone(&self.verifier);
         move || verifier.lock().counts()
@@ -131,7 +130,6 @@ impl Relay {
             }
         }
     }
-
 }
 
 /// What is needed to ask the tracker.

@@ -81,6 +81,11 @@ impl Tracker {
         }
     }
 
+    /// The publisher is reached at another address.
+    pub fn set_root(&mut self, root: &str) {
+        root.clone_into(&mut self.root.address);
+    }
+
     /// Relays that are alive.
     #[must_use]
     pub fn relays(&self) -> usize {
@@ -95,13 +100,18 @@ impl Tracker {
         };
         self.relays.retain(|node| !gone(node));
         let own = joining.relay.as_deref();
-        let known = self.relays.iter().position(|node| Some(&*node.address) == own);
+        let known = self
+            .relays
+            .iter()
+            .position(|node| Some(&*node.address) == own);
         let ceiling = known.map_or(usize::MAX, |index| self.relays[index].depth);
         let parents = self.choose(own, ceiling);
         if let Some(address) = own {
             self.register(now, address, joining.children, known, &parents);
         }
-        let addresses = parents.iter().map(|&index| self.node(index).address.clone());
+        let addresses = parents
+            .iter()
+            .map(|&index| self.node(index).address.clone());
         Assignment {
             parents: addresses.collect(),
             wait_ms: match known {
@@ -258,7 +268,10 @@ mod tests {
             dead: Some("http://r1".to_owned()),
             ..Joining::default()
         };
-        assert_eq!(tracker.join(at(2.0), 1, &complaint).parents, ["http://root"]);
+        assert_eq!(
+            tracker.join(at(2.0), 1, &complaint).parents,
+            ["http://root"]
+        );
         tracker.join(at(3.0), 1, &relay(2));
         assert_eq!(tracker.relays(), 1);
         let later = at(4.0) + SILENCE;

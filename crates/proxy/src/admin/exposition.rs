@@ -56,8 +56,11 @@ fn deferral(text: &mut Text, status: &ChannelStatus) {
         .sample(&[], status.listeners as f64);
     text.gauge("tidegate_channel_relays", "Relays that are alive.")
         .sample(&[], status.relays as f64);
-    text.gauge("tidegate_channel_clients", "Clients that sent something lately.")
-        .sample(&[], status.clients);
+    text.gauge(
+        "tidegate_channel_clients",
+        "Clients that sent something lately.",
+    )
+    .sample(&[], status.clients);
     text.counter("tidegate_channel_copies_total", "Copies of messages sent.")
         .sample(&[], status.copies as f64);
     text.counter("tidegate_channel_bytes_total", "Bytes of these copies.")

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Response};
+use tidegate_channel::ClientId;
 use tidegate_channel::compliance::{Late, Verdict};
 use tidegate_channel::net::{CLIENT_HEADER, MESSAGE_HEADER, STAMP_HEADER, unix_now};
 use tidegate_channel::stamp::{Stamp, client_id};
-use tidegate_channel::ClientId;
 
 use super::Channel;
 use crate::fault::Fault;
@@ -81,13 +81,17 @@ impl Claim {
             }));
         };
         let mut fields = claim.split(';').map(str::trim);
-        let id = fields.next().and_then(|id| u64::from_str_radix(id, 16).ok());
+        let id = fields
+            .next()
+            .and_then(|id| u64::from_str_radix(id, 16).ok());
         let id = ClientId(id.ok_or(Held::Stranger)?);
         if stamp.is_some_and(|stamp| client_id(&stamp.client) != id) {
             return Err(Held::Stranger);
         }
         let lag = fields.find_map(|field| field.strip_prefix("lag="));
-        let lag = lag.and_then(|lag| lag.parse().ok()).map(Duration::from_millis);
+        let lag = lag
+            .and_then(|lag| lag.parse().ok())
+            .map(Duration::from_millis);
         Ok(Some(Self { id, lag, stamp }))
     }
 }
@@ -161,7 +165,11 @@ pub(crate) fn piggyback(visit: &Visit, response: &mut Response<Outbound>) {
     if !visit.holds_back {
         return;
     }
-    let newest = visit.worker.state.channel().and_then(|channel| channel.desk.hub.newest());
+    let newest = visit
+        .worker
+        .state
+        .channel()
+        .and_then(|channel| channel.desk.hub.newest());
     let value = newest.and_then(|packed| HeaderValue::from_str(&packed.text).ok());
     if let Some(value) = value {
         let name = HeaderName::from_static(MESSAGE_HEADER);

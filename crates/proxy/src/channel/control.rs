@@ -1,6 +1,6 @@
 //! The loop: measure, decide, sign, say.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ pub(crate) async fn run(state: Arc<State>, listener: Option<TcpListener>) {
     let (Some(channel), Some(listener)) = (state.channel(), listener) else {
         return std::future::pending().await;
     };
+    channel.reached_at(listener.local_addr().ok());
     tokio::join!(
         serve::serve(listener, Arc::clone(&channel.desk), std::future::pending()),
         control(channel, &state),
@@ -48,6 +49,13 @@ async fn control(channel: &Channel, state: &State) {
 }
 
 impl Channel {
+    /// Tells the tracker where the listener really is, unless the configuration says.
+    fn reached_at(&self, addr: Option<SocketAddr>) {
+        if let (None, Some(addr), Some(tracker)) = (&self.config.url, addr, &self.desk.tracker) {
+            tracker.lock().set_root(&format!("http://{addr}"));
+        }
+    }
+
     /// Estimates how many clients there are and what their requests cost.
     fn rescale(&self, now: Timestamp, work_s: f64) {
         let clients = self.auditor.lock().active(now, ACTIVE).max(1) as f64;
@@ -80,9 +88,10 @@ impl<'a> Publisher<'a> {
 
     fn say(&mut self, now: Timestamp, strategy: Strategy) {
         let config = &self.channel.config;
-        let due = self.last.as_ref().is_none_or(|(at, last)| {
-            *last != strategy || now.since(*at) >= *config.keep_alive
-        });
+        let due = self
+            .last
+            .as_ref()
+            .is_none_or(|(at, last)| *last != strategy || now.since(*at) >= *config.keep_alive);
         if !due {
             return;
         }
@@ -96,7 +105,10 @@ impl<'a> Publisher<'a> {
             strategy: strategy.clone(),
             successor: self.channel.successor,
         };
-        self.channel.desk.hub.publish(&message.sign(&self.channel.key));
+        self.channel
+            .desk
+            .hub
+            .publish(&message.sign(&self.channel.key));
         self.channel.auditor.lock().on_issued(now, &strategy);
         self.channel.measured.lock().message = Some(message);
         self.last = Some((now, strategy));

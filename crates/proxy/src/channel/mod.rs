@@ -179,11 +179,7 @@ fn regulator_config(config: &Config, scale: Scale, dead_time: Duration) -> Regul
         },
         setpoint: *config.setpoint,
         period: *config.period,
-        gains: PidGains::pid(
-            config.gain,
-            *config.integral_time,
-            *config.derivative_time,
-        ),
+        gains: PidGains::pid(config.gain, *config.integral_time, *config.derivative_time),
         bounded: config.bounded,
         dead_time: config.predict.then_some(dead_time),
         scale,

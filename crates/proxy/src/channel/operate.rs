@@ -8,8 +8,8 @@ use tidegate_channel::compliance::{Offender, Verdicts};
 use tidegate_channel::net::unix_now;
 use tidegate_channel::regulate::ziegler_nichols;
 use tidegate_channel::{ClientId, Strategy};
-use tidegate_control::controller::PidGains;
 use tidegate_control::Timestamp;
+use tidegate_control::controller::PidGains;
 
 use super::Channel;
 
@@ -191,7 +191,10 @@ impl Channel {
             } => {
                 let hysteresis = Duration::try_from_secs_f64(*hysteresis_s);
                 let hysteresis = hysteresis.map_err(|error| error.to_string())?;
-                let begun = self.regulator.lock().tune(*bias, *swing, hysteresis, *periods_max);
+                let begun = self
+                    .regulator
+                    .lock()
+                    .tune(*bias, *swing, hysteresis, *periods_max);
                 begun.map_err(|error| error.to_string())
             }
         }
@@ -209,9 +212,8 @@ impl Channel {
 
 impl Gains {
     fn checked(&self) -> Result<PidGains, String> {
-        let time = |seconds: f64| {
-            Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
-        };
+        let time =
+            |seconds: f64| Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string());
         Ok(PidGains::pid(
             self.gain,
             time(self.integral_time_s)?,

@@ -176,7 +176,9 @@ fn explain(fault: &Fault, format: Format) -> Response<Outbound> {
         response.headers_mut().insert(SHED, reason);
         if let Some(wait) = held.wait() {
             let seconds = wait.as_secs_f64().ceil().clamp(1.0, HELD_MAX_S) as u64;
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
     }
     response

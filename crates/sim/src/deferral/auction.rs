@@ -378,7 +378,11 @@ impl<'a> Auction<'a> {
         }
         self.rows.push(Row {
             at_s: calendar.now().as_secs_f64(),
-            delay_s: if self.completed == 0 { f64::NAN } else { delay_s },
+            delay_s: if self.completed == 0 {
+                f64::NAN
+            } else {
+                delay_s
+            },
             command,
             completed: self.completed,
             inside: self.server.len(),
@@ -485,8 +489,15 @@ mod tests {
         };
         let outcome = uncontrolled(100, demand);
         assert_eq!(outcome.served, 3000);
-        let worst = outcome.rows.iter().map(|row| row.delay_s).fold(0.0, f64::max);
-        assert!((worst - 10.0).abs() < 0.1, "100 clients, 100 ms each: {worst}");
+        let worst = outcome
+            .rows
+            .iter()
+            .map(|row| row.delay_s)
+            .fold(0.0, f64::max);
+        assert!(
+            (worst - 10.0).abs() < 0.1,
+            "100 clients, 100 ms each: {worst}"
+        );
     }
 
     #[test]

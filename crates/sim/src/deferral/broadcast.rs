@@ -148,7 +148,15 @@ mod tests {
     fn more_trees_reach_more_of_those_left() {
         let reached = |trees| {
             let killed = 0.3;
-            run(&Setup { trees, killed, ..SETUP }, 3).reached
+            run(
+                &Setup {
+                    trees,
+                    killed,
+                    ..SETUP
+                },
+                3,
+            )
+            .reached
         };
         assert!(reached(1) < 0.6 && reached(2) > 0.8 && reached(4) > 0.98);
     }

@@ -97,7 +97,10 @@ impl Run<'_> {
     /// One client from its first item to its last.
     fn client(&mut self, id: ClientId, made: &[f64]) {
         let mut pacer = Pacer::new(id);
-        pacer.apply(Timestamp::from_secs_f64(TOLD_S), self.setup.strategy.clone());
+        pacer.apply(
+            Timestamp::from_secs_f64(TOLD_S),
+            self.setup.strategy.clone(),
+        );
         let mut backlog = Backlog::new(self.setup.variant);
         let mut wake = f64::INFINITY;
         let mut items = made.iter().copied().peekable();
@@ -202,7 +205,11 @@ mod tests {
                     let outcome = run(&setup, -2000..4000, 1);
                     assert_eq!(sum(&outcome.made), 20_000);
                     assert_eq!(sum(&outcome.sent) + outcome.replaced, 20_000);
-                    assert_eq!(outcome.replaced == 0, variant == Variant::Queue || strategy == Strategy::Open && setup.outage_s.is_none());
+                    assert_eq!(
+                        outcome.replaced == 0,
+                        variant == Variant::Queue
+                            || strategy == Strategy::Open && setup.outage_s.is_none()
+                    );
                 }
             }
         }

@@ -289,7 +289,10 @@ impl AuctionRun {
         let record = Record::default()
             .with_series("delay", series(&|row| row.delay_s))
             .with_series("command", series(&|row| row.command))
-            .with_series("throughput", series(&|row| f64::from(row.completed) / period_s))
+            .with_series(
+                "throughput",
+                series(&|row| f64::from(row.completed) / period_s),
+            )
             .with_series("inside", series(&|row| row.inside as f64))
             .with_value("served", outcome.served as f64)
             .with_value("refused", outcome.refused as f64)
