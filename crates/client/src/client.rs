@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::engine::{Action, Engine, EngineConfig, Item};
 use crate::outbox::{Outbox, OutboxError, StoredItem};
-use crate::send::{Report, Sent, send};
+use crate::send::{Report, Sender, Sent, send};
 use crate::sync::Clock;
 
 /// What a client needs to know.
@@ -425,9 +425,13 @@ async fn drive(
 }
 
 async fn send_item(shared: Arc<Shared>, number: u64, changes: mpsc::UnboundedSender<Change>) {
-    let told = shared.engine.lock().told();
+    let sender = Sender {
+        id: shared.id,
+        number,
+        told: shared.engine.lock().told(),
+    };
     let report = match shared.outbox.item(number) {
-        Ok(Some(item)) => send(&item, shared.id, told).await,
+        Ok(Some(item)) => send(&item, sender).await,
         _ => Report {
             sent: Sent::Failed(None),
             message: None,

@@ -233,7 +233,9 @@ mod tests {
     fn silence_means_the_fallback_rate_and_a_message_ends_it() {
         let mut engine = engine(Variant::Queue);
         engine.on_message(at(1000.0), &message(1, 1000.0, Strategy::Open));
-        (1..20).for_each(|number| drop(engine.on_item(None, item(number))));
+        for number in 1..20 {
+            engine.on_item(None, item(number));
+        }
         let mut sent = 0;
         for tenth in 0..1800 {
             let now = at(1011.0 + f64::from(tenth) / 10.0);

@@ -11,6 +11,9 @@ use tidegate_channel::net::{CLIENT_HEADER, MESSAGE_HEADER, STAMP_HEADER, http as
 
 use crate::outbox::StoredItem;
 
+/// Names an item for the service (draft-ietf-httpapi-idempotency-key-header).
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(60);
 
@@ -29,13 +32,21 @@ pub(crate) struct Report {
     pub(crate) message: Option<String>,
 }
 
+/// Who sends which item, and what it was told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sender {
+    pub(crate) id: ClientId,
+    pub(crate) number: u64,
+    pub(crate) told: Option<(u64, Duration)>,
+}
+
 /// Sends an item.
-pub(crate) async fn send(item: &StoredItem, id: ClientId, told: Option<(u64, Duration)>) -> Report {
+pub(crate) async fn send(item: &StoredItem, sender: Sender) -> Report {
     let failed = Report {
         sent: Sent::Failed(None),
         message: None,
     };
-    let Some(request) = request(item, id, told) else {
+    let Some(request) = request(item, sender) else {
         return failed;
     };
     match tokio::time::timeout(ANSWER, exchange(request)).await {
@@ -71,11 +82,7 @@ fn report(response: Response<Bytes>) -> Report {
     Report { sent, message }
 }
 
-fn request(
-    item: &StoredItem,
-    id: ClientId,
-    told: Option<(u64, Duration)>,
-) -> Option<Request<Full<Bytes>>> {
+fn request(item: &StoredItem, sender: Sender) -> Option<Request<Full<Bytes>>> {
     let body = Full::from(Bytes::from(item.body.clone()));
     let mut request = Request::builder()
         .method(item.method.as_str())
@@ -83,11 +90,15 @@ fn request(
         .body(body)
         .ok()?;
     *request.headers_mut() = headers(item)?;
-    let told = told.map_or_else(String::new, |(seq, lag)| {
+    let told = sender.told.map_or_else(String::new, |(seq, lag)| {
         format!(";seq={seq};lag={}", lag.as_millis())
     });
-    let client = HeaderValue::from_str(&format!("{:016x}{told}", id.0)).ok()?;
+    let id = sender.id.0;
+    let client = HeaderValue::from_str(&format!("{id:016x}{told}")).ok()?;
     request.headers_mut().insert(CLIENT_HEADER, client);
+    // The same each time, and passed on to the service: it can tell what it has seen.
+    let item_key = HeaderValue::from_str(&format!("\"{id:016x}-{}\"", sender.number)).ok()?;
+    request.headers_mut().insert(IDEMPOTENCY_KEY, item_key);
     let stamp = HeaderValue::from_str(&item.stamp).ok()?;
     request.headers_mut().insert(STAMP_HEADER, stamp);
     Some(request)
@@ -131,8 +142,16 @@ mod tests {
 
     #[test]
     fn a_request_says_who_sends_it_and_what_it_was_told() {
-        let told = Some((7, Duration::from_millis(120)));
-        let request = request(&item(), ClientId(255), told).unwrap();
+        let sender = Sender {
+            id: ClientId(255),
+            number: 12,
+            told: Some((7, Duration::from_millis(120))),
+        };
+        let request = request(&item(), sender).unwrap();
+        assert_eq!(
+            request.headers()[IDEMPOTENCY_KEY],
+            "\"00000000000000ff-12\""
+        );
         assert_eq!(
             request.headers()[CLIENT_HEADER],
             "00000000000000ff;seq=7;lag=120"

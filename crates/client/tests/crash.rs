@@ -43,7 +43,7 @@ fn child() {
         outbox.accept(number, &item(number)).unwrap();
         writeln!(out, "\naccepted {number}").unwrap();
         out.flush().unwrap();
-        if number % 3 == 0 {
+        if number.is_multiple_of(3) {
             writeln!(out, "\ndeleting {number}").unwrap();
             out.flush().unwrap();
             outbox.delete(&[number]).unwrap();
@@ -76,7 +76,7 @@ fn a_kill_at_any_point_loses_nothing_that_was_accepted() {
             };
             match word {
                 "accepted" => assert!(accepted.insert(number), "{number} was given twice"),
-                "deleting" => drop(deleted.insert(number)),
+                "deleting" => assert!(deleted.insert(number), "{number} was deleted twice"),
                 _ => continue,
             }
             steps = steps.saturating_sub(1);
