@@ -24,6 +24,7 @@ mod atomic;
 mod balance;
 mod class;
 mod config;
+mod contract;
 mod engine;
 mod error;
 mod event;
@@ -33,9 +34,11 @@ mod monitor;
 mod number;
 mod occupancy;
 mod plan;
+pub mod policing;
 mod queue;
 mod random;
 mod replica;
+mod sla;
 mod status;
 
 pub use api::{
@@ -44,12 +47,16 @@ pub use api::{
 };
 pub use config::{
     AutoConfig, Balance, ClassConfig, DEFAULT_CLASS, Feedback, GateKind, LimitsConfig,
-    LowTrafficConfig, LqrConfig, Measure, ModeName, PiConfig, PidConfig, QueueConfig, SentryConfig,
-    StaticConfig, StepConfig, WarmUp,
+    LowTrafficConfig, LqrConfig, Measure, ModeName, PathConfig, PiConfig, PidConfig, Policing,
+    QueueConfig, SentryConfig, SentryModeConfig, StaticConfig, StepConfig, TargetBand, WarmUp,
 };
 pub use engine::Sentry;
 pub use error::SentryError;
 pub use event::{Event, Measurement, Observer, Outlook};
-pub use status::{ClassStatus, ControllerStatus, QueueStatus, ReplicaStatus, Status};
+pub use policing::PathKey;
+pub use status::{
+    BandStatus, ClassStatus, ControllerStatus, GuaranteeStatus, PolicingStatus, QueueStatus,
+    ReplicaStatus, Status,
+};
 
 pub mod brownout;

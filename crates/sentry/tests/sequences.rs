@@ -68,6 +68,7 @@ fn op() -> impl Strategy<Value = Op> {
         Just(ModeName::Pi),
         Just(ModeName::Pid),
         Just(ModeName::Lqr),
+        Just(ModeName::Sentry),
         Just(ModeName::Off),
     ];
     let number = prop_oneof![
@@ -196,6 +197,9 @@ impl Model {
                 let report = Report {
                     utilization: Some(utilization),
                     service_seconds: Some(service_s),
+                    cpu_seconds: Some(service_s),
+                    queue_seconds: Some(utilization),
+                    ..Report::default()
                 };
                 self.sentry.on_report(now, ReplicaId(replica), &report);
             }
@@ -225,6 +229,7 @@ impl Model {
             bytes,
             sticky: sticky.map(ReplicaId),
             deadline: deadline_ms.map(|ms| self.now + Duration::from_millis(u64::from(ms))),
+            ..Arrival::default()
         };
         match self.sentry.on_arrival(self.now, &arrival, || id) {
             Verdict::Admit(permit) => {
@@ -311,7 +316,12 @@ impl Model {
         self.apply(&Op::Wait { ms: 60_000 });
         let status = self.sentry.status(self.now);
         assert_eq!(status.queue.bytes, 0);
-        assert!(status.replicas.iter().all(|replica| replica.streams == 0));
+        assert!(
+            status
+                .replicas
+                .iter()
+                .all(|replica| replica.streams == 0 && replica.in_flight == 0)
+        );
         assert_eq!(
             self.resolved.len() as u64,
             self.next,
@@ -345,5 +355,6 @@ sequences! {
     pi: ModeName::Pi;
     pid: ModeName::Pid;
     lqr: ModeName::Lqr;
+    sentry: ModeName::Sentry;
     off: ModeName::Off;
 }

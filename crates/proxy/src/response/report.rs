@@ -29,6 +29,7 @@ fn read(headers: &HeaderMap) -> Option<Report> {
     let report = Report {
         utilization: number(headers.get(UTILIZATION)).or_else(|| orca(headers.get(ENDPOINT_LOAD))),
         service_seconds: number(headers.get(SERVICE_MS)).map(|millis| millis / 1e3),
+        ..Report::default()
     };
     (report != Report::default()).then_some(report)
 }

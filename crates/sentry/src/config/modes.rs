@@ -299,11 +299,12 @@ pub(super) fn validate(config: &SentryConfig) -> Result<(), SentryError> {
         ModeName::Pi => validate_feedback("pi", &config.pi.feedback()),
         ModeName::Pid => validate_feedback("pid", &config.pid.feedback()),
         ModeName::Lqr => validate_lqr(&config.lqr),
+        ModeName::Sentry => config.sentry.validate(config),
         ModeName::Off => Ok(()),
     }
 }
 
-fn interval_above_zero(key: &'static str, interval: Dur) -> Result<(), SentryError> {
+pub(super) fn interval_above_zero(key: &'static str, interval: Dur) -> Result<(), SentryError> {
     if interval.is_zero() {
         let remedy = "a controller needs time between two steps: write a duration above zero";
         return Err(SentryError::out_of_range(key, interval, remedy));

@@ -16,7 +16,8 @@ use crate::gate::Gate;
 use crate::mode::{self, Handover, Step, Strategy};
 use crate::monitor::{Interval, Totals};
 use crate::plan::Plan;
-use crate::status::ControllerStatus;
+use crate::sla::Sla;
+use crate::status::{ControllerStatus, PolicingStatus};
 
 /// Between the steps of slow strategies waiters still have to expire. Chosen: small against any
 /// target a person would notice.
@@ -36,6 +37,7 @@ pub(super) struct Adaptation {
     tick: Interval,
     since_step: Interval,
     since_measured: Interval,
+    sla: Sla,
     /// Requests admitted per second in the last measured second.
     admitted_per_second: f64,
     events: Vec<Event>,
@@ -53,6 +55,7 @@ impl Adaptation {
             tick: Interval::default(),
             since_step: Interval::default(),
             since_measured: Interval::default(),
+            sla: Sla::default(),
             admitted_per_second: 0.0,
             events: Vec::new(),
         })
@@ -72,6 +75,10 @@ impl Adaptation {
 
     pub(super) fn drain_rate(&self) -> Option<f64> {
         self.strategy.drain_rate()
+    }
+
+    pub(super) fn policing(&self) -> Option<PolicingStatus> {
+        self.strategy.policing()
     }
 
     pub(super) fn overloaded(&self) -> Option<bool> {
@@ -175,6 +182,11 @@ impl<T> Sentry<T> {
             .drain(..)
             .for_each(|event| observer.on_event(&event));
         self.take_measurements(plan, adaptation, now);
+        let (arrived, seconds) = (adaptation.tick.counts.arrived, adaptation.tick.seconds);
+        let mut note = |event: Event| observer.on_event(&event);
+        adaptation
+            .sla
+            .on_tick(now, plan, arrived, seconds, &mut note);
         if adaptation.since_measured.seconds >= MEASURED {
             let event = adaptation.measured(now, plan);
             observer.on_event(&event);

@@ -8,6 +8,7 @@ mod feedback;
 mod fixed;
 mod lqr;
 mod off;
+mod sentry;
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::event::{Event, Observer};
 use crate::gate::Gate;
 use crate::monitor::Interval;
 use crate::plan::Plan;
-use crate::status::ControllerStatus;
+use crate::status::{ControllerStatus, PolicingStatus};
 
 /// What a strategy sees and reaches in a step.
 pub(crate) struct Step<'a> {
@@ -101,6 +102,11 @@ pub(crate) trait Strategy: std::fmt::Debug + Send {
         None
     }
 
+    /// How requests are judged, where the mode does that one by one.
+    fn policing(&self) -> Option<PolicingStatus> {
+        None
+    }
+
     /// What the controller did last, for status and metrics.
     fn status(&self) -> Option<ControllerStatus> {
         None
@@ -120,6 +126,7 @@ pub(crate) fn strategy(
         ModeName::Pi => Box::new(feedback::FeedbackLoop::pi(config)?),
         ModeName::Pid => Box::new(feedback::FeedbackLoop::pid(config)?),
         ModeName::Lqr => Box::new(lqr::Lqr::new(config)?),
+        ModeName::Sentry => Box::new(sentry::SentryMode::new(config, now)),
     })
 }
 

@@ -2,6 +2,8 @@
 //! names that lead nowhere. Every message gives the cause and the remedy.
 
 mod channel;
+mod classes;
+mod cover;
 mod network;
 mod operate;
 mod policy;
@@ -45,7 +47,7 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
     network::listeners(config, &mut report);
     network::upstream(config, &mut report);
     policy::protect(config, &mut report);
-    policy::classes(config, &mut report);
+    classes::classes(config, &mut report);
     policy::timeouts(&config.timeouts, &mut report);
     policy::limits(&config.limits, &mut report);
     if let Some(sticky) = &config.sticky {
