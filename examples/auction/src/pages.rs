@@ -42,7 +42,6 @@ pub struct House {
 }
 
 /// The service.
-#[must_use]
 pub fn router(settings: Settings) -> Router {
     let house = Arc::new(House {
         auction: Mutex::new(Auction::new(settings.open_for + settings.grace)),
