@@ -119,21 +119,14 @@ fn a_million_clients_hold_back_with_fixed_parameters() {
 
 #[test]
 fn messages_reach_clients_over_trees() {
-    assert_agrees("001/6", 2);
+    assert_agrees("001/6", 5);
 }
 
 #[test]
 fn an_auction_is_held_at_its_setpoint_by_what_clients_are_told() {
-    assert_agrees("001/7", 3);
+    assert_agrees("001/7", 5);
     assert_agrees("001/9", 5);
-    let outcome = assert_agrees("001/8", 5);
-    for (title, name) in [
-        ("No dead time", "prompt"),
-        ("2000 ms per level with a Smith predictor", "smith"),
-    ] {
-        let golden = trajectory(&outcome, title, 5, 1);
-        assert_golden(&format!("001-8-{name}"), &golden);
-    }
+    assert_agrees("001/8", 5);
 }
 
 #[test]
