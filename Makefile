@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision setup
+.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision setup bench-channel
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ bench-simulator: ## events per second against ciw and simpy
 
 bench-dataplane: ## CPU per request against nginx and HAProxy
 	bench/dataplane/run
+
+bench-channel: ## delivery of control messages, and an auction's peak with and without them
+	bench/channel/run
 
 bench-decision: ## nanoseconds of an admission decision, with and without contention
 	$(CARGO) bench -p tidegate-sentry --bench decision

@@ -3,6 +3,7 @@
 
 use tidegate_sentry::Refusal;
 
+use crate::channel::Held;
 use crate::client::scan::Violation;
 use crate::metrics::UpstreamFailure;
 
@@ -15,6 +16,8 @@ pub(crate) enum Fault {
     Invalid(Invalid),
     /// The engine refused it.
     Shed(Refusal),
+    /// The client was told to hold back, and did not.
+    Held(Held),
     /// The client cancels requests as fast as it makes them.
     TooManyResets,
     /// A replica failed.
@@ -67,7 +70,7 @@ impl Fault {
         match self {
             Self::Malformed(_) => true,
             Self::Invalid(invalid) => !matches!(invalid, Invalid::Method | Invalid::Target),
-            Self::Shed(_) | Self::Upstream(_) | Self::Deadline => false,
+            Self::Shed(_) | Self::Held(_) | Self::Upstream(_) | Self::Deadline => false,
             Self::TooManyResets | Self::Departed => true,
         }
     }
@@ -78,6 +81,7 @@ impl Fault {
             Self::Malformed(_) => "malformed",
             Self::Invalid(_) => "invalid",
             Self::Shed(refusal) => refusal.reason.as_str(),
+            Self::Held(held) => held.as_str(),
             Self::TooManyResets => "resets",
             Self::Upstream(failure) => failure.as_str(),
             Self::Deadline => "deadline",

@@ -14,6 +14,7 @@
 mod access_log;
 pub mod admin;
 mod alarm;
+pub mod channel;
 mod client;
 pub mod clock;
 pub mod config;

@@ -38,6 +38,9 @@ pub enum SettingsError {
     /// A certificate, a key or both together are not usable.
     #[error("{0}")]
     Tls(String),
+    /// The channel cannot be set up.
+    #[error("{0}")]
+    Channel(String),
     /// The access log cannot be opened.
     #[error("cannot open the access log {}: {cause}; check the directory and who may write there", path.display())]
     AccessLog {

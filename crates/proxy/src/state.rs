@@ -10,6 +10,7 @@ use tidegate_control::Timestamp;
 use tidegate_sentry::{ReplicaId, Resolution, Sentry};
 use tokio::sync::Notify;
 
+use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::gate::Waiter;
@@ -24,6 +25,7 @@ pub struct State {
     sentry: Sentry<Waiter>,
     metrics: Metrics,
     board: Board,
+    channel: Option<Channel>,
     settings: ArcSwap<Settings>,
     /// One change of the settings at a time.
     applying: Mutex<()>,
@@ -47,12 +49,14 @@ impl State {
         let sentry = Sentry::new(&config.protect, replicas, clock.now(), seed)?;
         let board = Board::new(config.health.passive.clone(), replicas);
         let ids: Vec<_> = (0..replicas as u16).map(ReplicaId).collect();
+        let channel = config.channel.as_ref().map(Channel::new).transpose()?;
         let settings = Settings::first(config)?.finish(&ids);
         Ok(Arc::new(Self {
             clock,
             sentry,
             metrics: Metrics::new(threads),
             board,
+            channel,
             settings: ArcSwap::from_pointee(settings),
             applying: Mutex::new(()),
             draining: AtomicBool::new(false),
@@ -124,6 +128,12 @@ impl State {
     #[must_use]
     pub fn board(&self) -> &Board {
         &self.board
+    }
+
+    /// The channel to clients, if there is one.
+    #[must_use]
+    pub fn channel(&self) -> Option<&Channel> {
+        self.channel.as_ref()
     }
 
     /// The settings in force. Not to be held across an await: load them again.

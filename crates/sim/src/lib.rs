@@ -4,7 +4,7 @@
 //! - [`workload`], [`client`]: who sends what and when; [`service`]: how much work it is.
 //! - [`server`]: cores, slots and queues; [`queue`]: one source in front of one server, as textbooks have it.
 //! - [`scenario`]: clients, admission control and replicas together, as a file describes them.
-//! - [`rivals`]: what others use for admission control; [`arena`]: everybody against everything; [`brownout`]: replicas that can leave content out (004).
+//! - [`rivals`]: what others use for admission control; [`arena`]: everybody against everything; [`brownout`]: replicas that can leave content out (004); [`deferral`]: clients that hold back (001).
 //! - [`flow`]: the discrete-time flow model of PI-gate (002).
 //! - [`stats`]: what is measured, with its uncertainty; [`theory`]: what it should be.
 //! - [`experiment`]: files that combine them and compare with the papers ([`papers`]); [`report`],
@@ -15,6 +15,7 @@ pub mod brownout;
 pub mod characterize;
 pub mod chart;
 pub mod client;
+pub mod deferral;
 pub mod engine;
 pub mod experiment;
 pub mod flow;

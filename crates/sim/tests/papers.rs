@@ -59,7 +59,8 @@ fn all_files_are_in_order_and_have_names_of_their_own() {
     let ids: BTreeSet<String> = experiments.iter().map(Experiment::id).collect();
     assert_eq!(ids.len(), experiments.len(), "{ids:?}");
     for id in [
-        "002/5", "002/6", "002/7", "002/8", "000/2", "000/3", "000/4",
+        "002/5", "002/6", "002/7", "002/8", "000/2", "000/3", "000/4", "001/2", "001/3", "001/6",
+        "001/7", "001/8", "001/9", "001/10", "001/11",
     ] {
         assert!(ids.contains(id), "{id} is missing");
     }
@@ -108,6 +109,30 @@ fn adaptive_admission_survives_a_cut_of_capacity() {
     let outcome = assert_agrees("000/4", 1);
     let rates = trajectory(&outcome, "Admission rate, capacity halved", 12, 1);
     assert_golden("000-4-admission-rate", &rates);
+}
+
+#[test]
+fn a_million_clients_hold_back_with_fixed_parameters() {
+    assert_agrees("001/2", 1);
+    assert_agrees("001/3", 1);
+}
+
+#[test]
+fn messages_reach_clients_over_trees() {
+    assert_agrees("001/6", 5);
+}
+
+#[test]
+fn an_auction_is_held_at_its_setpoint_by_what_clients_are_told() {
+    assert_agrees("001/7", 5);
+    assert_agrees("001/9", 5);
+    assert_agrees("001/8", 5);
+}
+
+#[test]
+fn the_channel_beats_responses_and_refusals() {
+    assert_agrees("001/10", 5);
+    assert_agrees("001/11", 5);
 }
 
 #[test]

@@ -4,8 +4,10 @@
 
 mod app;
 mod arena;
+mod channel;
 mod characterize;
 mod check;
+mod client;
 mod demo;
 mod design;
 mod error;
@@ -13,9 +15,11 @@ mod load;
 mod nucleus;
 mod progress;
 mod reference;
+mod relay;
 mod run;
 mod runtime;
 mod sim;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -33,10 +37,14 @@ struct Cli {
 enum Command {
     /// Runs a demo upstream with virtual capacity.
     App(app::Args),
+    /// Keys of the channel, and a look at its messages.
+    Channel(channel::Args),
     /// Finds the operating point and the regulator of a service.
     Characterize(characterize::Args),
     /// Says what is wrong with a configuration file, or what it will do.
     Check(check::Args),
+    /// Holds a program's requests back as their server asks, without a change to the program.
+    Client(client::Args),
     /// Shows within a minute what Tidegate does: the same crowd with and without it.
     Demo(demo::Args),
     /// Designs controllers: gains, poles, margins, models.
@@ -47,25 +55,33 @@ enum Command {
     Nucleus(nucleus::Args),
     /// Prints every key of the configuration file with its meaning and default.
     Reference(reference::Args),
+    /// Passes a proxy's control messages on.
+    Relay(relay::Args),
     /// Protects a service: listens, forwards, and refuses what the service cannot do in time.
     Run(Box<run::Args>),
     /// Runs experiments in the simulator and compares them with the papers.
     Sim(sim::Args),
+    /// Finds the gains of the channel's controller on the running system.
+    Tune(tune::Args),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome: Result<ExitCode, error::CliError> = match cli.command {
         Command::App(args) => app::run(&args),
+        Command::Channel(args) => channel::run(&args),
         Command::Characterize(args) => characterize::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Client(args) => client::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Design(args) => design::run(&args),
         Command::Load(args) => load::run(&args),
         Command::Nucleus(args) => nucleus::run(&args),
         Command::Reference(args) => reference::run(&args),
+        Command::Relay(args) => relay::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Tune(args) => tune::run(&args),
     };
     outcome.unwrap_or_else(|error| error.report())
 }

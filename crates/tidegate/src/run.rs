@@ -134,7 +134,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     runtime::raise_file_limit();
     let bound = Proxy::bind(config)?;
     let operations = Operations::bind(Arc::clone(bound.state()), args.source())?;
-    announce(args, &bound, operations.admin_addr())?;
+    announce(args, &bound, &operations)?;
     let running = bound.start()?;
     runtime::current_thread()?.block_on(operate(running, operations))
 }
@@ -151,13 +151,20 @@ struct Announcement {
     listen: SocketAddr,
     #[serde(skip_serializing_if = "Option::is_none")]
     admin: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    channel: Option<SocketAddr>,
 }
 
-fn announce(args: &Args, bound: &Bound, admin: Option<SocketAddr>) -> Result<(), CliError> {
+fn announce(args: &Args, bound: &Bound, operations: &Operations) -> Result<(), CliError> {
     let listen = bound.local_addr();
+    let (admin, channel) = (operations.admin_addr(), operations.channel_addr());
     let line = match args.json {
         true => {
-            let announcement = Announcement { listen, admin };
+            let announcement = Announcement {
+                listen,
+                admin,
+                channel,
+            };
             serde_json::to_string(&announcement).unwrap_or_default()
         }
         false => {

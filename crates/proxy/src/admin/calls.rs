@@ -17,6 +17,7 @@ use super::events::Subscription;
 use super::routes::{Endpoint, ModeChange, ROUTES, Route, Switch, Verb};
 use super::status::StatusView;
 use super::{Operator, exposition, guard, openapi};
+use crate::channel::{Channel, ChannelCommand};
 use crate::metrics::text;
 use crate::reload::{ReloadError, Trigger};
 use crate::settings::SettingsError;
@@ -57,6 +58,8 @@ async fn call(operator: &Arc<Operator>, request: Request<Incoming>) -> Result<An
         Endpoint::DryRun => dry_run(operator, parse(&body)?).await,
         Endpoint::Parameters => change_parameters(operator, parse(&body)?).await,
         Endpoint::Reload => reload(operator).await,
+        Endpoint::Channel => json(&channel(operator)?.status()),
+        Endpoint::CommandChannel => command_channel(operator, &parse(&body)?),
     }
 }
 
@@ -116,6 +119,26 @@ fn events(operator: &Operator) -> Result<Answer, ApiError> {
     let mut response = Response::new(Either::Right(subscription));
     set_type(&mut response, "text/event-stream");
     Ok(response)
+}
+
+fn channel(operator: &Operator) -> Result<&Channel, ApiError> {
+    operator.state.channel().ok_or_else(|| {
+        ApiError::new(
+            StatusCode::NOT_FOUND,
+            "there is no channel",
+            "add a [channel] section to the configuration and start again",
+        )
+    })
+}
+
+fn command_channel(operator: &Operator, command: &ChannelCommand) -> Result<Answer, ApiError> {
+    let channel = channel(operator)?;
+    channel.command(command).map_err(|cause| {
+        let remedy = "see /openapi.json for what can be done, /api/channel for who is known";
+        ApiError::new(StatusCode::BAD_REQUEST, cause, remedy)
+    })?;
+    operator.notice(&format!("channel: {command:?}"));
+    json(&channel.status())
 }
 
 fn ready(operator: &Operator) -> Result<Answer, ApiError> {

@@ -3,6 +3,7 @@
 use tidegate_sentry::{ClassStatus, ReplicaStatus, Status};
 
 use super::Operator;
+use crate::channel::ChannelStatus;
 use crate::metrics::text::Text;
 use crate::metrics::{Direction, Totals, UpstreamFailure};
 use crate::reload::ReloadStatus;
@@ -22,6 +23,9 @@ pub(super) fn page(operator: &Operator) -> String {
     controller(&mut text, &status);
     replicas(&mut text, operator, &status.replicas);
     data_plane(&mut text, &totals);
+    if let Some(channel) = state.channel() {
+        deferral(&mut text, &channel.status());
+    }
     tokens(&mut text, operator);
     reloads(&mut text, &operator.reloader.status());
     text.finish()
@@ -42,6 +46,43 @@ fn process(text: &mut Text, operator: &Operator) {
         "Readers of the event stream that were too slow.",
     )
     .sample(&[], events.let_go() as f64);
+}
+
+/// The channel to clients.
+fn deferral(text: &mut Text, status: &ChannelStatus) {
+    text.gauge(
+        "tidegate_channel_command",
+        "What clients were told: share that may send, or seconds between two items.",
+    )
+    .sample(&[], status.command);
+    text.gauge("tidegate_channel_listeners", "Direct listeners.")
+        .sample(&[], status.listeners as f64);
+    text.gauge("tidegate_channel_relays", "Relays that are alive.")
+        .sample(&[], status.relays as f64);
+    text.gauge(
+        "tidegate_channel_clients",
+        "Clients that sent something lately.",
+    )
+    .sample(&[], status.clients);
+    text.counter("tidegate_channel_copies_total", "Copies of messages sent.")
+        .sample(&[], status.copies as f64);
+    text.counter("tidegate_channel_bytes_total", "Bytes of these copies.")
+        .sample(&[], status.bytes as f64);
+    let verdicts = &status.verdicts;
+    let mut family = text.counter(
+        "tidegate_channel_requests_total",
+        "Requests of clients that listen, by what became of them.",
+    );
+    for (verdict, count) in [
+        ("in_order", verdicts.in_order),
+        ("tolerated", verdicts.tolerated),
+        ("throttled", verdicts.throttled),
+        ("banned", verdicts.banned),
+        ("late", status.late),
+        ("stranger", status.strangers),
+    ] {
+        family.sample(&[("verdict", verdict)], count as f64);
+    }
 }
 
 /// A family: its name, its help, and where its values come from.

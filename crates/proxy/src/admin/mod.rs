@@ -36,6 +36,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 pub use events::{Events, Subscription};
 
+use crate::channel;
 use crate::config::Secret;
 use crate::health;
 use crate::reload::{ReloadError, Reloader, Source, Trigger, WATCH_PERIOD};
@@ -55,6 +56,14 @@ pub enum OperationsError {
         /// What the system said.
         cause: io::Error,
     },
+    /// The channel's address cannot be used.
+    #[error("cannot listen on {addr} for the channel: {cause}; choose another `channel.listen`")]
+    Channel {
+        /// The address.
+        addr: SocketAddr,
+        /// What the system said.
+        cause: io::Error,
+    },
     /// The token cannot be read.
     #[error("{0}")]
     Token(String),
@@ -65,6 +74,7 @@ pub enum OperationsError {
 pub struct Operations {
     operator: Arc<Operator>,
     listener: Option<TcpListener>,
+    channel: Option<TcpListener>,
 }
 
 impl Operations {
@@ -80,6 +90,13 @@ impl Operations {
             true => Some(listen(*admin.addr)?),
             false => None,
         };
+        let channel = match state.channel() {
+            Some(channel) => Some(channel.listen().map_err(|cause| OperationsError::Channel {
+                addr: channel.addr(),
+                cause,
+            })?),
+            None => None,
+        };
         let operator = Arc::new(Operator {
             reloader: Reloader::new(Arc::clone(&state), source),
             state,
@@ -88,7 +105,11 @@ impl Operations {
             pictures: Mutex::default(),
             started: Instant::now(),
         });
-        Ok(Self { operator, listener })
+        Ok(Self {
+            operator,
+            listener,
+            channel,
+        })
     }
 
     /// Where the admin listener is bound; `None` without one.
@@ -97,9 +118,19 @@ impl Operations {
         self.listener.as_ref()?.local_addr().ok()
     }
 
+    /// Where clients listen for messages; `None` without a channel.
+    #[must_use]
+    pub fn channel_addr(&self) -> Option<SocketAddr> {
+        self.channel.as_ref()?.local_addr().ok()
+    }
+
     /// Runs all tasks until `until` is ready. Call it inside a runtime with time and I/O.
     pub async fn run(self, until: impl Future<Output = ()>) {
-        let Self { operator, listener } = self;
+        let Self {
+            operator,
+            listener,
+            channel,
+        } = self;
         let notice = |line: &str| operator.notice(line);
         let seed = RandomState::new().hash_one("health");
         tokio::select! {
@@ -108,6 +139,7 @@ impl Operations {
             () = health::run(Arc::clone(&operator.state), seed, notice) => {}
             () = watch_files(Arc::clone(&operator)) => {}
             () = serve(listener, Arc::clone(&operator)) => {}
+            () = channel::run(Arc::clone(&operator.state), channel) => {}
         }
     }
 

@@ -6,6 +6,7 @@ use serde_json::Value;
 use tidegate_sentry::{ModeName, SentryConfig};
 
 use super::status::StatusView;
+use crate::channel::ChannelCommand;
 use crate::config::Config;
 use crate::reload::ReloadStatus;
 
@@ -37,6 +38,8 @@ pub(super) enum Endpoint {
     DryRun,
     KillSwitch,
     Reload,
+    Channel,
+    CommandChannel,
     OpenApi,
     Metrics,
     Alive,
@@ -131,7 +134,7 @@ const fn open(route: Route) -> Route {
 }
 
 /// The table.
-pub(super) static ROUTES: [Route; 13] = [
+pub(super) static ROUTES: [Route; 15] = [
     get(
         "/api/status",
         Endpoint::Status,
@@ -191,6 +194,19 @@ pub(super) static ROUTES: [Route; 13] = [
         "Reads the file again and puts it in force, whole or not at all; live changes are dropped.",
         None,
         describe::<ReloadStatus>,
+    ),
+    get(
+        "/api/channel",
+        Endpoint::Channel,
+        "What clients were told, who listens, and who did not hold back.",
+        Answer::Json(describe::<Value>),
+    ),
+    post(
+        "/api/channel",
+        Endpoint::CommandChannel,
+        "Pardons a client, prolongs or moves deadlines, changes gains, or begins a relay experiment. Answers with the channel's state.",
+        Some(describe::<ChannelCommand>),
+        describe::<Value>,
     ),
     get(
         "/openapi.json",

@@ -22,6 +22,7 @@
 //!
 //! [`parse`]: tidegate_config::parse
 
+mod channel;
 mod classify;
 mod health;
 mod listen;
@@ -43,6 +44,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use tidegate_config::ConfigError;
 use tidegate_sentry::SentryConfig;
 
+pub use channel::{Channel, ChannelMeans, Compliance};
 pub use classify::{
     Believe, CertificateRule, ClassRule, Fingerprint, KeySource, SessionKey, TokenConfig,
 };
@@ -104,6 +106,8 @@ pub struct Config {
     /// The admin listener: an address, `"off"`, or a table.
     #[serde(deserialize_with = "types::short")]
     pub admin: Admin,
+    /// The channel that tells clients when to send; none by default.
+    pub channel: Option<Channel>,
 }
 
 fn listeners<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Listener>, D::Error> {
@@ -154,6 +158,7 @@ impl Config {
             ("`listen`", sockets(self) != sockets(other)),
             ("`admin.enabled`", self.admin.enabled != other.admin.enabled),
             ("`admin.addr`", self.admin.addr != other.admin.addr),
+            ("`channel`", self.channel != other.channel),
         ];
         let changed = differences.iter().filter(|(_, differs)| *differs);
         let names: Vec<_> = changed.map(|(name, _)| *name).collect();
@@ -170,6 +175,10 @@ impl Config {
         let authorities = self.listen.iter_mut().map(|l| &mut l.client_ca);
         let tls = &mut self.upstream.tls;
         let texts = &mut self.refusal;
+        if let Some(channel) = &mut self.channel {
+            resolve(&mut channel.key_file);
+            channel.next_key_file.iter_mut().for_each(resolve);
+        }
         [&mut tls.ca, &mut tls.client_cert, &mut tls.client_key]
             .into_iter()
             .chain([&mut texts.html, &mut texts.json, &mut texts.text])

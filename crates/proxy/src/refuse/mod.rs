@@ -12,6 +12,7 @@ use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use tidegate_sentry::{Refusal, ShedReason};
 
+use crate::channel::Held;
 use crate::client::scan::Violation;
 use crate::config::RefusalTexts;
 use crate::fault::{Fault, Invalid};
@@ -24,6 +25,9 @@ pub(crate) const SHED: HeaderName = HeaderName::from_static("tidegate-shed");
 
 /// Longest `retry-after`: a forecast of more than this is not worth the name.
 const RETRY_AFTER_MAX_S: usize = 120;
+
+/// Longest `retry-after` of a client that was told to wait: a day.
+const HELD_MAX_S: f64 = 86_400.0;
 
 /// In which form a client wants to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,6 +171,16 @@ fn explain(fault: &Fault, format: Format) -> Response<Outbound> {
             .headers_mut()
             .insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
+    if let Fault::Held(held) = fault {
+        let reason = HeaderValue::from_static(held.as_str());
+        response.headers_mut().insert(SHED, reason);
+        if let Some(wait) = held.wait() {
+            let seconds = wait.as_secs_f64().ceil().clamp(1.0, HELD_MAX_S) as u64;
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+    }
     response
 }
 
@@ -195,6 +209,9 @@ pub(crate) fn status(fault: &Fault) -> StatusCode {
             | Invalid::Body => StatusCode::BAD_REQUEST,
         },
         Fault::Shed(refusal) => shed_status(refusal.reason),
+        Fault::Held(Held::Throttled(_)) => StatusCode::TOO_MANY_REQUESTS,
+        Fault::Held(Held::Banned(_) | Held::Stranger) => StatusCode::FORBIDDEN,
+        Fault::Held(Held::Late(_)) => StatusCode::GONE,
         Fault::TooManyResets => StatusCode::TOO_MANY_REQUESTS,
         // Nobody has seen the request: it is safe to come back.
         Fault::Upstream(UpstreamFailure::Connect) => StatusCode::SERVICE_UNAVAILABLE,
@@ -210,6 +227,7 @@ fn detail(fault: &Fault) -> String {
         Fault::Malformed(violation) => format!("The request is not valid HTTP: {violation}."),
         Fault::Invalid(invalid) => format!("The request cannot be served: {invalid}."),
         Fault::Shed(_) => "The service is busy.".to_owned(),
+        Fault::Held(held) => format!("The request is refused: {held}."),
         Fault::TooManyResets => "Too many requests were cancelled on this connection.".to_owned(),
         Fault::Upstream(UpstreamFailure::Connect) => "The service cannot be reached.".to_owned(),
         Fault::Upstream(_) => "The service failed to answer.".to_owned(),

@@ -20,6 +20,7 @@ use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use crate::alarm::{Alarm, Elapsed};
+use crate::channel;
 use crate::client::{Client, Upgrade};
 use crate::fault::{Fault, Invalid};
 use crate::gate::{self, Entry, Slot, Wait};
@@ -78,6 +79,7 @@ fn send_away(mut visit: Visit) -> h2::Error {
 
 /// The life of a request, step by step.
 async fn live(visit: &mut Visit, order: &mut Order) -> Result<Response<Outbound>, Fault> {
+    channel::comply(visit, order)?;
     read_body(visit, order).await?;
     let mut slot = admit(visit, order).await?;
     visit.admitted(&slot);
@@ -114,6 +116,7 @@ fn conclude(mut visit: Visit, served: Result<Response<Outbound>, Fault>) -> Resp
         StatusCode::SWITCHING_PROTOCOLS => Upgrade::Accepted,
         _ => Upgrade::Declined,
     });
+    channel::piggyback(&visit, &mut response);
     response::say_goodbye(&visit, &mut response);
     response.body_mut().carry(visit);
     response

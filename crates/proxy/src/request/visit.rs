@@ -24,6 +24,8 @@ pub(crate) struct Visit {
     pub(crate) format: Format,
     /// The replica the client belongs to.
     pub(crate) sticky: Option<ReplicaId>,
+    /// Whether the client listens to the channel.
+    pub(crate) holds_back: bool,
     record: Option<Box<Record>>,
     end: End,
 }
@@ -44,6 +46,7 @@ impl Visit {
             arrived: worker.state.now(),
             format: Format::Text,
             sticky: None,
+            holds_back: false,
             record: logs.then(|| Box::new(Record::new(request, client.peer))),
             end: End::Cancelled,
             worker,

@@ -1,6 +1,7 @@
 //! What a type alone cannot refuse: keys that contradict each other, files that cannot be read,
 //! names that lead nowhere. Every message gives the cause and the remedy.
 
+mod channel;
 mod classes;
 mod cover;
 mod network;
@@ -56,6 +57,9 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
     operate::refusal(&config.refusal, &mut report);
     operate::admin(config, &mut report);
     operate::access_log(&config.access_log, &mut report);
+    if let Some(section) = &config.channel {
+        channel::channel(section, &mut report);
+    }
     report.0
 }
 

@@ -5,6 +5,7 @@
 
 mod brownout;
 mod characterization;
+mod deferral;
 mod design;
 mod flow;
 mod queue;
@@ -12,6 +13,7 @@ mod scenario;
 
 pub use brownout::BrownoutRun;
 pub use characterization::CharacterizationRun;
+pub use deferral::{AuctionRun, BroadcastRun, CrowdRun};
 pub use design::{LqrDesign, PiDesign};
 pub use flow::FlowRun;
 pub use queue::QueueTheory;
@@ -39,6 +41,12 @@ pub enum Model {
     Queue(QueueTheory),
     /// Brownout replicas behind a balancer (004).
     Brownout(Box<BrownoutRun>),
+    /// Very many clients that hold back, with fixed parameters (001).
+    Crowd(CrowdRun),
+    /// Clients that hold back as the server tells them (001).
+    Auction(Box<AuctionRun>),
+    /// One message over trees of relays (001).
+    Broadcast(BroadcastRun),
 }
 
 /// A model cannot be run; the message names the key and the remedy.
@@ -64,6 +72,9 @@ impl Model {
             Self::Characterization(_) => &characterization::SERIES,
             Self::Queue(_) => &queue::SERIES,
             Self::Brownout(_) => &brownout::SERIES,
+            Self::Crowd(_) => &deferral::CROWD_SERIES,
+            Self::Auction(_) => &deferral::AUCTION_SERIES,
+            Self::Broadcast(_) => &[],
         };
         names.iter().copied().map(str::to_owned).collect()
     }
@@ -79,6 +90,9 @@ impl Model {
             Self::Characterization(_) => &characterization::VALUES,
             Self::Queue(_) => &queue::VALUES,
             Self::Brownout(_) => &brownout::VALUES,
+            Self::Crowd(_) => &deferral::CROWD_VALUES,
+            Self::Auction(_) => &deferral::AUCTION_VALUES,
+            Self::Broadcast(_) => &deferral::BROADCAST_VALUES,
         };
         names.iter().copied().map(str::to_owned).collect()
     }
@@ -93,6 +107,9 @@ impl Model {
             Self::Flow(model) => model.check(),
             Self::Characterization(model) => model.check(),
             Self::Brownout(model) => model.check(),
+            Self::Crowd(model) => model.check(),
+            Self::Auction(model) => model.check(),
+            Self::Broadcast(model) => model.check(),
             // These are cheap: to run them is to check them.
             Self::PiDesign(_) | Self::LqrDesign(_) | Self::Queue(_) => self.run(0).map(drop),
         }
@@ -111,6 +128,9 @@ impl Model {
             Self::Characterization(model) => model.run(seed),
             Self::Queue(model) => model.run(),
             Self::Brownout(model) => model.run(seed),
+            Self::Crowd(model) => model.run(seed),
+            Self::Auction(model) => model.run(seed),
+            Self::Broadcast(model) => model.run(seed),
         }
     }
 }

@@ -1,0 +1,553 @@
+//! Whether a client did what it was told (001 §2.3, §6.2), and what follows if not.
+//!
+//! The server cannot make a client hold back, but it knows what it has told it and sees when the
+//! client sends. A request is in order when it would have been under *any* strategy that may have
+//! been in force at the client: the present one, and those replaced less than `slack` ago (the
+//! message travels, clocks differ). Under the interval strategy `w(t) = ∫ dt/i(t)` windows have
+//! passed, `i` being the shortest interval that may be in force; a client may send at the end of
+//! one window and the beginning of the next, so the test is a leaky bucket of two items:
+//!
+//! ```text
+//! in order  iff  w + slack/i >= T - 1,        then  T = max(T, w) + 1
+//! ```
+//!
+//! A client that lost the channel sends at the fallback interval, which is therefore always in
+//! order.
+//!
+//! An offence is a strike, and strikes fade. Few are only counted; from `throttle_after` on
+//! requests out of order are refused, those in order served; from `ban_after` on everything is
+//! refused for a time, after which the client begins anew. An operator can pardon.
+//!
+//! What breaks it: clients without a key, who can change their number at will. Then only the
+//! admission engine behind stands between them and the server.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use serde::Serialize;
+use tidegate_control::Timestamp;
+
+use crate::stamp::Stamp;
+use crate::strategy::{ClientId, Strategy};
+
+/// How patient the server is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuditorConfig {
+    /// For a message to arrive, and for clocks to differ.
+    pub slack: Duration,
+    /// What clients without a channel keep to.
+    pub fallback: Duration,
+    /// Strikes from which requests out of order are refused.
+    pub throttle_after: u32,
+    /// Strikes from which everything is refused.
+    pub ban_after: u32,
+    /// How long.
+    pub ban_for: Duration,
+    /// A strike fades after this long without another.
+    pub forgive_after: Duration,
+    /// Clients that are remembered; beyond that, those that were silent longest are forgotten.
+    pub clients_max: usize,
+}
+
+impl Default for AuditorConfig {
+    fn default() -> Self {
+        Self {
+            slack: Duration::from_secs(5),
+            fallback: Duration::from_secs(60),
+            throttle_after: 5,
+            ban_after: 50,
+            ban_for: Duration::from_secs(600),
+            forgive_after: Duration::from_secs(60),
+            clients_max: 100_000,
+        }
+    }
+}
+
+/// What to do with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Serve it.
+    InOrder,
+    /// Serve it; it was counted as a strike.
+    Tolerated,
+    /// Refuse it; the client may send again after this long.
+    Throttled(Duration),
+    /// Refuse it, and everything from this client for this long.
+    Banned(Duration),
+}
+
+/// How often each verdict was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Verdicts {
+    /// Requests in order.
+    pub in_order: u64,
+    /// Out of order, but served.
+    pub tolerated: u64,
+    /// Refused for being out of order.
+    pub throttled: u64,
+    /// Refused because of a ban.
+    pub banned: u64,
+    /// Bans pronounced.
+    pub bans: u64,
+}
+
+/// A client that has strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Offender {
+    /// Who.
+    pub client: ClientId,
+    /// How many strikes.
+    pub strikes: u32,
+    /// Milliseconds for which everything is still refused.
+    pub banned_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Record {
+    /// `T` of the leaky bucket.
+    bucket: f64,
+    seen: Timestamp,
+    strikes: u32,
+    struck: Timestamp,
+    banned_until: Timestamp,
+}
+
+impl Record {
+    /// Whether there is something to forgive: strikes, or a ban, perhaps one that is over.
+    fn is_guilty(&self) -> bool {
+        self.strikes > 0 || self.banned_until > Timestamp::ZERO
+    }
+}
+
+/// Keeps what clients were told and what they did.
+#[derive(Debug)]
+pub struct Auditor {
+    config: AuditorConfig,
+    /// When each strategy was issued, oldest first; never empty.
+    told: VecDeque<(Timestamp, Strategy)>,
+    windows: Windows,
+    clients: HashMap<ClientId, Record>,
+    verdicts: Verdicts,
+}
+
+/// How many windows of the interval strategy have passed.
+#[derive(Debug, Default)]
+struct Windows {
+    /// `w`.
+    passed: f64,
+    counted_to: Timestamp,
+}
+
+impl Auditor {
+    /// Nobody was told anything yet.
+    #[must_use]
+    pub fn new(config: AuditorConfig) -> Self {
+        Self {
+            config,
+            told: VecDeque::from([(Timestamp::ZERO, Strategy::Open)]),
+            windows: Windows::default(),
+            clients: HashMap::new(),
+            verdicts: Verdicts::default(),
+        }
+    }
+
+    /// Clients have been told `strategy`.
+    pub fn on_issued(&mut self, now: Timestamp, strategy: &Strategy) {
+        self.count_windows(now);
+        if self.told.back().is_none_or(|(_, last)| last != strategy) {
+            self.told.push_back((now, strategy.clone()));
+        }
+        self.forget_told(now);
+    }
+
+    /// A client's request has arrived.
+    pub fn judge(&mut self, now: Timestamp, client: ClientId) -> Verdict {
+        self.count_windows(now);
+        self.forget_told(now);
+        if self.clients.len() >= self.config.clients_max && !self.clients.contains_key(&client) {
+            self.forget_clients();
+        }
+        let record = self.clients.entry(client).or_default();
+        record.seen = now;
+        let verdict = match record.banned_until > now {
+            true => Verdict::Banned(record.banned_until.since(now)),
+            false => {
+                let told = Told {
+                    config: &self.config,
+                    strategies: &self.told,
+                    windows: self.windows.passed,
+                };
+                judge(record, &told, now, client)
+            }
+        };
+        self.count(verdict);
+        verdict
+    }
+
+    /// Forgives a client everything; false when there is nothing to forgive.
+    pub fn pardon(&mut self, client: ClientId) -> bool {
+        let record = self.clients.get_mut(&client);
+        let guilty = record.filter(|record| record.is_guilty());
+        guilty.map(|record| *record = Record::default()).is_some()
+    }
+
+    /// Clients with strikes, the worst first.
+    #[must_use]
+    pub fn offenders(&self, now: Timestamp) -> Vec<Offender> {
+        let guilty = self.clients.iter().filter(|(_, record)| record.is_guilty());
+        let mut offenders: Vec<_> = guilty
+            .map(|(&client, record)| Offender {
+                client,
+                strikes: record.strikes,
+                banned_ms: record.banned_until.since(now).as_millis() as u64,
+            })
+            .collect();
+        offenders.sort_by_key(|offender| (u32::MAX - offender.strikes, offender.client));
+        offenders
+    }
+
+    /// Clients that sent something within `window`: an estimate of how many there are.
+    #[must_use]
+    pub fn active(&self, now: Timestamp, window: Duration) -> usize {
+        let recent = |record: &&Record| now.since(record.seen) <= window;
+        self.clients.values().filter(recent).count()
+    }
+
+    /// How often each verdict was given.
+    #[must_use]
+    pub fn verdicts(&self) -> Verdicts {
+        self.verdicts
+    }
+
+    fn count(&mut self, verdict: Verdict) {
+        let verdicts = &mut self.verdicts;
+        match verdict {
+            Verdict::InOrder => verdicts.in_order += 1,
+            Verdict::Tolerated => verdicts.tolerated += 1,
+            Verdict::Throttled(_) => verdicts.throttled += 1,
+            Verdict::Banned(left) => {
+                verdicts.banned += 1;
+                verdicts.bans += u64::from(left == self.config.ban_for);
+            }
+        }
+    }
+
+    /// Counts windows up to `now`, by the shortest interval that may have been in force.
+    fn count_windows(&mut self, now: Timestamp) {
+        let elapsed = now.since(self.windows.counted_to).as_secs_f64();
+        let interval = shortest(&self.config, &self.told);
+        self.windows.passed += elapsed / interval.as_secs_f64();
+        self.windows.counted_to = self.windows.counted_to.max(now);
+    }
+
+    /// Drops strategies that were replaced longer than the slack ago.
+    fn forget_told(&mut self, now: Timestamp) {
+        let slack = self.config.slack;
+        while self
+            .told
+            .get(1)
+            .is_some_and(|(at, _)| now.since(*at) > slack)
+        {
+            self.told.pop_front();
+        }
+    }
+
+    /// Makes room: the half that was silent longest goes, offenders stay.
+    fn forget_clients(&mut self) {
+        let mut seen: Vec<_> = self.clients.values().map(|record| record.seen).collect();
+        let middle = seen.len() / 2;
+        let (_, &mut median, _) = seen.select_nth_unstable(middle);
+        self.clients
+            .retain(|_, record| record.seen > median || record.is_guilty());
+    }
+}
+
+/// What a client may have been told.
+struct Told<'a> {
+    config: &'a AuditorConfig,
+    strategies: &'a VecDeque<(Timestamp, Strategy)>,
+    windows: f64,
+}
+
+/// The shortest interval that may be in force; where anything goes, a very short one.
+fn shortest(config: &AuditorConfig, told: &VecDeque<(Timestamp, Strategy)>) -> Duration {
+    let interval = |(_, strategy): &(Timestamp, Strategy)| match strategy {
+        Strategy::Open => Duration::ZERO,
+        Strategy::Interval(interval) => *interval,
+        Strategy::Group(_) => config.fallback,
+    };
+    let shortest = told.iter().map(interval).min().unwrap_or_default();
+    shortest.min(config.fallback).max(Duration::from_millis(1))
+}
+
+fn judge(record: &mut Record, told: &Told<'_>, now: Timestamp, client: ClientId) -> Verdict {
+    let Err(wait) = in_order(record, told, now, client) else {
+        return Verdict::InOrder;
+    };
+    let config = told.config;
+    let faded = now.since(record.struck).as_nanos() / config.forgive_after.as_nanos().max(1);
+    let faded = u32::try_from(faded).unwrap_or(u32::MAX);
+    record.strikes = record.strikes.saturating_sub(faded) + 1;
+    record.struck = now;
+    if record.strikes >= config.ban_after {
+        record.strikes = 0;
+        record.banned_until = now + config.ban_for;
+        return Verdict::Banned(config.ban_for);
+    }
+    match record.strikes >= config.throttle_after {
+        true => Verdict::Throttled(wait),
+        false => Verdict::Tolerated,
+    }
+}
+
+/// Whether any strategy that may be in force allows it; if not, how long to wait.
+fn in_order(
+    record: &mut Record,
+    told: &Told<'_>,
+    now: Timestamp,
+    client: ClientId,
+) -> Result<(), Duration> {
+    let slack = told.config.slack;
+    let early = Timestamp::ZERO + now.since(Timestamp::ZERO + slack);
+    let mut wait = Duration::MAX;
+    for (_, strategy) in told.strategies {
+        match strategy {
+            Strategy::Open => return Ok(()),
+            Strategy::Interval(_) => {}
+            Strategy::Group(groups) => match groups.next_turn(client, early) {
+                // Its turn was, or is, or comes within what clocks may differ.
+                Some(turn) if turn <= now + slack => return Ok(()),
+                Some(turn) => wait = wait.min(turn.since(now)),
+                None => {}
+            },
+        }
+    }
+    let interval_s = shortest(told.config, told.strategies).as_secs_f64();
+    let ahead = record.bucket - 1.0 - told.windows - slack.as_secs_f64() / interval_s;
+    if ahead > 0.0 {
+        return Err(wait.min(Duration::from_secs_f64(ahead * interval_s)));
+    }
+    record.bucket = record.bucket.max(told.windows) + 1.0;
+    Ok(())
+}
+
+/// Until when items count, and how late they may come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeadlinePolicy {
+    /// Items made later are refused.
+    pub deadline: Option<Timestamp>,
+    /// No item may come later than this after it was made, whatever it says itself.
+    pub delay_max: Duration,
+    /// What the operator has added to every delay, after an outage.
+    pub prolonged: Duration,
+}
+
+/// Why an item is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Late {
+    /// Made after the deadline.
+    #[error("the item was made after the deadline")]
+    Deadline,
+    /// Came too long after it was made.
+    #[error("the item came later than its longest delay")]
+    Delay,
+    /// Claims to be made later than now.
+    #[error("the item's time lies in the future")]
+    Future,
+}
+
+impl DeadlinePolicy {
+    /// Checks an item that arrives at `now`. Errors of clocks count for the client.
+    ///
+    /// # Errors
+    /// Why it does not count.
+    pub fn check(&self, now: Timestamp, stamp: &Stamp) -> Result<(), Late> {
+        let claimed = stamp.made.since(Timestamp::ZERO + stamp.error);
+        let earliest = Timestamp::ZERO + claimed;
+        if earliest > now {
+            return Err(Late::Future);
+        }
+        if self.deadline.is_some_and(|deadline| earliest > deadline) {
+            return Err(Late::Deadline);
+        }
+        let delay_max = stamp.delay_max.min(self.delay_max) + self.prolonged;
+        match now.since(stamp.made) > delay_max + stamp.error {
+            true => Err(Late::Delay),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::SecretKey;
+    use crate::pacer::{Pacer, Permit};
+    use crate::strategy::Groups;
+
+    fn at(seconds: f64) -> Timestamp {
+        Timestamp::from_secs_f64(seconds)
+    }
+
+    fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// Clients that keep to what they were told, `lag` behind, are never out of order.
+    fn obedient_clients_are_never_struck(strategy: impl Fn(u32) -> Strategy, lag: f64) {
+        for id in 0..50 {
+            let mut auditor = Auditor::new(AuditorConfig::default());
+            let mut pacer = Pacer::new(ClientId(id));
+            let mut sent = 0;
+            for tenth in 0_u32..3000 {
+                let now = 1000.0 + f64::from(tenth) / 10.0;
+                if tenth.is_multiple_of(10) {
+                    auditor.on_issued(at(now), &strategy(tenth / 10));
+                }
+                let told_at = now - lag;
+                if told_at >= 1000.0 {
+                    pacer.apply(at(now), strategy((told_at - 1000.0) as u32));
+                    if pacer.permit(at(now)) == Permit::Now {
+                        pacer.on_sent(at(now));
+                        sent += 1;
+                        assert_eq!(
+                            auditor.judge(at(now), pacer.id()),
+                            Verdict::InOrder,
+                            "{now}"
+                        );
+                    }
+                }
+            }
+            assert!(sent > 5, "client {id} sent {sent}");
+        }
+    }
+
+    #[test]
+    fn obedience_is_never_punished() {
+        let group = |step: u32| {
+            let share = 0.05 + 0.3 * f64::from(step % 7) / 7.0;
+            Strategy::Group(Groups::with_share(share, secs(4)))
+        };
+        let interval = |step: u32| {
+            Strategy::Interval(secs(if step % 60 < 30 {
+                40
+            } else {
+                6 + u64::from(step % 4)
+            }))
+        };
+        for lag in [0.0, 2.0] {
+            obedient_clients_are_never_struck(group, lag);
+            obedient_clients_are_never_struck(interval, lag);
+        }
+    }
+
+    #[test]
+    fn a_flood_is_counted_then_throttled_then_banned_and_the_ban_ends() {
+        let config = AuditorConfig::default();
+        let mut auditor = Auditor::new(config);
+        auditor.on_issued(at(100.0), &Strategy::Interval(secs(30)));
+        let client = ClientId(7);
+        let mut seen = Vec::new();
+        for tenth in 0..600 {
+            let now = at(200.0 + f64::from(tenth) / 10.0);
+            let verdict = auditor.judge(now, client);
+            let word = match verdict {
+                Verdict::InOrder => "ok",
+                Verdict::Tolerated => "counted",
+                Verdict::Throttled(wait) => {
+                    assert!(wait > Duration::ZERO && wait <= secs(60));
+                    "throttled"
+                }
+                Verdict::Banned(_) => "banned",
+            };
+            if seen.last() != Some(&word) {
+                seen.push(word);
+            }
+        }
+        assert_eq!(seen, ["ok", "counted", "throttled", "banned"]);
+        assert_eq!(auditor.verdicts().bans, 1);
+        let after = at(200.0) + config.ban_for + secs(120);
+        assert_eq!(auditor.judge(after, client), Verdict::InOrder);
+    }
+
+    #[test]
+    fn an_operator_can_pardon() {
+        let mut auditor = Auditor::new(AuditorConfig {
+            ban_after: 2,
+            ..AuditorConfig::default()
+        });
+        auditor.on_issued(at(0.0), &Strategy::Interval(secs(60)));
+        let client = ClientId(9);
+        for _ in 0..3 {
+            auditor.judge(at(100.0), client);
+        }
+        assert_eq!(auditor.offenders(at(100.0))[0].client, client);
+        assert!(auditor.pardon(client));
+        assert!(!auditor.pardon(client));
+        assert_eq!(auditor.judge(at(100.0), client), Verdict::InOrder);
+    }
+
+    #[test]
+    fn strikes_fade() {
+        let mut auditor = Auditor::new(AuditorConfig::default());
+        auditor.on_issued(at(0.0), &Strategy::Interval(secs(60)));
+        for hour in 1..50 {
+            let now = at(f64::from(hour) * 3600.0);
+            for _ in 0..4 {
+                assert!(matches!(
+                    auditor.judge(now, ClientId(1)),
+                    Verdict::InOrder | Verdict::Tolerated
+                ));
+            }
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded_and_offenders_are_remembered() {
+        let mut auditor = Auditor::new(AuditorConfig {
+            clients_max: 100,
+            ..AuditorConfig::default()
+        });
+        auditor.on_issued(at(0.0), &Strategy::Interval(secs(60)));
+        for _ in 0..6 {
+            auditor.judge(at(100.0), ClientId(1_000_000));
+        }
+        for id in 0..1000 {
+            auditor.judge(at(101.0 + id as f64), ClientId(id));
+        }
+        assert!(auditor.clients.len() <= 101);
+        assert_eq!(auditor.offenders(at(1200.0))[0].client, ClientId(1_000_000));
+        assert!(auditor.active(at(1100.0), secs(20)) <= 21);
+    }
+
+    #[test]
+    fn deadlines_look_at_when_the_item_was_made_and_can_be_prolonged() {
+        let policy = DeadlinePolicy {
+            deadline: Some(at(1000.0)),
+            delay_max: secs(100),
+            prolonged: Duration::ZERO,
+        };
+        let made = |seconds: f64| Stamp {
+            client: SecretKey::from_seed(&[1; 32]).public(),
+            item: 1,
+            made: at(seconds),
+            error: Duration::from_millis(500),
+            delay_max: secs(60),
+        };
+        assert_eq!(policy.check(at(1050.0), &made(999.0)), Ok(()));
+        // The clock's error counts for the client.
+        assert_eq!(policy.check(at(1050.0), &made(1000.4)), Ok(()));
+        assert_eq!(policy.check(at(1050.0), &made(1001.0)), Err(Late::Deadline));
+        assert_eq!(policy.check(at(1070.0), &made(999.0)), Err(Late::Delay));
+        assert_eq!(policy.check(at(900.0), &made(999.0)), Err(Late::Future));
+        let prolonged = DeadlinePolicy {
+            prolonged: secs(60),
+            ..policy
+        };
+        assert_eq!(prolonged.check(at(1070.0), &made(999.0)), Ok(()));
+        assert_eq!(
+            prolonged.check(at(1050.0), &made(1001.0)),
+            Err(Late::Deadline)
+        );
+    }
+}

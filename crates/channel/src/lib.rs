@@ -1,0 +1,43 @@
+//! Client-side control (paper 001): the server tells its clients when to send, and they hold back.
+//!
+//! The cheapest refusal is the request that is never sent. A server in front of a deadline (an
+//! auction that closes, a lottery, a form due at midnight) gets its load in one peak, although
+//! most of it could wait. Here the server broadcasts a signed [`ControlMessage`] that says who may
+//! send when; clients verify it, apply it, and pass it on.
+//!
+//! The pure part, which reads no clock and opens no socket, so that simulator, client and proxy
+//! run the same code:
+//!
+//! - [`message`], [`key`], [`verify`]: what is said, who said it, and whether to believe it;
+//! - [`strategy`], [`pacer`]: what a client may do, and when ([`backlog`]: what waits meanwhile);
+//! - [`liveness`]: whether the channel still speaks to us;
+//! - [`regulate`]: the server's controller behind the messages;
+//! - [`stamp`], [`clock`]: when an item was made, by a clock that server and client agree on;
+//! - [`compliance`]: whether a client did what it was told.
+//!
+//! With the feature `net`, delivery: [`net`].
+
+pub mod backlog;
+pub mod clock;
+pub mod compliance;
+pub mod key;
+pub mod liveness;
+pub mod message;
+#[cfg(feature = "net")]
+pub mod net;
+pub mod pacer;
+pub mod regulate;
+pub mod stamp;
+pub mod strategy;
+pub mod verify;
+mod wire;
+
+pub use backlog::{Backlog, Variant};
+pub use compliance::{Auditor, AuditorConfig};
+pub use key::{PublicKey, SecretKey};
+pub use liveness::{Liveness, LivenessConfig};
+pub use message::ControlMessage;
+pub use pacer::{Pacer, Permit};
+pub use regulate::{Regulator, RegulatorConfig};
+pub use strategy::{ClientId, Strategy};
+pub use verify::{Rejection, Verifier};

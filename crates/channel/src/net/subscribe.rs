@@ -1,0 +1,158 @@
+//! Listening to one parent.
+
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+use super::CHANNEL_PATH;
+use super::http::{self, HttpError};
+use crate::message::{BYTES_MAX, from_text};
+
+/// Longest line of a stream: a message as text, and its name.
+const LINE_MAX: usize = 2 * BYTES_MAX;
+
+/// A stream of messages, not yet verified.
+#[derive(Debug)]
+pub struct Subscription {
+    body: Incoming,
+    lines: Lines,
+}
+
+impl Subscription {
+    /// Subscribes to the hub at `base`.
+    ///
+    /// # Errors
+    /// When there is no connection, or no stream.
+    pub async fn open(base: &str) -> Result<Self, HttpError> {
+        let response = http::open(base, CHANNEL_PATH).await?;
+        Ok(Self {
+            body: response.into_body(),
+            lines: Lines::default(),
+        })
+    }
+
+    /// The next message; `None` when the parent is gone or talks nonsense.
+    pub async fn next(&mut self) -> Option<Vec<u8>> {
+        loop {
+            if let Some(message) = self.lines.message() {
+                return Some(message);
+            }
+            let frame = self.body.frame().await?.ok()?;
+            if let Ok(data) = frame.into_data()
+                && !self.lines.add(&data)
+            {
+                return None;
+            }
+        }
+    }
+}
+
+/// Takes messages out of the bytes of an event stream. Of its fields only `data` matters here, and
+/// a message is one line.
+#[derive(Debug, Default)]
+pub struct Lines {
+    pending: Vec<u8>,
+}
+
+impl Lines {
+    /// Adds what has arrived; false when a line is longer than any message.
+    pub fn add(&mut self, data: &[u8]) -> bool {
+        self.pending.extend_from_slice(data);
+        let unfinished = self.pending.iter().rev().take_while(|&&b| b != b'\n');
+        unfinished.count() <= LINE_MAX
+    }
+
+    /// The next message among the complete lines.
+    pub fn message(&mut self) -> Option<Vec<u8>> {
+        while let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.pending.drain(..=end).collect();
+            let text = std::str::from_utf8(&line).ok();
+            let data = text.and_then(|line| line.strip_prefix("data:"));
+            if let Some(message) = data.and_then(|data| from_text(data.trim())) {
+                return Some(message);
+            }
+        }
+        None
+    }
+}
+
+/// Waits longer after each failure, by a random part, so that those who lost the same parent do
+/// not come back together.
+#[derive(Debug, Clone)]
+pub struct Backoff {
+    wait: Duration,
+    random: u64,
+}
+
+impl Backoff {
+    /// First and longest wait.
+    const RANGE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+    /// With a seed of its own.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            wait: Self::RANGE.0,
+            random: seed | 1,
+        }
+    }
+
+    /// All is well again.
+    pub fn reset(&mut self) {
+        self.wait = Self::RANGE.0;
+    }
+
+    /// How long to wait now: between half and all of a bound that doubles.
+    pub fn next_wait(&mut self) -> Duration {
+        // xorshift64 (Marsaglia 2003): jitter needs no better.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let part = 0.5 + (self.random >> 11) as f64 / (1_u64 << 54) as f64;
+        let wait = self.wait.mul_f64(part);
+        self.wait = (2 * self.wait).min(Self::RANGE.1);
+        wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::to_text;
+
+    #[test]
+    fn messages_are_found_wherever_the_stream_is_cut() {
+        let stream = format!(
+            ": hello\n\nid: 1\ndata: {}\n\nid: 2\r\ndata:{}\r\n\r\nevent: x\ndata: !!\n\n",
+            to_text(b"first"),
+            to_text(b"second"),
+        );
+        for size in 1..20 {
+            let mut lines = Lines::default();
+            let mut found = Vec::new();
+            for part in stream.as_bytes().chunks(size) {
+                assert!(lines.add(part));
+                found.extend(std::iter::from_fn(|| lines.message()));
+            }
+            assert_eq!(found, [b"first".to_vec(), b"second".to_vec()]);
+        }
+    }
+
+    #[test]
+    fn an_endless_line_is_not_kept() {
+        assert!(!Lines::default().add(&[b'x'; LINE_MAX + 1]));
+    }
+
+    #[test]
+    fn waits_grow_are_bounded_and_differ() {
+        let waits = |seed| {
+            let mut backoff = Backoff::new(seed);
+            (0..12).map(|_| backoff.next_wait()).collect::<Vec<_>>()
+        };
+        assert_ne!(waits(1), waits(2));
+        let all = waits(77);
+        assert!(all[11] >= Duration::from_secs(5) && all[11] <= Duration::from_secs(10));
+        assert!(all[0] <= Duration::from_millis(100));
+    }
+}

@@ -1,0 +1,166 @@
+//! When an item was made: a timestamp that its client signs and the server can check later.
+//!
+//! In 001 a smart card stamps each bid (§2.3), so that a bid made before the deadline may be sent
+//! after it. Here that is a [`Stamper`]: a key in software by default, or hardware behind the same
+//! two calls (as in PKCS#11: the public key, and `C_Sign` with the mechanism `CKM_EDDSA`).
+//!
+//! ```text
+//! 1 version, 32 client's public key, 8 number of the item, 8 made at (ms), 4 error of that (ms),
+//! 4 longest delay (ms), 64 signature of "tidegate-stamp-v1" and everything before
+//! ```
+//!
+//! A software key proves who, not when: its owner can stamp any time. Against that the server
+//! bounds the delay of each item (001 §2.2), not the deadline alone.
+
+use std::time::Duration;
+
+use data_encoding::BASE64URL_NOPAD;
+use ring::digest;
+use tidegate_control::Timestamp;
+
+use crate::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
+use crate::strategy::ClientId;
+use crate::wire::{Reader, millis, timestamp};
+
+const VERSION: u8 = 1;
+const DOMAIN: &[u8] = b"tidegate-stamp-v1";
+
+/// What signs stamps: software, a smart card, a token.
+pub trait Stamper: Send + Sync {
+    /// The key that stamps are verified with.
+    fn public_key(&self) -> PublicKey;
+
+    /// Signs; `None` when the device does not answer or refuses.
+    fn sign(&self, message: &[u8]) -> Option<[u8; SIGNATURE_BYTES]>;
+}
+
+impl Stamper for SecretKey {
+    fn public_key(&self) -> PublicKey {
+        self.public()
+    }
+
+    fn sign(&self, message: &[u8]) -> Option<[u8; SIGNATURE_BYTES]> {
+        Some(self.sign(message))
+    }
+}
+
+/// The number of a client that has a key: nobody can take another's.
+#[must_use]
+pub fn client_id(key: &PublicKey) -> ClientId {
+    let digest = digest::digest(&digest::SHA256, &key.0);
+    let first = digest.as_ref().first_chunk::<8>();
+    ClientId(first.map_or(0, |bytes| u64::from_be_bytes(*bytes)))
+}
+
+/// Who made which item when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// The client's key.
+    pub client: PublicKey,
+    /// The item's number, unique for the client.
+    pub item: u64,
+    /// When it was made, by the server's clock.
+    pub made: Timestamp,
+    /// How far that may be off.
+    pub error: Duration,
+    /// How long after it was made it is still worth something.
+    pub delay_max: Duration,
+}
+
+impl Stamp {
+    /// The stamp as text, signed; `None` when the stamper does not sign.
+    #[must_use]
+    pub fn sign(&self, stamper: &dyn Stamper) -> Option<String> {
+        let mut bytes = vec![VERSION];
+        bytes.extend_from_slice(&self.client.0);
+        bytes.extend_from_slice(&self.item.to_be_bytes());
+        bytes.extend_from_slice(&millis(self.made).to_be_bytes());
+        bytes.extend_from_slice(&short_millis(self.error).to_be_bytes());
+        bytes.extend_from_slice(&short_millis(self.delay_max).to_be_bytes());
+        let signature = stamper.sign(&[DOMAIN, &bytes].concat())?;
+        bytes.extend_from_slice(&signature);
+        Some(BASE64URL_NOPAD.encode(&bytes))
+    }
+
+    /// Reads a stamp; `None` unless the client it names signed it.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        let bytes = BASE64URL_NOPAD.decode(text.trim().as_bytes()).ok()?;
+        let (body, signature) = bytes.split_at(bytes.len().checked_sub(SIGNATURE_BYTES)?);
+        let mut reader = Reader(body);
+        if reader.u8()? != VERSION {
+            return None;
+        }
+        let stamp = Self {
+            client: PublicKey(reader.bytes()?),
+            item: reader.u64()?,
+            made: timestamp(reader.u64()?),
+            error: Duration::from_millis(reader.u32()?.into()),
+            delay_max: Duration::from_millis(reader.u32()?.into()),
+        };
+        let signed = [DOMAIN, body].concat();
+        (reader.is_done() && stamp.client.verifies(&signed, signature)).then_some(stamp)
+    }
+}
+
+fn short_millis(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Broken;
+
+    impl Stamper for Broken {
+        fn public_key(&self) -> PublicKey {
+            PublicKey([0; 32])
+        }
+
+        fn sign(&self, _: &[u8]) -> Option<[u8; SIGNATURE_BYTES]> {
+            None
+        }
+    }
+
+    fn stamp(key: &SecretKey) -> Stamp {
+        Stamp {
+            client: key.public(),
+            item: 12,
+            made: timestamp(1_700_000_000_000),
+            error: Duration::from_millis(40),
+            delay_max: Duration::from_secs(300),
+        }
+    }
+
+    #[test]
+    fn only_the_client_itself_can_stamp() {
+        let key = SecretKey::from_seed(&[3; 32]);
+        let text = stamp(&key).sign(&key).unwrap();
+        assert_eq!(Stamp::read(&text), Some(stamp(&key)));
+        let other = SecretKey::from_seed(&[4; 32]);
+        assert_eq!(Stamp::read(&stamp(&key).sign(&other).unwrap()), None);
+        for position in 0..text.len() {
+            let mut changed = text.clone().into_bytes();
+            changed[position] = if changed[position] == b'A' {
+                b'B'
+            } else {
+                b'A'
+            };
+            assert_eq!(Stamp::read(std::str::from_utf8(&changed).unwrap()), None);
+        }
+        assert_eq!(Stamp::read(""), None);
+    }
+
+    #[test]
+    fn a_device_may_refuse() {
+        assert_eq!(stamp(&SecretKey::from_seed(&[3; 32])).sign(&Broken), None);
+    }
+
+    #[test]
+    fn numbers_of_clients_come_from_their_keys() {
+        let id = |seed| client_id(&SecretKey::from_seed(&[seed; 32]).public());
+        assert_ne!(id(1), id(2));
+        assert_eq!(id(1), id(1));
+    }
+}

@@ -1,0 +1,259 @@
+//! A client against a publisher and a server on loopback.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tidegate_channel::net::relay::Parents;
+use tidegate_channel::net::{Desk, Hub, STAMP_HEADER, serve, unix_now};
+use tidegate_channel::stamp::Stamp;
+use tidegate_channel::{ControlMessage, SecretKey, Strategy, Variant};
+use tidegate_client::forward::{self, Forward};
+use tidegate_client::{Client, Config, Outcome, blocking};
+use tokio::net::TcpListener;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn key() -> SecretKey {
+    SecretKey::from_seed(&[8; 32])
+}
+
+fn say(hub: &Hub, seq: u64, strategy: Strategy) {
+    let message = ControlMessage {
+        seq,
+        issued: unix_now(),
+        validity: Duration::from_secs(60),
+        setpoint: Duration::from_secs(1),
+        strategy,
+        successor: None,
+    };
+    hub.publish(&message.sign(&key()));
+}
+
+async fn publisher() -> (String, Hub) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let hub = Hub::default();
+    let desk = Desk {
+        hub: hub.clone(),
+        key: Some(Arc::new(key())),
+        tracker: None,
+    };
+    tokio::spawn(serve::serve(
+        listener,
+        Arc::new(desk),
+        std::future::pending(),
+    ));
+    (format!("http://{addr}"), hub)
+}
+
+/// A service that keeps what it was sent by item number, and fails as often as it is told to.
+#[derive(Default)]
+struct Service {
+    items: Mutex<HashMap<u64, Vec<String>>>,
+    fail: AtomicU32,
+}
+
+impl Service {
+    async fn start() -> (SocketAddr, Arc<Self>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let service = Arc::new(Self::default());
+        let shared = Arc::clone(&service);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let service = Arc::clone(&shared);
+                let answer = service_fn(move |request| {
+                    let service = Arc::clone(&service);
+                    async move { Ok::<_, Infallible>(service.answer(request).await) }
+                });
+                let serving = http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
+                tokio::spawn(serving);
+            }
+        });
+        (addr, service)
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let stamp = request.headers().get(STAMP_HEADER);
+        let item = stamp.and_then(|stamp| Stamp::read(stamp.to_str().ok()?));
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        if let Some(stamp) = item {
+            let mut items = self.items.lock();
+            items.entry(stamp.item).or_default().push(body.clone());
+        }
+        let failing = self
+            .fail
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+                left.checked_sub(1)
+            });
+        let mut response = Response::new(Full::from(format!("got {body}")));
+        if failing.is_ok() {
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        }
+        response
+    }
+}
+
+fn config(publisher: &str, folder: &Path) -> Config {
+    Config {
+        parents: Parents::Fixed(vec![publisher.to_owned()]),
+        ..Config::new(publisher, key().public(), folder.join("outbox.redb"))
+    }
+}
+
+fn bid(addr: SocketAddr, amount: &str) -> Request<Bytes> {
+    let request = Request::post(format!("http://{addr}/bids"));
+    request.body(Bytes::from(amount.to_owned())).unwrap()
+}
+
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.unwrap()
+}
+
+#[tokio::test]
+async fn an_item_waits_for_its_turn_and_the_newest_wins() {
+    let folder = tempfile::tempdir().unwrap();
+    let (publisher, hub) = publisher().await;
+    let (addr, service) = Service::start().await;
+    say(&hub, 1, Strategy::Interval(Duration::from_secs(3600)));
+    let client = Client::open(config(&publisher, folder.path())).unwrap();
+    soon(async {
+        while client.status().partitioned {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    // The first goes at once, then the hour's window is used.
+    let first = client.submit(bid(addr, "1"), Some("lot")).unwrap();
+    assert!(matches!(soon(first.outcome()).await, Outcome::Answered(_)));
+    let second = client.submit(bid(addr, "2"), Some("lot")).unwrap();
+    let third = client.submit(bid(addr, "3"), Some("lot")).unwrap();
+    assert!(matches!(soon(second.outcome()).await, Outcome::Replaced));
+    assert_eq!(client.status().pending, 1);
+    say(&hub, 2, Strategy::Open);
+    let Outcome::Answered(response) = soon(third.outcome()).await else {
+        panic!("the third bid has no answer")
+    };
+    assert_eq!(&response.body()[..], b"got 3");
+    let items: Vec<_> = service.items.lock().values().flatten().cloned().collect();
+    assert_eq!(items.len(), 2, "{items:?}");
+}
+
+#[tokio::test]
+async fn a_failed_item_goes_again_with_its_number_and_survives_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (publisher, hub) = publisher().await;
+    let (addr, service) = Service::start().await;
+    service.fail.store(1, Ordering::SeqCst);
+    say(&hub, 1, Strategy::Open);
+    let queue = Config {
+        variant: Variant::Queue,
+        ..config(&publisher, folder.path())
+    };
+    let client = Client::open(queue.clone()).unwrap();
+    let id = client.id();
+    let ticket = client.submit(bid(addr, "7"), None).unwrap();
+    let number = ticket.number;
+    soon(async {
+        while service.items.lock().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    drop(client);
+    assert!(matches!(soon(ticket.outcome()).await, Outcome::Kept));
+    let client = Client::open(queue).unwrap();
+    assert_eq!(client.id(), id);
+    soon(async {
+        while client.status().pending > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let sent = service.items.lock()[&number].clone();
+    assert_eq!(sent, ["7", "7"], "the same item twice, by its number");
+}
+
+#[test]
+fn a_program_without_async_waits_for_its_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let ((publisher, hub), (addr, _)) =
+        runtime.block_on(async { (publisher().await, Service::start().await) });
+    say(&hub, 1, Strategy::Open);
+    // The servers live as long as somebody runs them.
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let servers = std::thread::spawn(move || runtime.block_on(stopped));
+    let client = blocking::Client::open(config(&publisher, folder.path())).unwrap();
+    let ticket = client.submit(bid(addr, "9"), None).unwrap();
+    assert_eq!(ticket.number(), 1);
+    assert!(matches!(ticket.outcome(), Outcome::Answered(response) if response.status() == 200));
+    drop(client);
+    let _ = stop.send(());
+    let _ = servers.join();
+}
+
+#[tokio::test]
+async fn a_forward_proxy_holds_back_for_any_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let (publisher, hub) = publisher().await;
+    let (addr, service) = Service::start().await;
+    say(&hub, 1, Strategy::Open);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let local = listener.local_addr().unwrap();
+    let forward = Arc::new(Forward {
+        client: Client::open(config(&publisher, folder.path())).unwrap(),
+        server: Some(format!("http://{addr}")),
+    });
+    tokio::spawn(forward::serve(listener, forward));
+    let send = |request: Request<Full<Bytes>>| async {
+        let response = tidegate_channel::net::http::send(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    };
+    let base = format!("http://{local}");
+    let post = |body: &str, prefer: &str| {
+        Request::post(format!("{base}/bids"))
+            .header("prefer", prefer)
+            .body(Full::from(body.to_owned()))
+            .unwrap()
+    };
+    assert_eq!(soon(send(post("5", ""))).await, (200, "got 5".to_owned()));
+    let (status, body) = soon(send(post("6", "respond-async"))).await;
+    assert_eq!((status, body.as_str()), (202, "{\"item\":2}\n"));
+    soon(async {
+        while !service.items.lock().contains_key(&2) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let get = |path: &str| {
+        Request::get(format!("{base}{path}"))
+            .body(Full::default())
+            .unwrap()
+    };
+    assert_eq!(soon(send(get("/"))).await, (200, "got ".to_owned()));
+    let (status, body) = soon(send(get(forward::STATUS_PATH))).await;
+    assert_eq!(status, 200);
+    assert!(body.contains("\"partitioned\":false"), "{body}");
+}

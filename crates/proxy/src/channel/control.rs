@@ -1,0 +1,164 @@
+//! The loop: measure, decide, sign, say.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_channel::net::{serve, unix_now};
+use tidegate_channel::regulate::Scale;
+use tidegate_channel::{ControlMessage, Strategy};
+use tidegate_control::Timestamp;
+
+use super::Channel;
+use crate::metrics::Totals;
+use crate::state::State;
+
+/// Clients count as active if they sent something within this time.
+const ACTIVE: Duration = Duration::from_secs(60);
+/// The least work seen fades upwards by this part per period, so that a service that became slower
+/// is noticed within minutes.
+const FLOOR_FADES: f64 = 1.01;
+
+/// Serves listeners and runs the loop for ever; does nothing without a channel.
+pub(crate) async fn run(state: Arc<State>, listener: Option<TcpListener>) {
+    let listener = listener.and_then(|socket| tokio::net::TcpListener::from_std(socket).ok());
+    let (Some(channel), Some(listener)) = (state.channel(), listener) else {
+        return std::future::pending().await;
+    };
+    channel.reached_at(listener.local_addr().ok());
+    tokio::join!(
+        serve::serve(listener, Arc::clone(&channel.desk), std::future::pending()),
+        control(channel, &state),
+    );
+}
+
+async fn control(channel: &Channel, state: &State) {
+    let mut publisher = Publisher::new(channel);
+    let mut meter = Meter::default();
+    let mut ticks = tokio::time::interval(*channel.config.period);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let delay_s = meter.delay(state);
+        let now = unix_now();
+        channel.rescale(now, meter.work_s);
+        let strategy = channel.regulator.lock().step(delay_s);
+        channel.measured.lock().delay_s = delay_s;
+        publisher.say(now, strategy);
+    }
+}
+
+impl Channel {
+    /// Tells the tracker where the listener really is, unless the configuration says.
+    fn reached_at(&self, addr: Option<SocketAddr>) {
+        if let (None, Some(addr), Some(tracker)) = (&self.config.url, addr, &self.desk.tracker) {
+            tracker.lock().set_root(&format!("http://{addr}"));
+        }
+    }
+
+    /// Estimates how many clients there are and what their requests cost.
+    fn rescale(&self, now: Timestamp, work_s: f64) {
+        let clients = self.auditor.lock().active(now, ACTIVE).max(1) as f64;
+        let service_s = if work_s > 0.0 { work_s } else { 0.1 };
+        let scale = Scale { clients, service_s };
+        let lag_s = self.measured.lock().lag.value().unwrap_or(0.0);
+        let mut regulator = self.regulator.lock();
+        regulator.rescale(scale);
+        regulator.set_dead_time(Duration::from_secs_f64(lag_s));
+        drop(regulator);
+        self.measured.lock().scale = scale;
+    }
+}
+
+/// Signs and hands out messages: when something changed, and now and then when not.
+struct Publisher<'a> {
+    channel: &'a Channel,
+    last_seq: u64,
+    last: Option<(Timestamp, Strategy)>,
+}
+
+impl<'a> Publisher<'a> {
+    fn new(channel: &'a Channel) -> Self {
+        Self {
+            channel,
+            last_seq: 0,
+            last: None,
+        }
+    }
+
+    fn say(&mut self, now: Timestamp, strategy: Strategy) {
+        let config = &self.channel.config;
+        let due = self
+            .last
+            .as_ref()
+            .is_none_or(|(at, last)| *last != strategy || now.since(*at) >= *config.keep_alive);
+        if !due {
+            return;
+        }
+        // Grows over a restart too: milliseconds pass faster than messages.
+        self.last_seq = (self.last_seq + 1).max(now.as_nanos() / 1_000_000);
+        let message = ControlMessage {
+            seq: self.last_seq,
+            issued: Timestamp::from_nanos(now.as_nanos() / 1_000_000 * 1_000_000),
+            validity: *config.validity,
+            setpoint: *config.setpoint,
+            strategy: strategy.clone(),
+            successor: self.channel.successor,
+        };
+        self.channel
+            .desk
+            .hub
+            .publish(&message.sign(&self.channel.key));
+        self.channel.auditor.lock().on_issued(now, &strategy);
+        self.channel.measured.lock().message = Some(message);
+        self.last = Some((now, strategy));
+    }
+}
+
+/// Reads the mean delay of a period off the proxy's counters.
+#[derive(Default)]
+struct Meter {
+    before: Sums,
+    /// The least mean service time seen lately: what a request costs when nobody is in its way.
+    work_s: f64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    count: u64,
+    waiting_s: f64,
+    service_s: f64,
+}
+
+impl Sums {
+    fn of(totals: &Totals) -> Self {
+        let classes = totals.classes.iter();
+        classes.fold(Self::default(), |sums, class| Self {
+            count: sums.count + class.service.count(),
+            waiting_s: sums.waiting_s + class.waiting.sum_seconds(),
+            service_s: sums.service_s + class.service.sum_seconds(),
+        })
+    }
+}
+
+impl Meter {
+    /// Waiting plus service of what was completed since the last call. Zero when nothing was and
+    /// nothing is inside, not a number when something is.
+    fn delay(&mut self, state: &State) -> f64 {
+        let sums = Sums::of(&state.metrics().totals());
+        let before = std::mem::replace(&mut self.before, sums);
+        let count = sums.count.saturating_sub(before.count);
+        if count == 0 {
+            let status = state.sentry().status(state.now());
+            let inside = status.replicas.iter().any(|replica| replica.in_flight > 0);
+            return if inside { f64::NAN } else { 0.0 };
+        }
+        let service_s = (sums.service_s - before.service_s) / count as f64;
+        let floor = match self.work_s > 0.0 {
+            true => self.work_s * FLOOR_FADES,
+            false => service_s,
+        };
+        self.work_s = floor.min(service_s);
+        service_s + (sums.waiting_s - before.waiting_s).max(0.0) / count as f64
+    }
+}

@@ -1,0 +1,187 @@
+//! Client-side control in the proxy (paper 001): tells clients when to send, and checks that they
+//! did.
+//!
+//! ```text
+//!  metrics ─► delay ─► regulator ─► message, signed ─► hub ─► listeners, relays, responses
+//!                                        │
+//!  request ─► who, stamp ─► auditor ◄────┘ what they were told
+//! ```
+//!
+//! Deferral is the first line: what reaches the proxy has held back already. Behind it stand, as
+//! ever, brownout and refusal by class; this module sees requests before the engine does and
+//! refuses only those of clients that were told to wait and did not, or whose item is too late.
+
+mod check;
+mod control;
+mod operate;
+
+use std::collections::HashSet;
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate_channel::compliance::{Auditor, AuditorConfig, DeadlinePolicy};
+use tidegate_channel::net::{Desk, Hub, Tracker};
+use tidegate_channel::regulate::{Means, Regulator, RegulatorConfig, Scale};
+use tidegate_channel::{ControlMessage, PublicKey, SecretKey};
+use tidegate_control::Timestamp;
+use tidegate_control::controller::PidGains;
+use tidegate_control::filter::Ewma;
+
+pub(crate) use check::{Held, comply, piggyback};
+pub(crate) use control::run;
+pub use operate::{ChannelCommand, ChannelStatus};
+
+use crate::config::{Channel as Config, ChannelMeans};
+use crate::settings::SettingsError;
+
+/// Share of the old value in the estimate of the lag: some twenty requests count.
+const LAG_MEMORY: f64 = 0.95;
+
+/// Clients that are remembered.
+const CLIENTS_MAX: usize = 100_000;
+
+/// Everything the channel keeps.
+#[derive(Debug)]
+pub struct Channel {
+    config: Config,
+    desk: Arc<Desk>,
+    key: Arc<SecretKey>,
+    successor: Option<PublicKey>,
+    members: HashSet<PublicKey>,
+    auditor: Mutex<Auditor>,
+    policy: Mutex<DeadlinePolicy>,
+    regulator: Mutex<Regulator>,
+    measured: Mutex<Measured>,
+}
+
+/// What the channel knows about itself.
+#[derive(Debug)]
+struct Measured {
+    /// How long messages take to arrive, as clients say.
+    lag: Ewma,
+    /// Mean delay of the last period.
+    delay_s: f64,
+    /// Clients, and their work.
+    scale: Scale,
+    /// The message in force.
+    message: Option<ControlMessage>,
+    late: u64,
+    strangers: u64,
+}
+
+impl Channel {
+    /// Reads keys and builds the loop.
+    ///
+    /// # Errors
+    /// A key that cannot be read, gains that mean nothing.
+    pub(crate) fn new(config: &Config) -> Result<Self, SettingsError> {
+        let key = Arc::new(read_key(&config.key_file)?);
+        let successor = config.next_key_file.as_deref().map(read_key).transpose()?;
+        let members = config.members.iter().map(|member| {
+            let unusable = |error| refused(format!("`channel.members`: {error}"));
+            member.parse().map_err(unusable)
+        });
+        let url = config.url.clone();
+        let url = url.unwrap_or_else(|| format!("http://{}", *config.listen));
+        let hub = Hub::default();
+        let scale = Scale {
+            clients: 100.0,
+            service_s: 0.1,
+        };
+        let regulator = Regulator::new(regulator_config(config, scale, Duration::ZERO))
+            .map_err(|error| refused(format!("`channel`: {error}")))?;
+        Ok(Self {
+            desk: Arc::new(Desk {
+                hub,
+                key: Some(Arc::clone(&key)),
+                tracker: Some(Mutex::new(Tracker::new(&url, config.arity))),
+            }),
+            key,
+            successor: successor.map(|key| key.public()),
+            members: members.collect::<Result<_, _>>()?,
+            auditor: Mutex::new(Auditor::new(auditor_config(config))),
+            policy: Mutex::new(DeadlinePolicy {
+                deadline: config
+                    .deadline
+                    .map(|seconds| Timestamp::ZERO + Duration::from_secs(seconds)),
+                delay_max: *config.delay_max,
+                prolonged: Duration::ZERO,
+            }),
+            regulator: Mutex::new(regulator),
+            measured: Mutex::new(Measured {
+                lag: Ewma::new(LAG_MEMORY).map_err(|error| refused(error.to_string()))?,
+                delay_s: f64::NAN,
+                scale,
+                message: None,
+                late: 0,
+                strangers: 0,
+            }),
+            config: config.clone(),
+        })
+    }
+
+    /// Opens the listener for clients and relays.
+    pub(crate) fn listen(&self) -> std::io::Result<TcpListener> {
+        let listener = TcpListener::bind(*self.config.listen)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    }
+
+    /// Where it is configured to listen.
+    pub(crate) fn addr(&self) -> std::net::SocketAddr {
+        *self.config.listen
+    }
+
+    /// The key that clients verify with.
+    #[must_use]
+    pub fn public_key(&self) -> PublicKey {
+        self.key.public()
+    }
+}
+
+fn read_key(path: &Path) -> Result<SecretKey, SettingsError> {
+    let text = fs::read_to_string(path).map_err(|cause| SettingsError::File {
+        path: path.to_owned(),
+        cause,
+    })?;
+    let unusable = |error| refused(format!("{}: {error}", path.display()));
+    text.parse().map_err(unusable)
+}
+
+fn refused(message: String) -> SettingsError {
+    SettingsError::Channel(message)
+}
+
+fn auditor_config(config: &Config) -> AuditorConfig {
+    let compliance = &config.compliance;
+    AuditorConfig {
+        slack: *compliance.slack,
+        fallback: *compliance.fallback,
+        throttle_after: compliance.throttle_after,
+        ban_after: compliance.ban_after,
+        ban_for: *compliance.ban_for,
+        forgive_after: *compliance.forgive_after,
+        clients_max: CLIENTS_MAX,
+    }
+}
+
+fn regulator_config(config: &Config, scale: Scale, dead_time: Duration) -> RegulatorConfig {
+    RegulatorConfig {
+        means: match config.means {
+            ChannelMeans::Group => Means::Group { slot: *config.slot },
+            ChannelMeans::Interval => Means::Interval {
+                max: *config.interval_max,
+            },
+        },
+        setpoint: *config.setpoint,
+        period: *config.period,
+        gains: PidGains::pid(config.gain, *config.integral_time, *config.derivative_time),
+        bounded: config.bounded,
+        dead_time: config.predict.then_some(dead_time),
+        scale,
+    }
+}

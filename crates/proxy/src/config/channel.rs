@@ -1,0 +1,147 @@
+//! The channel that tells clients when to send.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tidegate_config::Dur;
+
+use super::types::Addr;
+
+/// Tells clients when to send (see `docs/channel.md`): a signed message goes out every period, and
+/// clients that understand it hold back what can wait.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Channel {
+    /// Where clients and relays listen for messages.
+    pub listen: Addr,
+    /// The address by which they reach it, if it is another: `"http://auction.example:8090"`.
+    #[schemars(example = &"http://auction.example:8090")]
+    pub url: Option<String>,
+    /// File with the key that signs messages; `tidegate channel keygen FILE` writes one.
+    pub key_file: PathBuf,
+    /// File with the key that will follow. Its public half is announced in every message, so that
+    /// clients believe it when it takes over.
+    #[schemars(example = &"next.key")]
+    pub next_key_file: Option<PathBuf>,
+    /// What is commanded.
+    pub means: ChannelMeans,
+    /// Wanted delay: waiting plus service.
+    pub setpoint: Dur,
+    /// Time between two steps of the controller.
+    pub period: Dur,
+    /// A message goes out this often even when nothing changed.
+    pub keep_alive: Dur,
+    /// How long a message may be believed.
+    pub validity: Dur,
+    /// How long a group is active.
+    pub slot: Dur,
+    /// Longest interval between two items of a client.
+    pub interval_max: Dur,
+    /// Gain of the controller, per second of delay; `tidegate tune` finds it.
+    pub gain: f64,
+    /// Its integral time.
+    pub integral_time: Dur,
+    /// Its derivative time.
+    pub derivative_time: Dur,
+    /// Whether one step changes the command by at most a tenth of what the number of clients and
+    /// their work make sensible.
+    pub bounded: bool,
+    /// Whether a Smith predictor takes the channel's measured dead time out of the loop (groups
+    /// only).
+    pub predict: bool,
+    /// Listeners that the proxy and each relay take.
+    #[schemars(range(min = 1))]
+    pub arity: usize,
+    /// Public keys of the clients that may take part; empty for anybody.
+    pub members: Vec<String>,
+    /// Paths below which only requests of such clients are served, reading excepted.
+    #[schemars(example = &["/bids"])]
+    pub paths: Vec<String>,
+    /// Items made later than this are refused: seconds since the Unix epoch.
+    #[schemars(example = 1_767_225_600)]
+    pub deadline: Option<u64>,
+    /// No item may come later than this after it was made.
+    pub delay_max: Dur,
+    /// What happens to clients that do not hold back.
+    pub compliance: Compliance,
+}
+
+/// What is commanded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ChannelMeans {
+    /// The share of clients that may send at a time.
+    #[default]
+    Group,
+    /// The interval between two items of a client.
+    Interval,
+}
+
+/// What happens to clients that do not hold back.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Compliance {
+    /// Whether anything happens; else offences are only counted.
+    pub enforce: bool,
+    /// For a message to arrive, and for clocks to differ.
+    pub slack: Dur,
+    /// The interval that clients without a channel keep to.
+    pub fallback: Dur,
+    /// Offences from which requests out of order are refused.
+    pub throttle_after: u32,
+    /// Offences from which everything from the client is refused.
+    pub ban_after: u32,
+    /// How long.
+    pub ban_for: Dur,
+    /// An offence is forgotten after this long without another.
+    pub forgive_after: Dur,
+}
+
+impl Default for Channel {
+    /// Gains: two thirds of what a relay experiment gave on 100 clients and 100 ms of work
+    /// (`experiments/papers/001-8-group.toml`).
+    fn default() -> Self {
+        let seconds = |seconds| Dur(Duration::from_secs(seconds));
+        Self {
+            listen: Addr::loopback(8090),
+            url: None,
+            key_file: PathBuf::from("channel.key"),
+            next_key_file: None,
+            means: ChannelMeans::default(),
+            setpoint: seconds(1),
+            period: seconds(1),
+            keep_alive: seconds(2),
+            validity: seconds(30),
+            slot: seconds(4),
+            interval_max: seconds(300),
+            gain: 0.04,
+            integral_time: seconds(2),
+            derivative_time: Dur(Duration::from_millis(560)),
+            bounded: false,
+            predict: false,
+            arity: 8,
+            members: Vec::new(),
+            paths: Vec::new(),
+            deadline: None,
+            delay_max: seconds(3600),
+            compliance: Compliance::default(),
+        }
+    }
+}
+
+impl Default for Compliance {
+    fn default() -> Self {
+        let seconds = |seconds| Dur(Duration::from_secs(seconds));
+        Self {
+            enforce: true,
+            slack: seconds(5),
+            fallback: seconds(60),
+            throttle_after: 5,
+            ban_after: 50,
+            ban_for: seconds(600),
+            forgive_after: seconds(60),
+        }
+    }
+}

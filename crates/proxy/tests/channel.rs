@@ -1,0 +1,238 @@
+//! The channel of a running proxy: what clients hear, and what happens to those who do not listen.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tidegate_channel::message::from_text;
+use tidegate_channel::net::subscribe::Subscription;
+use tidegate_channel::net::{CLIENT_HEADER, MESSAGE_HEADER, STAMP_HEADER, http as plain, unix_now};
+use tidegate_channel::stamp::{Stamp, client_id};
+use tidegate_channel::{ClientId, SecretKey, Strategy, Verifier};
+use tidegate_proxy::admin::Operations;
+use tidegate_proxy::channel::ChannelCommand;
+use tidegate_proxy::config::Config;
+use tidegate_proxy::reload::Source;
+use tidegate_proxy::state::State;
+use tidegate_proxy::{Proxy, Running};
+use tokio::net::TcpListener;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const SEED: &str = "0707070707070707070707070707070707070707070707070707070707070707";
+
+fn publisher() -> SecretKey {
+    SEED.parse().unwrap()
+}
+
+struct World {
+    listen: SocketAddr,
+    channel: SocketAddr,
+    state: Arc<State>,
+    _running: Running,
+    _folder: tempfile::TempDir,
+}
+
+/// A service that says which headers of ours it saw.
+async fn service() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let answer = service_fn(|request: Request<Incoming>| async move {
+                let leaked = request.headers().contains_key(CLIENT_HEADER);
+                let body = Full::new(Bytes::from(format!("leaked: {leaked}")));
+                Ok::<_, std::convert::Infallible>(http::Response::new(body))
+            });
+            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+        }
+    });
+    addr
+}
+
+async fn world(section: &str) -> World {
+    let folder = tempfile::tempdir().unwrap();
+    let key_file = folder.path().join("channel.key");
+    std::fs::write(&key_file, SEED).unwrap();
+    let upstream = service().await;
+    let text = format!(
+        "listen = '127.0.0.1:0'\nthreads = 1\nupstream = 'http://{upstream}'\nadmin = 'off'\n\
+         [channel]\nlisten = '127.0.0.1:0'\nkey_file = '{}'\nperiod = '20ms'\n{section}",
+        key_file.display()
+    );
+    let config = Config::from_text("t.toml", &text).unwrap();
+    assert_eq!(config.problems(), []);
+    let bound = Proxy::bind(config).unwrap();
+    let source = Source {
+        file: None,
+        flags: None,
+    };
+    let operations = Operations::bind(Arc::clone(bound.state()), source).unwrap();
+    let channel = operations.channel_addr().unwrap();
+    let running = bound.start().unwrap();
+    tokio::spawn(operations.run(std::future::pending()));
+    World {
+        listen: running.local_addr(),
+        channel,
+        state: Arc::clone(running.state()),
+        _running: running,
+        _folder: folder,
+    }
+}
+
+impl World {
+    /// Sends a bid with these headers: status, message if one came along, body.
+    async fn bid(&self, headers: &[(&str, &str)]) -> (StatusCode, Option<String>, String) {
+        let mut request = Request::post(format!("http://{}/bids", self.listen));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(Bytes::from("1"))).unwrap();
+        let response = tokio::time::timeout(PATIENCE, plain::send(request)).await;
+        let response = response.unwrap().unwrap();
+        let status = response.status();
+        let message = response.headers().get(MESSAGE_HEADER);
+        let message = message.map(|value| value.to_str().unwrap().to_owned());
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        (status, message, body)
+    }
+
+    async fn until(&self, what: impl Fn(&Strategy) -> bool) -> Strategy {
+        let wait = async {
+            loop {
+                let strategy = self.state.channel().unwrap().status().strategy;
+                if self.state.channel().unwrap().status().seq > 0 && what(&strategy) {
+                    return strategy;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, wait).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn messages_are_genuine_and_come_with_responses_to_those_who_listen() {
+    let world = world("").await;
+    let mut verifier = Verifier::new(&[publisher().public()]);
+    let mut stream = Subscription::open(&format!("http://{}", world.channel))
+        .await
+        .unwrap();
+    let next = tokio::time::timeout(PATIENCE, stream.next()).await.unwrap();
+    let message = verifier.accept(unix_now(), &next.unwrap()).unwrap();
+    assert_eq!(message.strategy, Strategy::Open);
+    let (status, carried, body) = world.bid(&[(CLIENT_HEADER, "ff;seq=1;lag=250")]).await;
+    assert_eq!((status.as_u16(), body.as_str()), (200, "leaked: false"));
+    let carried = from_text(&carried.unwrap()).unwrap();
+    let carried = Verifier::new(&[publisher().public()]).accept(unix_now(), &carried);
+    assert!(carried.is_ok());
+    let (status, carried, _) = world.bid(&[]).await;
+    assert_eq!((status.as_u16(), carried), (200, None));
+    let lag = world.state.channel().unwrap().status().dead_time_s;
+    assert_eq!(lag, Some(0.25));
+}
+
+#[tokio::test]
+async fn who_does_not_wait_is_counted_throttled_banned_and_can_be_pardoned() {
+    let compliance = "[channel.compliance]\nslack = '0s'\nthrottle_after = 3\nban_after = 6\n";
+    let world = world(compliance).await;
+    let channel = world.state.channel().unwrap();
+    // A relay experiment holds nearly everybody back, whatever the delay.
+    let hold = ChannelCommand::Tune {
+        bias: 0.01,
+        swing: 0.004,
+        hysteresis_s: 1000.0,
+        periods_max: 1_000_000,
+    };
+    channel.command(&hold).unwrap();
+    let strategy = world.until(|strategy| *strategy != Strategy::Open).await;
+    let Strategy::Group(groups) = strategy else {
+        panic!("{strategy:?}")
+    };
+    // Somebody whose turn is far away.
+    let waits = |id: &u64| {
+        let turn = groups.next_turn(ClientId(*id), unix_now()).unwrap();
+        turn.since(unix_now()) > Duration::from_secs(120)
+    };
+    let id = (0..500).find(waits).unwrap();
+    let name = format!("{id:016x}");
+    let mut seen = Vec::new();
+    for _ in 0..20 {
+        let (status, _, _) = world.bid(&[(CLIENT_HEADER, &name)]).await;
+        if seen.last() != Some(&status.as_u16()) {
+            seen.push(status.as_u16());
+        }
+    }
+    assert_eq!(seen, [200, 429, 403]);
+    let status = channel.status();
+    assert_eq!(status.offenders[0].client, ClientId(id));
+    assert!(status.verdicts.tolerated > 0 && status.verdicts.bans == 1);
+    channel
+        .command(&ChannelCommand::Pardon(name.clone()))
+        .unwrap();
+    let (status, _, _) = world.bid(&[(CLIENT_HEADER, &name)]).await;
+    assert_eq!(status, 200);
+    assert!(
+        channel
+            .command(&ChannelCommand::Pardon("xyz".to_owned()))
+            .is_err()
+    );
+}
+
+#[tokio::test]
+async fn members_only_and_items_in_time_only() {
+    let member = SecretKey::from_seed(&[1; 32]);
+    let stranger = SecretKey::from_seed(&[2; 32]);
+    let section = format!(
+        "members = ['{}']\npaths = ['/bids']\ndelay_max = '60s'\n",
+        member.public()
+    );
+    let world = world(&section).await;
+    let stamped = |key: &SecretKey, age: Duration| {
+        let stamp = Stamp {
+            client: key.public(),
+            item: 1,
+            made: tidegate_control::Timestamp::ZERO
+                + unix_now().since(tidegate_control::Timestamp::ZERO + age),
+            error: Duration::from_millis(10),
+            delay_max: Duration::from_secs(3600),
+        };
+        (
+            stamp.sign(key).unwrap(),
+            format!("{:016x}", client_id(&key.public()).0),
+        )
+    };
+    let fresh = Duration::from_secs(1);
+    let late = Duration::from_secs(90);
+    for (key, age, expected) in [
+        (&member, fresh, 200),
+        (&stranger, fresh, 403),
+        (&member, late, 410),
+    ] {
+        let (stamp, id) = stamped(key, age);
+        let headers = [(STAMP_HEADER, stamp.as_str()), (CLIENT_HEADER, id.as_str())];
+        assert_eq!(world.bid(&headers).await.0.as_u16(), expected);
+    }
+    assert_eq!(world.bid(&[]).await.0, 403);
+    // Another's number with one's own stamp.
+    let (stamp, _) = stamped(&member, fresh);
+    let headers = [(STAMP_HEADER, stamp.as_str()), (CLIENT_HEADER, "ff")];
+    assert_eq!(world.bid(&headers).await.0, 403);
+    // After an outage the operator prolongs.
+    let channel = world.state.channel().unwrap();
+    channel.command(&ChannelCommand::Prolong(120.0)).unwrap();
+    let (stamp, id) = stamped(&member, late);
+    let headers = [(STAMP_HEADER, stamp.as_str()), (CLIENT_HEADER, id.as_str())];
+    assert_eq!(world.bid(&headers).await.0, 200);
+    let status = channel.status();
+    assert_eq!((status.late, status.strangers), (1, 3));
+}

@@ -1,0 +1,77 @@
+//! `tidegate relay`: passes control messages on.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use tidegate_channel::PublicKey;
+use tidegate_channel::net::relay::Parents;
+use tidegate_channel::net::{Desk, Relay, serve, unix_now};
+use tokio::net::TcpListener;
+
+use crate::check::print;
+use crate::error::CliError;
+use crate::runtime;
+
+/// Passes a proxy's control messages on, so that the proxy need not serve every client itself.
+///
+/// Each message is verified before it is passed on. Two parents or more keep the relay fed when
+/// one dies; with --tracker the proxy chooses them, and sends others here.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where messages come from: the proxy's channel listener or another relay; repeat it.
+    #[arg(long, value_name = "URL", required_unless_present = "tracker")]
+    parent: Vec<String>,
+    /// The proxy's channel listener; it assigns parents, and sends others here.
+    #[arg(long, value_name = "URL", conflicts_with = "parent")]
+    tracker: Option<String>,
+    /// The publisher's public key; repeat it while keys change.
+    #[arg(long, value_name = "HEX", required = true)]
+    key: Vec<PublicKey>,
+    /// Where to listen; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// The address by which others reach this relay, if it is another than --listen.
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// Print the address as a JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    runtime::raise_file_limit();
+    runtime::current_thread()?.block_on(relay(args))
+}
+
+async fn relay(args: &Args) -> Result<ExitCode, CliError> {
+    let listen = args.listen;
+    let unusable = |error: std::io::Error| {
+        CliError::Usage(format!(
+            "cannot listen on {listen}: {error}; choose another --listen"
+        ))
+    };
+    let listener = TcpListener::bind(listen).await.map_err(unusable)?;
+    let addr = listener.local_addr().map_err(unusable)?;
+    let own = args.url.clone().unwrap_or_else(|| format!("http://{addr}"));
+    let parents = match &args.tracker {
+        Some(tracker) => Parents::Tracked {
+            tracker: tracker.clone(),
+            own: Some(own),
+        },
+        None => Parents::Fixed(args.parent.clone()),
+    };
+    let seed = unix_now().as_nanos() ^ (u64::from(addr.port()) << 48);
+    let relay = Relay::new(&args.key, parents, seed);
+    let desk = Arc::new(Desk::relay(relay.hub()));
+    print(&match args.json {
+        true => format!("{{\"listen\":\"{addr}\"}}\n"),
+        false => format!("relaying on http://{addr}\n"),
+    })?;
+    tokio::select! {
+        () = relay.run(|_| {}) => {}
+        () = serve::serve(listener, desk, std::future::pending()) => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
