@@ -88,6 +88,30 @@ fn lqr_recovers() {
     );
 }
 
+#[test]
+fn sentry_recovers() {
+    let policing = |kind: &str| {
+        format!(
+            "mode = 'sentry'\ntarget = '500ms'\nsentry = {{ policing = '{kind}', threshold_interval = '5s' }}"
+        )
+    };
+    assert_recovers(&policing("batch"), 0.98);
+    assert_recovers(&policing("threshold"), 0.95);
+}
+
+#[test]
+fn many_classes_recover() {
+    let classes: String = (0..20)
+        .map(|class| format!("[[protect.classes]]\nname = 'class-{class}'\n"))
+        .collect();
+    for mode in ["auto", "sentry"] {
+        assert_recovers(
+            &format!("mode = '{mode}'\ntarget = '500ms'\n{classes}"),
+            0.98,
+        );
+    }
+}
+
 /// Without protection the queue of the spike is worked off for nobody; when it is gone, so is the
 /// harm. This is what the others are compared with.
 #[test]

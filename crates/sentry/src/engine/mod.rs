@@ -53,6 +53,8 @@ pub struct Sentry<T> {
     waiting: Lock<Waiting<T>>,
     /// Waiters that have to be resolved, for looking at without the lock.
     parked: AtomicU32,
+    /// Waiters that are held until their class is examined.
+    held: AtomicU32,
     parked_bytes: AtomicU64,
     kill_switch: AtomicBool,
     dry_run: AtomicBool,
@@ -76,13 +78,14 @@ impl<T> Sentry<T> {
         let gate = Gate::new(now);
         let adaptation = Adaptation::new(&plan, &gate, now)?;
         Ok(Self {
-            waiting: Lock::new(Waiting::new(plan.classes.len())),
+            waiting: Lock::new(Waiting::new(&plan)),
             plan: ArcSwap::from_pointee(plan),
             balancer: Balancer::new(seed),
             gate,
             gate_dice: Dice::new(seed ^ GATE_STREAM),
             tally: Tally::new(),
             parked: AtomicU32::new(0),
+            held: AtomicU32::new(0),
             parked_bytes: AtomicU64::new(0),
             kill_switch: AtomicBool::new(false),
             dry_run: AtomicBool::new(config.dry_run),
