@@ -54,6 +54,13 @@ fn assert_agrees(id: &str, repetitions: usize) -> Outcome {
 }
 
 #[test]
+fn the_classes_of_003_agree() {
+    for id in ["003/3", "003/5", "003/delays", "003/revenue"] {
+        assert_agrees(id, 2);
+    }
+}
+
+#[test]
 fn all_files_are_in_order_and_have_names_of_their_own() {
     let experiments = papers::experiments().unwrap();
     let ids: BTreeSet<String> = experiments.iter().map(Experiment::id).collect();

@@ -55,7 +55,7 @@ impl Default for SentryModeConfig {
             cpu_low: Share(0.6),
             cpu_quiet: Dur(Duration::from_secs(30)),
             denied_max: Share(0.01),
-            delay_max: Share(0.1),
+            delay_max: Share(0.15),
             delay_ratio: 2.0,
             delays: Vec::new(),
             io_weight: 1.0,

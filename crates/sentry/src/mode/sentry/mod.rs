@@ -30,6 +30,9 @@ use crate::status::PolicingStatus;
 /// How often paths that nobody asks for any more make room.
 const AGING: Duration = Duration::from_secs(60);
 
+/// No class is examined more often than this.
+const DELAY_MIN: Duration = Duration::from_millis(1);
+
 /// Weight of the newest interval in the rates and in the share refused that the delays rest on.
 /// Chosen: with the default interval they follow within two seconds.
 const NEWEST: f64 = 0.25;
@@ -94,10 +97,10 @@ impl SentryMode {
                 service_s: class.cost.service_s().unwrap_or(0.0),
             })
             .collect();
-        let servers = f64::from(plan.servers().count());
+        let room = servers_left(plan, &loads);
         plan.policer
             .threshold
-            .set(&Threshold::compute(&loads, servers));
+            .set(&Threshold::compute(&loads, room));
     }
 
     /// Equations 8 to 13, from what arrived and was refused of late.
@@ -120,9 +123,30 @@ impl SentryMode {
         for (index, class) in plan.classes.iter().enumerate() {
             let computed = || Duration::from_secs_f64(within(computed[index], 0.0, 3600.0));
             let last = given.get(index).or(given.last());
-            class.set_delay(last.map_or_else(computed, |given| given.0));
+            class.set_delay(worth_a_timer(last.map_or_else(computed, |given| given.0)));
         }
     }
+}
+
+/// A delay is none, or long enough that examinations are rare against requests.
+fn worth_a_timer(delay: Duration) -> Duration {
+    match delay.is_zero() {
+        true => delay,
+        false => delay.max(DELAY_MIN),
+    }
+}
+
+/// Servers that the next period has for newcomers: all of them, less what it takes to finish what is
+/// in service within the period. Without this a backlog from before the threshold was right would
+/// stay for ever.
+fn servers_left(plan: &Plan, loads: &[ClassLoad]) -> f64 {
+    let servers = plan.servers();
+    let rate: f64 = loads.iter().map(|load| load.rate).sum();
+    let work: f64 = loads.iter().map(|load| load.rate * load.service_s).sum();
+    let service_s = if rate > 0.0 { work / rate } else { 0.0 };
+    let count = f64::from(servers.count());
+    let backlog_s = servers.in_service_each() * count * service_s;
+    count - backlog_s / plan.config.sentry.threshold_interval.as_secs_f64()
 }
 
 fn bounds(plan: &Plan) -> DelayBounds {
