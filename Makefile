@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help demo papers test fmt lint docs check bench-simulator bench-dataplane setup
+.PHONY: help demo papers test fmt lint docs check bench-simulator bench-dataplane bench-decision setup
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,3 +40,6 @@ bench-simulator: ## events per second against ciw and simpy
 
 bench-dataplane: ## CPU per request against nginx and HAProxy
 	bench/dataplane/run
+
+bench-decision: ## nanoseconds of an admission decision, with and without contention
+	$(CARGO) bench -p tidegate-sentry --bench decision

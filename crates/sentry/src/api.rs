@@ -167,7 +167,8 @@ pub enum Ending {
     Served,
     /// The replica failed: refused, reset, timed out, or answered malformed bytes.
     Dropped,
-    /// The client left. Says nothing about the replica; never a sample.
+    /// The client left. Says nothing about the replica; never a sample. In mode `auto` the slot
+    /// is kept for as long as a request takes, because the replica may not have noticed.
     Abandoned,
     /// Not to be counted as a sample for another reason (a stream, a health check).
     Ignored,

@@ -62,6 +62,7 @@ impl Forecast {
         self.ahead_limit.store(u32::MAX, Ordering::Relaxed);
         self.wait_limit_ns.store(NEVER, Ordering::Relaxed);
         self.drain.store(0.0);
+        self.residence.store(0.0);
         self.pressure.store(1.0);
     }
 

@@ -354,7 +354,12 @@ impl Model {
         self.apply(&Op::Wait { ms: 60_000 });
         let status = self.sentry.status(self.now);
         assert_eq!(status.queue.bytes, 0);
-        assert!(status.replicas.iter().all(|replica| replica.streams == 0));
+        assert!(
+            status
+                .replicas
+                .iter()
+                .all(|replica| replica.streams == 0 && replica.in_flight == 0)
+        );
         assert_eq!(
             self.resolved.len() as u64,
             self.next,

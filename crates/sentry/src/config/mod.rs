@@ -166,7 +166,7 @@ impl Default for LimitsConfig {
         Self {
             window_min: 1,
             window_max: 10_000,
-            window_initial: 10,
+            window_initial: 16,
             slots: None,
         }
     }
@@ -177,7 +177,7 @@ impl Default for LimitsConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct LowTrafficConfig {
     /// With fewer completed requests than this in a control interval, controllers that look at
-    /// response time or goodput hold their output.
+    /// response time or goodput hold their output, unless their own gate turned requests away.
     pub min_samples: u32,
 }
 

@@ -80,14 +80,19 @@ impl<T> Sentry<T> {
             replica.end_stream();
             return;
         }
-        let inside = replica.release(now, permit.generation);
-        match ending {
-            Ending::Served => {
-                self.sample(now, &permit, class, replica, inside);
-                learn_cost(&plan, now, &permit, inside);
+        let rest = class.forecast.residence.load();
+        if ending == Ending::Abandoned && rest > 0.0 && !self.bypass() {
+            self.lingering.keep(now, rest, replica, permit.generation);
+        } else {
+            let inside = replica.release(now, permit.generation);
+            match ending {
+                Ending::Served => {
+                    self.sample(now, &permit, class, replica, inside);
+                    learn_cost(&plan, now, &permit, inside);
+                }
+                Ending::Dropped => replica.on_failure(now),
+                Ending::Abandoned | Ending::Ignored => {}
             }
-            Ending::Dropped => replica.on_failure(now),
-            Ending::Abandoned | Ending::Ignored => {}
         }
         self.leave_gate(&permit);
         drop(plan);

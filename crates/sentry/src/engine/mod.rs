@@ -5,11 +5,13 @@
 //! looks at the number of waiters *after* it gave the slot back, and whoever parks looks for a
 //! slot again *after* it was counted as a waiter (both sequentially consistent), so that a free
 //! slot and a waiter never miss each other. A second lock makes the adaptation the business of
-//! one caller at a time; no request ever waits for it.
+//! one caller at a time; no request ever waits for it. A third guards the slots of those who left
+//! before their answer came.
 
 mod adaptation;
 mod arrival;
 mod ending;
+mod lingering;
 mod operator;
 mod policing;
 mod waiting;
@@ -29,6 +31,7 @@ use crate::plan::Plan;
 use crate::random::Dice;
 
 use adaptation::Adaptation;
+use lingering::Lingering;
 use waiting::Waiting;
 
 #[expect(
@@ -51,6 +54,7 @@ pub struct Sentry<T> {
     gate_dice: Dice,
     tally: Tally,
     waiting: Lock<Waiting<T>>,
+    lingering: Lingering,
     /// Waiters that have to be resolved, for looking at without the lock.
     parked: AtomicU32,
     /// Waiters that are held until their class is examined.
@@ -83,6 +87,7 @@ impl<T> Sentry<T> {
             balancer: Balancer::new(seed),
             gate,
             gate_dice: Dice::new(seed ^ GATE_STREAM),
+            lingering: Lingering::new(),
             tally: Tally::new(),
             parked: AtomicU32::new(0),
             held: AtomicU32::new(0),

@@ -313,6 +313,7 @@ impl<T> Sentry<T> {
     /// may call into the engine again.
     pub(super) fn dispatch(&self, now: Timestamp, wake: &mut dyn FnMut(T, Resolution)) {
         self.release_if_unjudged();
+        self.lingering.release(now);
         while self.parked.load(Ordering::SeqCst) > 0 {
             let Some((value, resolution)) = self.resolve_one(now) else {
                 return;
