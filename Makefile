@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help demo papers test fmt lint docs check bench-simulator bench-dataplane bench-decision setup
+.PHONY: help demo papers test fmt lint docs check bench-simulator bench-policing bench-dataplane bench-decision setup
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ docs: ## builds the API documentation; broken links are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 check: test lint docs ## what CI runs
+
+bench-policing: ## decisions per second, in batches and by the threshold
+	cargo bench -p tidegate-sim --bench policing
 
 bench-simulator: ## events per second against ciw and simpy
 	bench/simulator/run
