@@ -36,7 +36,7 @@ docs: ## builds the API documentation; broken links are errors
 check: test lint docs ## what CI runs
 
 bench-policing: ## decisions per second, in batches and by the threshold
-	cargo bench -p tidegate-sim --bench policing
+	$(CARGO) bench -p tidegate-sentry --bench policing
 
 bench-simulator: ## events per second against ciw and simpy
 	bench/simulator/run
