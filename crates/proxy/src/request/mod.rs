@@ -4,6 +4,7 @@ pub(crate) mod canonical;
 pub(crate) mod classify;
 mod cookie;
 pub(crate) mod deadline;
+pub(crate) mod keys;
 mod notable;
 pub(crate) mod order;
 pub(crate) mod outward;

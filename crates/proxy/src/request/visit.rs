@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{Request, StatusCode};
 use tidegate_control::Timestamp;
-use tidegate_sentry::ReplicaId;
+use tidegate_sentry::{ClassId, ReplicaId};
 
 use crate::access_log::Record;
 use crate::client::{Client, Order, Protocol};
@@ -58,11 +58,17 @@ impl Visit {
         }
     }
 
+    /// Its class is known, whatever becomes of it.
+    pub(crate) fn classified(&mut self, class: ClassId) {
+        if let Some(record) = &mut self.record {
+            record.class = Some(class);
+        }
+    }
+
     /// It was admitted to a replica.
     pub(crate) fn admitted(&mut self, slot: &Slot) {
         if let Some(record) = &mut self.record {
             record.waited = Some(slot.waited());
-            record.class = Some(slot.class());
             record.replica = Some(slot.replica());
         }
     }
