@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision setup bench-channel bench-policing
+.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision setup bench-channel bench-policing fuzz bench-faults
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,13 @@ docs: ## builds the API documentation; broken links are errors
 
 hostile: setup ## hostile requests through the proxy; CORPUS=DIR adds vectors of others
 	$(CARGO) run --quiet -p tidegate-hostile --locked -- $(if $(CORPUS),--corpus $(CORPUS))
+
+fuzz: setup ## random input for an hour or so; CASES=N sets how much
+	PROPTEST_CASES=$(or $(CASES),1000000) $(CARGO) test --release -p tidegate-proxy --locked fuzz_
+	$(CARGO) run --release --quiet -p tidegate-hostile --locked -- --mutations $(or $(CASES),1000000)
+
+bench-faults: ## deaths, reloads, slow clients and signals through the real binary, under load
+	bench/faults/run
 
 check: test lint docs ## what CI runs
 

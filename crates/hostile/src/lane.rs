@@ -86,7 +86,7 @@ impl Lane {
         Ok(Finding {
             arrived: log.messages,
             breaches: distinct(breaches),
-            hung: !closed && reading.rest != Rest::Incomplete,
+            hung: !closed && is_over(&reading),
             well_formed: grammar::read(&vector.bytes).rest == Rest::Nothing,
         })
     }
@@ -145,13 +145,27 @@ async fn converse(proxy: SocketAddr, bytes: &[u8], reading: &Reading) -> io::Res
     let mut answers = Vec::new();
     let mut patience = PATIENCE;
     loop {
-        if reading.rest == Rest::Incomplete && count(&answers) >= reading.messages.len() {
+        if !is_over(reading) && count(&answers) >= reading.messages.len() {
             patience = MOMENT;
         }
         match timeout(patience, stream.read_buf(&mut answers)).await {
             Ok(Ok(1..)) => {}
             Ok(Ok(0) | Err(_)) => return Ok(true),
             Err(_) => return Ok(false),
+        }
+    }
+}
+
+/// Whether the proxy has to close: the bytes are malformed, or their last request asks for it. It
+/// does not where the vector has swallowed that request, as a body or as trailers.
+fn is_over(reading: &Reading) -> bool {
+    let closes = |value: &[u8]| value.eq_ignore_ascii_case(b"close");
+    match reading.rest {
+        Rest::Malformed(_) => true,
+        Rest::Incomplete => false,
+        Rest::Nothing => {
+            let last = reading.messages.last();
+            last.is_some_and(|last| last.http_10 || last.values("connection").any(closes))
         }
     }
 }
@@ -200,6 +214,16 @@ mod tests {
         assert!(!is_explained(&messages(&(get("/2") + &get("/1")))));
         let with_body = "GET /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx";
         assert!(!is_explained(&messages(with_body)));
+    }
+
+    #[test]
+    fn a_last_request_that_was_swallowed_ends_nothing() {
+        let over = |vector: &[u8]| is_over(&grammar::read(&[vector, LAST].concat()));
+        assert!(over(b""));
+        assert!(over(b"GET / HTTP/1.1\n"));
+        assert!(!over(b"POST / HTTP/1.1\r\nContent-Length: 999\r\n\r\n"));
+        let chunked = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: ";
+        assert!(!over(chunked));
     }
 
     #[test]

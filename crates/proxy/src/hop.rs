@@ -266,6 +266,27 @@ mod tests {
         assert_eq!(kept, ["forwarded", "x-forwarded-for"]);
     }
 
+    proptest::proptest! {
+        /// Whatever stands beside them, what must not pass does not.
+        #[test]
+        fn fuzz_contraband(
+            names in proptest::collection::vec(
+                "(?i)(tidegate[-_]class|x[-_]forwarded[-_]for|keep-alive|content_length|x-[a-c]|accept)", 0..8
+            ),
+            connection: Vec<u8>,
+        ) {
+            let pairs: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
+            let mut headers = map(&pairs);
+            let list = [&connection[..], b", x-a ,X-B"].concat();
+            if let Ok(list) = HeaderValue::from_bytes(&list) {
+                headers.insert(CONNECTION, list);
+                strip(&mut headers, UNTRUSTED);
+                let legal = |name: &HeaderName| matches!(name.as_str(), "x-c" | "accept");
+                proptest::prop_assert!(headers.keys().all(legal), "{:?}", headers);
+            }
+        }
+    }
+
     #[test]
     fn trailers_are_still_wanted() {
         let mut headers = map(&[("te", "gzip, trailers"), ("connection", "te")]);

@@ -522,3 +522,19 @@ fn the_committed_page_is_up_to_date() {
         "docs/config.md is stale: run `cargo run -p tidegate -- reference --markdown > docs/config.md`"
     );
 }
+
+proptest::proptest! {
+    /// No file makes the reader panic, and every refusal names its place.
+    #[test]
+    fn fuzz_files(at: proptest::sample::Index, cut in 0..40_usize, piece in "[ -~\n]{0,20}") {
+        let whole = reference::toml();
+        let mut chars: Vec<char> = whole.chars().map(|c| if c == '#' { ' ' } else { c }).collect();
+        let start = at.index(chars.len());
+        let end = (start + cut).min(chars.len());
+        chars.splice(start..end, piece.chars());
+        let text: String = chars.into_iter().collect();
+        if let Err(errors) = config::check("f.toml", &text, Path::new("")) {
+            proptest::prop_assert!(errors.iter().all(|e| e.to_string().contains("f.toml")));
+        }
+    }
+}

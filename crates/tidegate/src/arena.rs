@@ -4,9 +4,10 @@ use std::process::ExitCode;
 
 use tidegate_sim::arena::{self, Entry};
 
+use crate::check::print;
 use crate::error::CliError;
 use crate::progress::Shown;
-use crate::sim::{Args, origin, print};
+use crate::sim::{Args, origin};
 
 /// Seeds per pair when none are asked for.
 const REPETITIONS: u32 = 3;

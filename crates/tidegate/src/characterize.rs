@@ -10,9 +10,10 @@ use tidegate_sim::characterize::{Characterization, Settings, SimPlant, character
 use tidegate_sim::report::write_all;
 use tidegate_sim::scenario::Scenario;
 
+use crate::check::print;
 use crate::error::CliError;
 use crate::progress::Shown;
-use crate::sim::{origin, print};
+use crate::sim::origin;
 
 /// Finds the operating point and the regulator of a service.
 ///

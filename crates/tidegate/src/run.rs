@@ -132,11 +132,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let Loaded { config, warnings } = args.load()?;
     warn(&warnings);
     runtime::raise_file_limit();
+    let runtime = runtime::current_thread()?;
+    // Before anybody can know that it runs: a signal that is not caught yet would end it.
+    let signals = runtime.block_on(async { Signals::listen() });
+    let signals = signals.map_err(|e| CliError::Usage(format!("signals cannot be caught: {e}")))?;
     let bound = Proxy::bind(config)?;
     let operations = Operations::bind(Arc::clone(bound.state()), args.source())?;
     announce(args, &bound, &operations)?;
     let running = bound.start()?;
-    runtime::current_thread()?.block_on(operate(running, operations))
+    Ok(runtime.block_on(operate(running, operations, signals)))
 }
 
 fn warn(warnings: &[ConfigError]) {
@@ -187,13 +191,26 @@ fn announce(args: &Args, bound: &Bound, operations: &Operations) -> Result<(), C
 }
 
 /// Looks after a running proxy. The engine keeps being driven while the proxy drains.
-async fn operate(running: Running, operations: Operations) -> Result<ExitCode, CliError> {
-    let deaf = |error: io::Error| CliError::Usage(format!("signals cannot be caught: {error}"));
-    let stop = Stop::listen().map_err(deaf)?;
-    let hangups = operations.reload_on_hangup().map_err(deaf)?;
+async fn operate(running: Running, operations: Operations, signals: Signals) -> ExitCode {
+    let hangups = operations.reload_on(signals.hangup);
     tokio::select! {
-        code = until_stopped(running, stop) => Ok(code),
-        () = operations.run(hangups) => Ok(ExitCode::FAILURE),
+        code = until_stopped(running, signals.stop) => code,
+        () = operations.run(hangups) => ExitCode::FAILURE,
+    }
+}
+
+/// The signals that mean something to a proxy.
+struct Signals {
+    stop: Stop,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        Ok(Self {
+            stop: Stop::listen()?,
+            hangup: signal(SignalKind::hangup())?,
+        })
     }
 }
 

@@ -1,7 +1,6 @@
 //! `tidegate sim`: runs experiments and compares them with the papers.
 
 use std::fs;
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,6 +9,7 @@ use tidegate_sim::papers;
 use tidegate_sim::report::{Origin, Report};
 
 use crate::arena;
+use crate::check::print;
 use crate::error::CliError;
 use crate::progress::Shown;
 
@@ -151,17 +151,6 @@ fn title(args: &Args) -> String {
     match args.what.as_slice() {
         [only] if only == PAPERS => "The papers, reproduced".to_owned(),
         _ => "Experiments".to_owned(),
-    }
-}
-
-/// Writes to standard output; a reader that went away is no error of ours.
-pub(crate) fn print(text: &str) -> Result<(), CliError> {
-    match stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(CliError::File {
-            path: "standard output".to_owned(),
-            source: error,
-        }),
-        _ => Ok(()),
     }
 }
 

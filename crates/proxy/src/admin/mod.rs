@@ -32,7 +32,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::Signal;
 
 pub use events::{Events, Subscription};
 
@@ -143,19 +143,15 @@ impl Operations {
         }
     }
 
-    /// Reloads on SIGHUP from now on, as long as the future is polled. Only the binary wants this:
-    /// signals belong to the process.
-    ///
-    /// # Errors
-    /// When the system refuses the signal's handler.
-    pub fn reload_on_hangup(&self) -> io::Result<impl Future<Output = ()> + use<>> {
-        let mut hangups = signal(SignalKind::hangup())?;
+    /// Reloads on every one of these signals, as long as the future is polled. Whoever owns the
+    /// process brings the signal, caught before anybody can send it.
+    pub fn reload_on(&self, mut hangups: Signal) -> impl Future<Output = ()> + use<> {
         let operator = Arc::clone(&self.operator);
-        Ok(async move {
+        async move {
             while hangups.recv().await.is_some() {
                 reload_beside(&operator, Trigger::Asked).await;
             }
-        })
+        }
     }
 }
 

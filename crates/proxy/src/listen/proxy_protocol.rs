@@ -174,6 +174,27 @@ mod tests {
         assert_eq!(parse_v2(0x21, 0x00, &[]).unwrap(), None);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn fuzz_lines(line in "PROXY (TCP4|TCP6|UNKNOWN|[ -~]{0,6}) ?[0-9a-f:. ]{0,60}(\r\n|\n|)") {
+            let _ = parse_v1(line.as_bytes());
+        }
+
+        #[test]
+        fn fuzz_blocks(version: u8, family: u8, block: Vec<u8>) {
+            for (version, family) in [(version, family), (0x21, family), (0x21, 0x11), (0x21, 0x21)] {
+                let _ = parse_v2(version, family, &block);
+            }
+        }
+
+        #[test]
+        fn fuzz_clients_are_read_back(ip: IpAddr, port: u16) {
+            let family = if ip.is_ipv4() { "TCP4" } else { "TCP6" };
+            let line = format!("PROXY {family} {ip} {ip} {port} 443\r\n");
+            proptest::prop_assert_eq!(v1(&line), Some(Some(SocketAddr::new(ip, port).to_string())));
+        }
+    }
+
     #[test]
     fn malformed_blocks_are_refused() {
         for (version, family, len) in [

@@ -23,6 +23,7 @@ use tidegate_proxy::config::{self, Config};
 use tidegate_proxy::reload::Source;
 use tidegate_proxy::state::State;
 use tokio::net::TcpStream;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 
 /// Longest wait for something that has to happen.
@@ -94,7 +95,7 @@ impl Desk {
     pub(crate) fn start_minding_hangups(file: &Path) -> Self {
         let config = config::load(file).unwrap().config;
         let (state, operations) = Self::bind(config, Source::file(file));
-        let hangups = operations.reload_on_hangup().unwrap();
+        let hangups = operations.reload_on(signal(SignalKind::hangup()).unwrap());
         Self::run(state, operations, hangups)
     }
 
