@@ -82,6 +82,7 @@ impl Balancer {
                 rotated(turn, n).find(|&index| eligible(index))
             }
             Balance::Random => self.any(n, eligible),
+            Balance::MostFree => candidates.max_by_key(|&index| replicas[index].free()),
             Balance::LeastInFlight => candidates.min_by_key(|&index| replicas[index].in_flight()),
             Balance::PeakEwma => self
                 .cheaper_of_two(replicas, now, eligible)

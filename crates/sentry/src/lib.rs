@@ -19,6 +19,7 @@
 //! Calls that may free a slot take `wake`, which receives every waiter that was resolved by the
 //! call. Everything takes `&self`; while there is room only atomics are touched.
 
+mod answers;
 mod api;
 mod atomic;
 mod balance;
@@ -43,13 +44,16 @@ pub use api::{
     ShedReason, Ticket, Verdict,
 };
 pub use config::{
-    AutoConfig, Balance, ClassConfig, DEFAULT_CLASS, Feedback, GateKind, LimitsConfig,
-    LowTrafficConfig, LqrConfig, Measure, ModeName, PiConfig, PidConfig, QueueConfig, SentryConfig,
-    StaticConfig, StepConfig, WarmUp,
+    AutoConfig, Balance, ClassConfig, DEFAULT_CLASS, Feedback, GateKind, IlacConfig, LimitsConfig,
+    LowTrafficConfig, LqrConfig, Measure, ModeName, PiConfig, PidConfig, Quantile, QueueConfig,
+    SentryConfig, StaticConfig, StepConfig, WarmUp,
 };
 pub use engine::Sentry;
 pub use error::SentryError;
 pub use event::{Event, Measurement, Observer, Outlook};
-pub use status::{ClassStatus, ControllerStatus, QueueStatus, ReplicaStatus, Status};
+pub use status::{
+    BrownoutReplica, BrownoutStatus, ClassStatus, ControllerStatus, QueueStatus, ReplicaStatus,
+    Standing, Status,
+};
 
 pub mod brownout;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::api::{ClassId, ReplicaChange, ReplicaId};
 use crate::class::Class;
-use crate::config::{ModeName, SentryConfig};
+use crate::config::{Balance, ModeName, SentryConfig};
 use crate::error::SentryError;
 use crate::replica::{Health, Replica, UNLIMITED};
 
@@ -70,6 +70,14 @@ impl Plan {
             .map(|(index, replica)| (ReplicaId(index as u16), &**replica))
     }
 
+    /// How a replica is chosen; in mode `ilac` the one that asks for most gets the request.
+    pub(crate) fn balance(&self) -> Balance {
+        match self.config.mode {
+            ModeName::Ilac => Balance::MostFree,
+            _ => self.config.balance,
+        }
+    }
+
     pub(crate) fn any_up(&self) -> bool {
         self.replicas.iter().any(|replica| replica.is_up())
     }
@@ -112,6 +120,8 @@ pub(crate) fn initial_window(config: &SentryConfig) -> u32 {
     let limits = &config.limits;
     match config.mode {
         ModeName::Off => UNLIMITED,
+        // A newcomer is given one request, and asks for more (004 §III-B).
+        ModeName::Ilac => 1,
         ModeName::Auto => limits
             .window_initial
             .clamp(limits.window_min, limits.window_max),

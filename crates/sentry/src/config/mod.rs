@@ -2,8 +2,10 @@
 //!
 //! Everything is optional. The doc comments of the fields are the reference that operators read.
 
+mod ilac;
 mod modes;
 
+pub use ilac::{IlacConfig, Quantile};
 pub use modes::{
     AutoConfig, Feedback, GateKind, LqrConfig, Measure, PiConfig, PidConfig, StaticConfig,
     StepConfig,
@@ -56,6 +58,8 @@ pub struct SentryConfig {
     pub pid: PidConfig,
     /// Parameters of mode `lqr`.
     pub lqr: LqrConfig,
+    /// Parameters of mode `ilac`.
+    pub ilac: IlacConfig,
 }
 
 /// Who decides how much is admitted.
@@ -76,6 +80,9 @@ pub enum ModeName {
     Pid,
     /// State feedback that balances response time and goodput (LQR-proxy).
     Lqr,
+    /// Replicas ask for requests, and optional content is left out before anybody is refused
+    /// (ILAC).
+    Ilac,
     /// Everything is admitted; the engine only balances and measures.
     Off,
 }
@@ -91,6 +98,7 @@ impl ModeName {
             Self::Pi => "pi",
             Self::Pid => "pid",
             Self::Lqr => "lqr",
+            Self::Ilac => "ilac",
             Self::Off => "off",
         }
     }
@@ -105,6 +113,9 @@ pub enum Balance {
     PeakEwma,
     /// The one with the fewest requests in flight.
     LeastInFlight,
+    /// The one with the most free slots. Mode `ilac` does this whatever is written here: the
+    /// replica that asks for most requests gets the next.
+    MostFree,
     /// One after the other.
     RoundRobin,
     /// Any.
@@ -147,7 +158,7 @@ impl Default for QueueConfig {
 pub struct LimitsConfig {
     /// Smallest window `auto` may choose.
     pub window_min: u32,
-    /// Largest window `auto` may choose.
+    /// Largest window `auto` may choose, and most requests that `ilac` lets a replica hold.
     pub window_max: u32,
     /// Window `auto` starts with.
     pub window_initial: u32,

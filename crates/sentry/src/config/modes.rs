@@ -299,11 +299,12 @@ pub(super) fn validate(config: &SentryConfig) -> Result<(), SentryError> {
         ModeName::Pi => validate_feedback("pi", &config.pi.feedback()),
         ModeName::Pid => validate_feedback("pid", &config.pid.feedback()),
         ModeName::Lqr => validate_lqr(&config.lqr),
+        ModeName::Ilac => config.ilac.validate(config.target),
         ModeName::Off => Ok(()),
     }
 }
 
-fn interval_above_zero(key: &'static str, interval: Dur) -> Result<(), SentryError> {
+pub(super) fn interval_above_zero(key: &'static str, interval: Dur) -> Result<(), SentryError> {
     if interval.is_zero() {
         let remedy = "a controller needs time between two steps: write a duration above zero";
         return Err(SentryError::out_of_range(key, interval, remedy));
@@ -311,7 +312,7 @@ fn interval_above_zero(key: &'static str, interval: Dur) -> Result<(), SentryErr
     Ok(())
 }
 
-fn refuse(table: &'static str, cause: &str) -> SentryError {
+pub(super) fn refuse(table: &'static str, cause: &str) -> SentryError {
     SentryError::Controller {
         table,
         cause: cause.to_owned(),

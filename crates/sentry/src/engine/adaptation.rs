@@ -12,11 +12,11 @@ use super::Sentry;
 use crate::api::Resolution;
 use crate::error::SentryError;
 use crate::event::{Event, Measurement, Observer};
-use crate::gate::Gate;
+use crate::gate::{ContentGate, Gate};
 use crate::mode::{self, Handover, Step, Strategy};
 use crate::monitor::{Interval, Totals};
 use crate::plan::Plan;
-use crate::status::ControllerStatus;
+use crate::status::{BrownoutStatus, ControllerStatus};
 
 /// Between the steps of slow strategies waiters still have to expire. Chosen: small against any
 /// target a person would notice.
@@ -70,6 +70,10 @@ impl Adaptation {
         self.strategy.status()
     }
 
+    pub(super) fn brownout(&self) -> Option<BrownoutStatus> {
+        self.strategy.brownout()
+    }
+
     pub(super) fn drain_rate(&self) -> Option<f64> {
         self.strategy.drain_rate()
     }
@@ -85,6 +89,7 @@ impl Adaptation {
         old: &Plan,
         new: &Plan,
         gate: &Gate,
+        content: &ContentGate,
         now: Timestamp,
     ) -> Result<(), SentryError> {
         let mut strategy = mode::strategy(&new.config, now)?;
@@ -95,6 +100,7 @@ impl Adaptation {
         };
         let same_mode = old.config.mode == new.config.mode;
         if !(same_mode && self.strategy.reconfigure(now, new)) {
+            content.turn_off();
             strategy.start(now, new, gate, Some(&handover));
             self.next_step = now + strategy.interval();
             self.strategy = strategy;
@@ -210,6 +216,7 @@ impl<T> Sentry<T> {
                 interval: &adaptation.since_step,
                 plan,
                 gate: &self.gate,
+                content: &self.content,
                 dry_run: self.dry_run.load(Ordering::Relaxed),
                 observer,
             });

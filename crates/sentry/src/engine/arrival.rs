@@ -176,7 +176,7 @@ impl<T> Sentry<T> {
         match wanted {
             Some((id, replica)) if replica.is_up() => replica.take(now, slots).then_some(id),
             _ => {
-                let policy = plan.config.balance;
+                let policy = plan.balance();
                 self.balancer
                     .place(policy, &plan.replicas, now, slots, None)
             }
@@ -192,15 +192,20 @@ impl<T> Sentry<T> {
         replica: ReplicaId,
     ) -> Permit {
         add_one(&plan.class(origin.class).counters.admitted);
-        let generation = plan.replicas[usize::from(replica.0)].enter();
+        let state = &plan.replicas[usize::from(replica.0)];
+        let content = match self.bypass() {
+            true => None,
+            false => self.content.decide(now - origin.arrived, state),
+        };
         Permit {
             replica,
             class: origin.class,
             arrived: origin.arrived,
             admitted: now,
-            generation,
+            generation: state.enter(),
             counted: origin.passed.counted,
             streaming: false,
+            content,
         }
     }
 

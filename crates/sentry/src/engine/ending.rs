@@ -7,6 +7,7 @@ use crate::api::{Ending, Permit, ReplicaId, Report, Resolution};
 use crate::atomic::add_one;
 use crate::balance::Slots;
 use crate::class::Class;
+use crate::config::ModeName;
 use crate::gate::Passed;
 use crate::replica::Replica;
 
@@ -22,7 +23,7 @@ impl<T> Sentry<T> {
         } else {
             Slots::Free
         };
-        let policy = plan.config.balance;
+        let policy = plan.balance();
         let except = Some(permit.replica);
         let placed = self
             .balancer
@@ -109,6 +110,14 @@ impl<T> Sentry<T> {
         self.tally.response.record(response);
         self.tally.residence.record(residence);
         replica.on_served(now, residence, inside);
+        match permit.optional() {
+            Some(true) => {
+                self.content.on_full_response(response);
+                replica.answers.on_full(residence);
+            }
+            Some(false) => add_one(&class.counters.degraded),
+            None => {}
+        }
         if class
             .forecast
             .target()
@@ -120,7 +129,17 @@ impl<T> Sentry<T> {
 
     /// A replica says something about itself. A report for the interval that ends now has to
     /// come before [`Sentry::handle_timeout`] of the same instant.
-    pub fn on_report(&self, _now: Timestamp, _replica: ReplicaId, report: &Report) {
+    pub fn on_report(&self, _now: Timestamp, replica: ReplicaId, report: &Report) {
         self.tally.reports.on_report(report);
+        let plan = self.plan.load();
+        let Some(replica) = plan.replica(replica) else {
+            return;
+        };
+        replica.answers.on_report(report);
+        if plan.config.mode == ModeName::Ilac
+            && let Some(asked) = replica.answers.asked()
+        {
+            replica.grant(asked, plan.config.limits.window_max);
+        }
     }
 }

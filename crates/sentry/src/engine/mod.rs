@@ -22,7 +22,7 @@ use tidegate_control::Timestamp;
 use crate::balance::Balancer;
 use crate::config::SentryConfig;
 use crate::error::SentryError;
-use crate::gate::Gate;
+use crate::gate::{ContentGate, Gate};
 use crate::monitor::Tally;
 use crate::plan::Plan;
 use crate::random::Dice;
@@ -47,6 +47,7 @@ pub struct Sentry<T> {
     plan: ArcSwap<Plan>,
     balancer: Balancer,
     gate: Gate,
+    content: ContentGate,
     gate_dice: Dice,
     tally: Tally,
     waiting: Lock<Waiting<T>>,
@@ -79,6 +80,7 @@ impl<T> Sentry<T> {
             plan: ArcSwap::from_pointee(plan),
             balancer: Balancer::new(seed),
             gate,
+            content: ContentGate::new(),
             gate_dice: Dice::new(seed ^ GATE_STREAM),
             tally: Tally::new(),
             parked: AtomicU32::new(0),

@@ -4,8 +4,10 @@
 //! command to the gate, the windows and the classes' forecasts, from where requests read it.
 
 mod auto;
+mod dimming;
 mod feedback;
 mod fixed;
+mod ilac;
 mod lqr;
 mod off;
 
@@ -16,10 +18,10 @@ use tidegate_control::Timestamp;
 use crate::config::{GateKind, ModeName, SentryConfig};
 use crate::error::SentryError;
 use crate::event::{Event, Observer};
-use crate::gate::Gate;
+use crate::gate::{ContentGate, Gate};
 use crate::monitor::Interval;
 use crate::plan::Plan;
-use crate::status::ControllerStatus;
+use crate::status::{BrownoutStatus, ControllerStatus};
 
 /// What a strategy sees and reaches in a step.
 pub(crate) struct Step<'a> {
@@ -28,6 +30,7 @@ pub(crate) struct Step<'a> {
     pub(crate) interval: &'a Interval,
     pub(crate) plan: &'a Plan,
     pub(crate) gate: &'a Gate,
+    pub(crate) content: &'a ContentGate,
     /// Nothing is enforced: what is in flight is not what the windows say.
     pub(crate) dry_run: bool,
     pub(crate) observer: &'a mut dyn Observer,
@@ -101,6 +104,11 @@ pub(crate) trait Strategy: std::fmt::Debug + Send {
         None
     }
 
+    /// What was decided about optional content, for status and metrics.
+    fn brownout(&self) -> Option<BrownoutStatus> {
+        None
+    }
+
     /// What the controller did last, for status and metrics.
     fn status(&self) -> Option<ControllerStatus> {
         None
@@ -120,6 +128,7 @@ pub(crate) fn strategy(
         ModeName::Pi => Box::new(feedback::FeedbackLoop::pi(config)?),
         ModeName::Pid => Box::new(feedback::FeedbackLoop::pid(config)?),
         ModeName::Lqr => Box::new(lqr::Lqr::new(config)?),
+        ModeName::Ilac => Box::new(ilac::Ilac::new(config, now)?),
     })
 }
 

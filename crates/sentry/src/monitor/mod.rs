@@ -205,7 +205,7 @@ mod tests {
     fn report(utilization: f64) -> Report {
         Report {
             utilization: Some(utilization),
-            service_seconds: None,
+            ..Report::default()
         }
     }
 
@@ -218,6 +218,7 @@ mod tests {
         tally.reports.on_report(&Report {
             utilization: Some(0.5),
             service_seconds: Some(f64::NAN),
+            ..Report::default()
         });
         tally.reports.on_report(&report(1.2));
         let mut interval = Interval::default();

@@ -8,25 +8,28 @@ use crate::experiment::Record;
 use crate::scenario::{Outcome, Scenario};
 
 /// Besides [`Outcome::SERIES`].
-const GAUGES: [&str; 4] = [
+const GAUGES: [&str; 6] = [
     "gauge.setpoint",
     "gauge.measured",
     "gauge.output",
     "gauge.window",
+    "gauge.threshold",
+    "gauge.refusing",
 ];
 
 /// The counts that a class has of its own.
-const CLASS_COUNTS: [&str; 6] = [
+const CLASS_COUNTS: [&str; 7] = [
     "offered",
     "admitted",
     "goodput",
     "goodput_in_target",
+    "degraded",
     "shed",
     "abandoned",
 ];
 
 /// Totals after the warm-up: rates per second, times in seconds.
-pub(super) const VALUES: [&str; 11] = [
+pub(super) const VALUES: [&str; 13] = [
     "offered",
     "goodput",
     "goodput_in_target",
@@ -36,6 +39,8 @@ pub(super) const VALUES: [&str; 11] = [
     "response_p95",
     "response_p99",
     "response_max",
+    "full_share",
+    "full_p95",
     "utilization",
     "power",
 ];
@@ -84,6 +89,8 @@ fn with_totals(record: Record, outcome: &Outcome, scale: &Scale) -> Record {
         .with_value("response_p95", totals.histogram.quantile(0.95))
         .with_value("response_p99", totals.histogram.quantile(0.99))
         .with_value("response_max", totals.response.max())
+        .with_value("full_share", totals.full_share())
+        .with_value("full_p95", totals.full.quantile(0.95))
         .with_value("utilization", outcome.utilization)
         .with_value("power", scale.power(served, totals.response.mean()))
 }
