@@ -16,8 +16,15 @@ use crate::atomic::{AtomicF64, add_one};
 /// error of 004's hundred scenarios hardly changes, at 0.03 it is 4 % larger.
 const EXPECTED_WEIGHT: f64 = 0.2;
 
+/// What is left of an expectation after a period without a full response. Chosen: a replica that
+/// seemed ten times too slow is tried again after some seconds.
+const BELIEF_LEFT: f64 = 0.9;
+
 /// No honest change of demand is larger.
 const CHANGE_MAX: i64 = 10_000;
+
+/// Taken for the share of full answers before a replica has said it (004's own simulator).
+const FULL_SHARE_UNKNOWN: f64 = 0.5;
 
 /// See the module's description.
 #[derive(Debug)]
@@ -28,6 +35,9 @@ pub(crate) struct Answers {
     full_ns: AtomicU64,
     full_count: AtomicU64,
     expected_full_s: AtomicF64,
+    /// Whether that is of this period.
+    expectation_fresh: AtomicBool,
+    full_share: AtomicF64,
 }
 
 impl Answers {
@@ -39,6 +49,8 @@ impl Answers {
             full_ns: AtomicU64::new(0),
             full_count: AtomicU64::new(0),
             expected_full_s: AtomicF64::new(0.0),
+            expectation_fresh: AtomicBool::new(false),
+            full_share: AtomicF64::new(FULL_SHARE_UNKNOWN),
         }
     }
 
@@ -46,6 +58,9 @@ impl Answers {
     pub(crate) fn on_report(&self, report: &Report) {
         if report.demand.is_some() || report.service_seconds.is_some() {
             self.understands_optional.store(true, Ordering::Relaxed);
+        }
+        if let Some(share) = report.dimmer.filter(|share| (0.0..=1.0).contains(share)) {
+            self.full_share.store(share);
         }
         if let Some(demand) = report.demand {
             let change = demand.saturating_sub(1).clamp(-CHANGE_MAX, CHANGE_MAX);
@@ -83,11 +98,26 @@ impl Answers {
         let expected = self.expected_full_s.load();
         let newest = EXPECTED_WEIGHT * (service.as_secs_f64() - expected);
         self.expected_full_s.store(expected + newest);
+        self.expectation_fresh.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends a period: what no full response confirmed in it is believed a little less. A replica
+    /// that was slow once, and gets reduced requests only since, is so tried again.
+    pub(crate) fn doubt_expectation(&self) {
+        if !self.expectation_fresh.swap(false, Ordering::Relaxed) {
+            let expected = self.expected_full_s.load();
+            self.expected_full_s.store(BELIEF_LEFT * expected);
+        }
     }
 
     /// What a full response is expected to take at present.
     pub(crate) fn expected_full_s(&self) -> f64 {
         self.expected_full_s.load()
+    }
+
+    /// The share of its answers that are full, as it says itself.
+    pub(crate) fn full_share(&self) -> f64 {
+        self.full_share.load()
     }
 
     /// Mean time of full responses since the last call, if there were any.
@@ -107,6 +137,16 @@ mod tests {
             demand: Some(demand),
             ..Report::default()
         });
+    }
+
+    #[test]
+    fn an_old_expectation_is_doubted() {
+        let answers = Answers::new();
+        (0..50).for_each(|_| answers.on_full(Duration::from_secs(1)));
+        answers.doubt_expectation();
+        assert!(answers.expected_full_s() > 0.99, "it was confirmed");
+        (0..30).for_each(|_| answers.doubt_expectation());
+        assert!(answers.expected_full_s() < 0.1);
     }
 
     #[test]

@@ -128,6 +128,8 @@ pub struct Report {
     pub service_seconds: Option<f64>,
     /// How many requests it wants next: 1 for the one that ended, and the change since.
     pub demand: Option<i64>,
+    /// Share of its answers with optional content, where it decides that itself, from 0 to 1.
+    pub dimmer: Option<f64>,
 }
 
 /// A change of the list of replicas in [`Sentry::reconfigure`]. Ids of the others stay as they

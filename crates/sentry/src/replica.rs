@@ -39,6 +39,8 @@ pub(crate) struct Replica {
     ages: Ages,
     recent: PeakEwma,
     pub(crate) answers: Answers,
+    /// Its share of the requests, relative to the others', where balancing goes by that.
+    pub(crate) weight: AtomicF64,
     /// Its part of what all replicas can serve, 0 while unknown.
     pub(crate) drain_share: AtomicF64,
 }
@@ -56,6 +58,7 @@ impl Replica {
             ages: Ages::default(),
             recent: PeakEwma::default(),
             answers: Answers::new(),
+            weight: AtomicF64::new(1.0),
             drain_share: AtomicF64::new(0.0),
         }
     }

@@ -200,6 +200,7 @@ impl Model {
                     utilization: Some(utilization),
                     service_seconds: Some(service_s),
                     demand: Some(demand),
+                    dimmer: Some(utilization),
                 };
                 self.sentry.on_report(now, ReplicaId(replica), &report);
             }

@@ -88,6 +88,15 @@ fn lqr_recovers() {
     );
 }
 
+/// Without optional content there is nothing to leave out: admission does it alone.
+#[test]
+fn ilac_recovers_within_ten_seconds() {
+    let protect = "mode = 'ilac'\ntarget = '500ms'\nilac = { gamma = 0.5 }";
+    assert_recovers(protect, 0.99);
+    let soon = in_time(&spike(protect), 50.0, 60.0);
+    assert!(soon >= 0.97, "{soon:.3} in time ten seconds after the spike");
+}
+
 /// Without protection the queue of the spike is worked off for nobody; when it is gone, so is the
 /// harm. This is what the others are compared with.
 #[test]

@@ -64,6 +64,7 @@ impl Visit {
             record.waited = Some(slot.waited());
             record.class = Some(slot.class());
             record.replica = Some(slot.replica());
+            record.optional = slot.optional();
         }
     }
 

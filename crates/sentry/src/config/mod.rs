@@ -116,6 +116,11 @@ pub enum Balance {
     /// The one with the most free slots. Mode `ilac` does this whatever is written here: the
     /// replica that asks for most requests gets the next.
     MostFree,
+    /// Two at random, the one with fewer requests in flight.
+    PowerOfTwo,
+    /// By weights that shift requests to replicas with a larger share of full answers, for
+    /// replicas that decide about optional content themselves (EPBH; `tidegate nucleus --dimmer`).
+    EqualDimmers,
     /// One after the other.
     RoundRobin,
     /// Any.

@@ -10,6 +10,7 @@ use tidegate_control::Timestamp;
 
 use super::Sentry;
 use crate::api::Resolution;
+use crate::balance::Weighing;
 use crate::error::SentryError;
 use crate::event::{Event, Measurement, Observer};
 use crate::gate::{ContentGate, Gate};
@@ -38,6 +39,7 @@ pub(super) struct Adaptation {
     since_measured: Interval,
     /// Requests admitted per second in the last measured second.
     admitted_per_second: f64,
+    weighing: Weighing,
     events: Vec<Event>,
 }
 
@@ -54,12 +56,21 @@ impl Adaptation {
             since_step: Interval::default(),
             since_measured: Interval::default(),
             admitted_per_second: 0.0,
+            weighing: Weighing::new(now),
             events: Vec::new(),
         })
     }
 
     pub(super) fn next_tick(&self) -> Timestamp {
         self.next_step.min(self.last_tick + HOUSEKEEPING)
+    }
+
+    /// Puts in force what the strategy says about content before its first step.
+    pub(super) fn publish_content(&self, content: &ContentGate) {
+        match self.strategy.content_rule() {
+            Some(rule) => content.set(&rule),
+            None => content.turn_off(),
+        }
     }
 
     pub(super) fn note(&mut self, event: Event) {
@@ -100,10 +111,10 @@ impl Adaptation {
         };
         let same_mode = old.config.mode == new.config.mode;
         if !(same_mode && self.strategy.reconfigure(now, new)) {
-            content.turn_off();
             strategy.start(now, new, gate, Some(&handover));
             self.next_step = now + strategy.interval();
             self.strategy = strategy;
+            self.publish_content(content);
             self.since_step.clear();
         }
         if !same_mode {
@@ -181,6 +192,9 @@ impl<T> Sentry<T> {
             .drain(..)
             .for_each(|event| observer.on_event(&event));
         self.take_measurements(plan, adaptation, now);
+        adaptation
+            .weighing
+            .on_tick(now, plan.balance(), &plan.replicas);
         if adaptation.since_measured.seconds >= MEASURED {
             let event = adaptation.measured(now, plan);
             observer.on_event(&event);

@@ -75,12 +75,14 @@ impl<T> Sentry<T> {
         let plan = Plan::new(config, replicas)?;
         let gate = Gate::new(now);
         let adaptation = Adaptation::new(&plan, &gate, now)?;
+        let content = ContentGate::new();
+        adaptation.publish_content(&content);
         Ok(Self {
             waiting: Lock::new(Waiting::new(plan.classes.len())),
             plan: ArcSwap::from_pointee(plan),
             balancer: Balancer::new(seed),
             gate,
-            content: ContentGate::new(),
+            content,
             gate_dice: Dice::new(seed ^ GATE_STREAM),
             tally: Tally::new(),
             parked: AtomicU32::new(0),

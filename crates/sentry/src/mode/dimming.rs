@@ -24,6 +24,7 @@ use crate::event::Event;
 use crate::gate::{ContentRule, Dispatched};
 use crate::monitor::Histogram;
 use crate::plan::Plan;
+use crate::replica::Replica;
 use crate::status::BrownoutStatus;
 
 /// Waits beyond the threshold by this factor are beyond what dimming does by itself: around it
@@ -64,8 +65,11 @@ pub(crate) enum Scope {
 
 impl Dimming {
     pub(crate) fn new(config: CascadeConfig, scope: Scope, min_samples: u32) -> Self {
+        let mut cascade = Cascade::new(config);
+        // The first period has no samples; its setpoints are those of the configuration.
+        cascade.tick(CascadeSample::default());
         Self {
-            cascade: Cascade::new(config),
+            cascade,
             charge: Charge::default(),
             scope,
             min_samples: f64::from(min_samples.max(1)),
@@ -98,6 +102,9 @@ impl Dimming {
     pub(crate) fn step(&mut self, step: &mut Step<'_>) {
         let dispatched = step.content.take(&mut self.responses);
         self.full_share = dispatched.full_share().or(self.full_share);
+        for (_, replica) in step.plan.up() {
+            replica.answers.doubt_expectation();
+        }
         self.threshold_s = self.threshold_s(step.plan);
         let before = self.charge.refusing;
         self.charge.on_tick(&Look {
@@ -114,7 +121,7 @@ impl Dimming {
                 response_s,
             });
         }
-        self.publish(step);
+        step.content.set(&self.rule());
         self.tell(step, before, &dispatched);
     }
 
@@ -143,18 +150,19 @@ impl Dimming {
         (limit_s - expected_s).max(0.0)
     }
 
-    fn publish(&self, step: &Step<'_>) {
+    /// What requests are judged by from now on.
+    pub(crate) fn rule(&self) -> ContentRule {
         let limit_s = match self.charge.refusing {
             true => -1.0,
             false => self.cascade.limit_s(),
         };
         let everywhere = self.scope == Scope::Everywhere;
-        step.content.set(&ContentRule {
+        ContentRule {
             limit_s,
             predict: self.cascade.config().predict,
             service_target_s: everywhere.then_some(self.cascade.service_setpoint_s()),
             everywhere,
-        });
+        }
     }
 
     fn tell(&self, step: &mut Step<'_>, before: bool, dispatched: &Dispatched) {
@@ -195,6 +203,46 @@ impl Dimming {
             refusing: self.charge.refusing,
             replicas: Vec::new(),
         }
+    }
+}
+
+/// Share of the target within which nineteen of twenty full responses are answered in mode `auto`.
+/// Chosen: as much as waiting may take there in overload, so that refusing begins where leaving out
+/// ends.
+const AUTO_SHARE: f64 = 0.5;
+
+/// Gain of the top level in mode `auto`: 0.05 four times a second, for ten times a second.
+const AUTO_TOP_GAIN: f64 = 0.02;
+
+/// Dimming for mode `auto`: begins when a replica says that it can leave something out.
+#[derive(Debug, Default)]
+pub(crate) struct OfferedDimming(Option<Dimming>);
+
+impl OfferedDimming {
+    /// Ends a sampling period.
+    pub(crate) fn step(&mut self, step: &mut Step<'_>, target_s: f64) {
+        let offers = |replica: &Replica| replica.answers.understands_optional();
+        if self.0.is_none() && !step.plan.up().any(|(_, replica)| offers(replica)) {
+            return;
+        }
+        let cascade = CascadeConfig {
+            top_gain: AUTO_TOP_GAIN,
+            ..CascadeConfig::predictive(AUTO_SHARE * target_s)
+        };
+        let min_samples = step.plan.config.low_traffic.min_samples;
+        let new = || Dimming::new(cascade, Scope::WhereUnderstood, min_samples);
+        let dimming = self.0.get_or_insert_with(new);
+        dimming.set_config(cascade);
+        dimming.step(step);
+    }
+
+    /// Whether leaving content out is enough, so that nobody has to be refused.
+    pub(crate) fn suffices(&self) -> bool {
+        self.0.as_ref().is_some_and(|dimming| !dimming.refusing())
+    }
+
+    pub(crate) fn status(&self) -> Option<BrownoutStatus> {
+        self.0.as_ref().map(Dimming::status)
     }
 }
 
@@ -247,7 +295,6 @@ impl Charge {
 mod tests {
     use super::*;
     use crate::gate::ContentGate;
-    use crate::replica::Replica;
     use std::time::Duration;
 
     /// A period in which ten requests were dispatched after waiting so long, against a threshold

@@ -18,7 +18,7 @@ use tidegate_control::Timestamp;
 use crate::config::{GateKind, ModeName, SentryConfig};
 use crate::error::SentryError;
 use crate::event::{Event, Observer};
-use crate::gate::{ContentGate, Gate};
+use crate::gate::{ContentGate, ContentRule, Gate};
 use crate::monitor::Interval;
 use crate::plan::Plan;
 use crate::status::{BrownoutStatus, ControllerStatus};
@@ -101,6 +101,11 @@ pub(crate) trait Strategy: std::fmt::Debug + Send {
 
     /// The gate's kind and command, in requests, if it is not open.
     fn command(&self) -> Option<(GateKind, f64)> {
+        None
+    }
+
+    /// What requests are judged by before the first step, where it decides about content.
+    fn content_rule(&self) -> Option<ContentRule> {
         None
     }
 

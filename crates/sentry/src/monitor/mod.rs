@@ -67,6 +67,9 @@ impl Reports {
                 add_one(&self.bad);
             }
         }
+        if report.dimmer.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+            add_one(&self.bad);
+        }
         let service_is_bad = |seconds: f64| !(seconds.is_finite() && seconds >= 0.0);
         if report.service_seconds.is_some_and(service_is_bad) {
             add_one(&self.bad);

@@ -14,7 +14,7 @@
 //! everything beyond would only make everybody wait.
 //!
 //! Where replicas can leave optional content out, that is done before anybody is refused
-//! ([`Dimming`]).
+//! ([`OfferedDimming`]).
 //!
 //! While the capacity is unknown, because the windows have not been found too small or large
 //! enough yet, nothing is refused on a forecast.
@@ -40,10 +40,9 @@ use self::overload::{Overload, Pressure};
 use self::recent::Recent;
 use self::residence::Residence;
 use self::window::{Bounds, ReplicaTick, WindowSearch};
-use super::dimming::{Dimming, Scope};
+use super::dimming::OfferedDimming;
 use super::{Handover, Step, Strategy};
 use crate::api::{ClassId, ReplicaId};
-use crate::brownout::CascadeConfig;
 use crate::class::{Class, NEVER, saturating_nanos};
 use crate::config::SentryConfig;
 use crate::event::{Event, Outlook};
@@ -65,14 +64,6 @@ const RESIDENCE_SMALL: f64 = 0.05;
 
 /// Share of the target that waiting may take in overload.
 const WAIT_SHARE: f64 = 0.5;
-
-/// Share of the target within which nineteen of twenty full responses are answered, where optional
-/// content can be left out. Chosen: as much as waiting may take in overload, so that refusing begins
-/// where leaving out ends.
-const FULL_SHARE: f64 = 0.5;
-
-/// Gain of the controller that sees to it: 0.05 four times a second, for ten times a second.
-const TOP_GAIN: f64 = 0.02;
 
 /// Requests that are enough in the queue to keep the replicas busy through the chance of arrivals
 /// in overload (M/M/1/K at twice the capacity is idle for 2^-(K+1) of the time).
@@ -117,7 +108,7 @@ pub(crate) struct Auto {
     residence: Residence,
     next_generation: Timestamp,
     /// Where a replica has said that it can leave something out.
-    dimming: Option<Dimming>,
+    dimming: OfferedDimming,
 }
 
 /// What is known of one replica.
@@ -137,33 +128,8 @@ impl Auto {
             served: Recent::new(SERVED_TICKS),
             residence: Residence::default(),
             next_generation: now + GENERATION,
-            dimming: None,
+            dimming: OfferedDimming::default(),
         }
-    }
-
-    /// Leaves optional content out before anybody is refused, where there is any.
-    fn dim(&mut self, step: &mut Step<'_>, target: f64) {
-        let mut up = step.plan.up();
-        let offered = up.any(|(_, replica)| replica.answers.understands_optional());
-        drop(up);
-        if self.dimming.is_none() && !offered {
-            return;
-        }
-        let cascade = CascadeConfig {
-            top_gain: TOP_GAIN,
-            ..CascadeConfig::predictive(FULL_SHARE * target)
-        };
-        let min_samples = step.plan.config.low_traffic.min_samples;
-        let new = || Dimming::new(cascade, Scope::WhereUnderstood, min_samples);
-        let dimming = self.dimming.get_or_insert_with(new);
-        dimming.set_config(cascade);
-        dimming.step(step);
-    }
-
-    /// Whether leaving content out is still enough.
-    fn is_dimming(&self) -> bool {
-        let dimming = self.dimming.as_ref();
-        dimming.is_some_and(|dimming| !dimming.refusing())
     }
 
     /// A class without a target gets one from what the service does without a crowd.
@@ -262,7 +228,7 @@ impl Auto {
         let drain = self
             .total
             .rate()
-            .filter(|_| self.capacity_is_known(step.plan) && !self.is_dimming());
+            .filter(|_| self.capacity_is_known(step.plan) && !self.dimming.suffices());
         let Some(drain) = drain.filter(|_| step.now >= self.warm_until) else {
             for class in &step.plan.classes {
                 class.forecast.withdraw();
@@ -386,7 +352,7 @@ impl Strategy for Auto {
             .forecast
             .target()
             .map_or(1.0, |target| target.as_secs_f64());
-        self.dim(step, target);
+        self.dimming.step(step, target);
         let waiting = match step.dry_run {
             true => step.plan.in_flight_beyond_windows() > 0,
             false => step.plan.queued() > 0,
@@ -432,6 +398,6 @@ impl Strategy for Auto {
     }
 
     fn brownout(&self) -> Option<BrownoutStatus> {
-        self.dimming.as_ref().map(Dimming::status)
+        self.dimming.status()
     }
 }

@@ -33,7 +33,7 @@ use crate::api::ReplicaId;
 use crate::config::{IlacConfig, SentryConfig};
 use crate::error::SentryError;
 use crate::event::Event;
-use crate::gate::Gate;
+use crate::gate::{ContentRule, Gate};
 use crate::plan::Plan;
 use crate::status::{BrownoutReplica, BrownoutStatus};
 
@@ -134,6 +134,10 @@ impl Strategy for Ilac {
 
     fn overloaded(&self) -> Option<bool> {
         Some(self.dimming.refusing())
+    }
+
+    fn content_rule(&self) -> Option<ContentRule> {
+        Some(self.dimming.rule())
     }
 
     fn brownout(&self) -> Option<BrownoutStatus> {
