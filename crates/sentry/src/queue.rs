@@ -261,6 +261,14 @@ impl<T> Queue<T> {
             .min_by_key(|&head| self.slots[head as usize].sequence)
     }
 
+    /// When the one who waits longest arrived, whatever its importance.
+    pub(crate) fn oldest(&self) -> Option<Timestamp> {
+        let lanes = self.classes.iter().flat_map(|lanes| &lanes.0);
+        let heads = lanes.map(|lane| lane.head).filter(|&head| head != NONE);
+        let waiters = heads.filter_map(|head| self.slots[head as usize].waiter.as_ref());
+        waiters.map(|waiter| waiter.arrived).min()
+    }
+
     /// The waiter that came last in the least important class below `class`, to make room for a
     /// more important one.
     pub(crate) fn pop_less_important(&mut self, class: ClassId) -> Option<(Ticket, Waiter<T>)> {

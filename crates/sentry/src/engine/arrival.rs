@@ -195,7 +195,7 @@ impl<T> Sentry<T> {
         let state = &plan.replicas[usize::from(replica.0)];
         let content = match self.bypass() {
             true => None,
-            false => self.content.decide(now - origin.arrived, state),
+            false => self.content.decide(now - origin.oldest, state),
         };
         Permit {
             replica,

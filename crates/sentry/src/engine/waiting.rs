@@ -43,6 +43,8 @@ pub(super) struct Origin {
     pub(super) class: ClassId,
     pub(super) arrived: Timestamp,
     pub(super) passed: Passed,
+    /// When the one who has waited longest arrived, of those who waited with it and itself.
+    pub(super) oldest: Timestamp,
 }
 
 impl Origin {
@@ -51,6 +53,7 @@ impl Origin {
             class: arrival.class,
             arrived: now,
             passed,
+            oldest: now,
         }
     }
 
@@ -59,7 +62,17 @@ impl Origin {
             class: waiter.class,
             arrived: waiter.arrived,
             passed: waiter.passed,
+            oldest: waiter.arrived,
         }
+    }
+
+    /// With the others who wait, for decisions about content: less important ones may have waited
+    /// longer.
+    fn among<T>(self, queue: &Queue<T>) -> Self {
+        let oldest = queue
+            .oldest()
+            .map_or(self.oldest, |oldest| oldest.min(self.oldest));
+        Self { oldest, ..self }
     }
 }
 
@@ -101,7 +114,7 @@ impl<T> Sentry<T> {
         if waiting.queue.none_before(arrival.class, arrival.sticky)
             && let Some(replica) = self.place(plan, now, arrival.sticky, Slots::Free)
         {
-            let origin = Origin::arriving(now, arrival, passed);
+            let origin = Origin::arriving(now, arrival, passed).among(&waiting.queue);
             return Ok(Verdict::Admit(self.permit(plan, now, origin, replica)));
         }
         self.refuse_if_sticky_is_late(plan, now, arrival, &waiting.queue)?;
@@ -267,7 +280,7 @@ impl<T> Sentry<T> {
         Some(match next {
             Next::Expire(refusal) => self.shed(&plan, &waiting, waiter, refusal),
             Next::Admit(replica) => {
-                let origin = self.settle(&waiting, &waiter);
+                let origin = self.settle(&waiting, &waiter).among(&waiting.queue);
                 let permit = self.permit(&plan, now, origin, replica);
                 (waiter.value, Resolution::Admit(permit))
             }

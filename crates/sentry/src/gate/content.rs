@@ -4,7 +4,9 @@
 //! full  ⇔  waited (+ what its replica takes for a full response, with prediction) ≤ limit
 //! ```
 //!
-//! (004 eq. 1; the prediction is ours). The limit comes from the adaptation; requests only compare
+//! (004 eq. 1; the prediction is ours). What counts as waited is the wait of whoever has waited longest
+//! at that moment: the same in a queue of one class, and in a queue of several the less important are
+//! not kept waiting for the optional content of others. The limit comes from the adaptation; requests only compare
 //! and count. Off, nothing is said about content and nothing is counted.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -97,7 +99,7 @@ impl ContentGate {
         self.scope.store(scope, Ordering::Relaxed);
     }
 
-    /// What to say to the replica about a request that waited so long.
+    /// What to say to the replica about a request, when so long was waited.
     pub(crate) fn decide(&self, waited: Duration, replica: &Replica) -> Option<Content> {
         match self.scope.load(Ordering::Relaxed) {
             OFF => return None,
