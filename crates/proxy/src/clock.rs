@@ -1,6 +1,6 @@
 //! The proxy's clock: the only place of the data plane that reads one.
 
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tidegate_control::Timestamp;
 
@@ -37,4 +37,10 @@ impl Clock {
         let day = self.epoch + std::time::Duration::from_secs(86_400) + self.epoch.elapsed();
         self.epoch.checked_add(since).map_or(day, |at| at.min(day))
     }
+}
+
+/// Seconds since 1970, as the tokens of others count them.
+pub(crate) fn unix_seconds() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
 }

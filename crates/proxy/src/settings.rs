@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::listen::tls::{self as listen_tls, ServerTls};
 use crate::refuse::Refusals;
 use crate::request::classify::Classifier;
+use crate::request::classify::token::Tokens;
 use crate::request::sticky::Sticky;
 use crate::upstream::{Replica, Transport};
 
@@ -30,6 +31,9 @@ pub enum SettingsError {
         /// What the system said.
         cause: io::Error,
     },
+    /// The key of signed tokens is not usable.
+    #[error("token: {0}")]
+    Token(String),
     /// A certificate, a key or both together are not usable.
     #[error("{0}")]
     Tls(String),
@@ -49,6 +53,7 @@ pub struct Settings {
     /// The configuration as it was written.
     pub config: Arc<Config>,
     pub(crate) classifier: Classifier,
+    pub(crate) tokens: Option<Tokens>,
     /// Names of the classes as replicas see them.
     pub(crate) class_names: Vec<HeaderValue>,
     pub(crate) refusals: Refusals,
@@ -118,6 +123,7 @@ impl Next {
         let names = (0..class_count).map(|class| config.protect.class_name(ClassId(class)));
         let settings = Settings {
             classifier: Classifier::new(&config),
+            tokens: tokens(&config, old)?,
             class_names: names
                 .map(|name| HeaderValue::from_str(name).unwrap_or(HeaderValue::from_static("?")))
                 .collect(),
@@ -196,4 +202,15 @@ impl Next {
         }
         settings
     }
+}
+
+fn tokens(config: &Config, old: Option<&Settings>) -> Result<Option<Tokens>, SettingsError> {
+    let Some(config) = &config.token else {
+        return Ok(None);
+    };
+    let tokens = Tokens::new(config).map_err(SettingsError::Token)?;
+    if let Some(old) = old.and_then(|old| old.tokens.as_ref()) {
+        tokens.continue_from(old);
+    }
+    Ok(Some(tokens))
 }

@@ -228,6 +228,169 @@ fn what_is_odd_is_a_warning() {
     assert!(warnings(&with("[timeouts]\nconnect = '1m'"))[0].contains("shorten it"));
 }
 
+/// Three classes, and rules that come after them.
+fn classes(rules: &str) -> String {
+    format!(
+        "{SHORTEST}protect.classes = [{{ name = 'gold' }}, {{ name = 'silver' }}, {{ name = 'bronze' }}]\n{rules}"
+    )
+}
+
+const SILVER_AND_GOLD: &str = "[[classify]]\nclass = 'gold'\npath = '/checkout'\n\
+    [[classify]]\nclass = 'silver'\npath = '/shop'\n";
+
+#[track_caller]
+fn warned(rules: &str, words: &str) {
+    let warnings = warnings(&classes(rules));
+    assert!(
+        warnings.iter().any(|warning| warning.contains(words)),
+        "wanted {words}, got {warnings:?}"
+    );
+}
+
+#[test]
+fn sound_classes_are_accepted_without_a_word() {
+    let text = classes(SILVER_AND_GOLD);
+    assert_eq!(refusals(&text), Vec::<String>::new());
+    assert_eq!(warnings(&text), Vec::<String>::new());
+}
+
+#[test]
+fn a_class_that_nobody_is_in_is_pointed_out() {
+    let rules = "[[classify]]\nclass = 'gold'\npath = '/checkout'";
+    warned(rules, "no request is ever in class `silver`");
+    warned("", "which is `bronze`; add a rule under [[classify]]");
+    let text = classes(rules).replace(
+        "protect.classes",
+        "default_class = 'silver'\nprotect.classes",
+    );
+    let warnings = warnings(&text);
+    assert!(warnings[0].contains("class `bronze`"), "{warnings:?}");
+}
+
+#[test]
+fn unknown_classes_are_refused() {
+    let rules = |rules: &str| refusals(&classes(rules));
+    let unknown = rules("[[classify]]\nclass = 'lead'");
+    assert!(
+        unknown[0].contains("or use one of gold, silver, bronze"),
+        "{unknown:?}"
+    );
+    let text = classes("").replace("protect.classes", "default_class = 'lead'\nprotect.classes");
+    assert!(refusals(&text)[0].contains("no class `lead`"));
+}
+
+#[test]
+fn shadowed_and_overlapping_rules_are_pointed_out() {
+    let shadowed =
+        format!("{SILVER_AND_GOLD}[[classify]]\nclass = 'bronze'\npath_exact = '/shop/x'");
+    warned(&shadowed, "never reached: rule 2 (class `silver`)");
+    let cut = format!("[[classify]]\nclass = 'bronze'\nmethods = ['POST']\n{SILVER_AND_GOLD}");
+    warned(&cut, "fit this rule and rule 1 (class `bronze`) as well");
+}
+
+#[test]
+fn rules_that_believe_too_much_or_too_little_are_pointed_out() {
+    let header = "[[classify]]\nclass = 'gold'\nheaders = { x-plan = 'gold' }\n";
+    warned(header, "the client's own word");
+    let trusting = classes(header).replace(
+        "protect.classes",
+        "forward.trust = ['10.0.0.0/8']\nprotect.classes",
+    );
+    let warnings = warnings(&trusting);
+    assert!(
+        !warnings.iter().any(|w| w.contains("own word")),
+        "{warnings:?}"
+    );
+    let any = "[[classify]]\nclass = 'gold'\nheaders = { x-plan = '*' }\nbelieve = 'anybody'\n";
+    warned(any, "every client can send this");
+    let worse = "[[classify]]\nclass = 'bronze'\nheaders = { user-agent = 'bot' }\n";
+    let text = classes(&format!("{worse}{SILVER_AND_GOLD}"));
+    assert_eq!(self::warnings(&text), Vec::<String>::new());
+}
+
+#[test]
+fn conditions_that_make_no_sense_are_refused() {
+    let rule = |condition: &str| {
+        let refusals = refusals(&classes(&format!(
+            "[[classify]]\nclass = 'gold'\n{condition}"
+        )));
+        refusals.join("\n")
+    };
+    for (condition, words) in [
+        ("path = 'shop'", "begins with `/`"),
+        ("path = '/shop?x=1'", "leave the query out"),
+        ("path = '/shop/*.html'", "one whole segment"),
+        ("path_regex = '('", "not a regular expression"),
+        ("path = '/a'\npath_exact = '/b'", "keep one of `path`"),
+        ("host = 'a:80'", "without a port"),
+        ("host = '*'", "this is no host"),
+        ("methods = ['G T']", "not a method"),
+        ("headers = { 'x plan' = 'a' }", "not a header's name"),
+        ("headers = { Tidegate_Class = 'a' }", "the proxy's own"),
+        ("headers = { cookie = 'a=b' }", "write `cookies"),
+        ("cookies = { 'a b' = 'a' }", "not a cookie's name"),
+        ("claims = { plan = 'gold' }", "say under [token]"),
+        ("certificate = {}", "give a listener `client_ca`"),
+        (
+            "certificate = { fingerprint = '00' }",
+            "64 hexadecimal digits",
+        ),
+        ("believe = 'everybody'", "unknown value `everybody`"),
+    ] {
+        let refusal = rule(condition);
+        assert!(refusal.contains(words), "{condition}: {refusal}");
+    }
+}
+
+#[test]
+fn tokens_need_one_sound_key() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("no.pem"), "nothing").unwrap();
+    let p384 = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap();
+    fs::write(dir.path().join("p384.pem"), p384.public_key_pem()).unwrap();
+    let p256 = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    fs::write(dir.path().join("p256.pem"), p256.public_key_pem()).unwrap();
+    let rule = "[[classify]]\nclass = 'gold'\nclaims = { plan = 'gold' }\n[token]\n";
+    let check =
+        |token: &str| refusals_in(dir.path(), &classes(&format!("{rule}{token}"))).join("\n");
+    for (token, words) in [
+        ("", "give `secret` or `public_key`"),
+        ("secret = 'short'", "at least 32 characters"),
+        (
+            "public_key = 'missing.pem'",
+            "cannot read a public key from",
+        ),
+        ("public_key = 'no.pem'", "BEGIN PUBLIC KEY"),
+        ("public_key = 'p384.pem'", "use Ed25519, P-256 or RSA"),
+        (
+            "public_key = 'p256.pem'\nheader = 'a'\ncookie = 'b'",
+            "keep one of them",
+        ),
+        (
+            "public_key = 'p256.pem'\nsecret = '0123456789abcdef0123456789abcdef'",
+            "keep one of them",
+        ),
+    ] {
+        let refusal = check(token);
+        assert!(refusal.contains(words), "{token}: {refusal}");
+    }
+    assert_eq!(check("public_key = 'p256.pem'"), "");
+}
+
+#[test]
+fn listeners_ask_for_certificates_under_tls_only() {
+    let listener = |key: &str| {
+        let text = format!("upstream = 'http://a:1'\n[[listen]]\naddr = ':1'\n{key}");
+        refusals(&text).join("\n")
+    };
+    assert!(listener("client_ca = 'a.pem'").contains("give `tls` as well"));
+    let required = listener("client_certificate = 'required'");
+    assert!(
+        required.contains("4:22: ") && required.contains("give `client_ca`"),
+        "{required}"
+    );
+}
+
 #[test]
 fn what_is_served_holds_no_secret() {
     let text =
@@ -283,6 +446,14 @@ fn the_reference_has_every_key() {
         let table = reference.contains(&format!("{key}]"));
         assert!(plain || table, "{key} is missing");
     }
+}
+
+#[test]
+fn the_example_with_classes_is_accepted_without_a_word() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/classes.toml");
+    let loaded = config::load(&path).unwrap();
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    assert_eq!(loaded.config.protect.class_count(), 3);
 }
 
 #[test]

@@ -21,6 +21,7 @@ pub(super) fn page(operator: &Operator) -> String {
     brownout(&mut text, operator, status.brownout.as_ref());
     replicas(&mut text, operator, &status.replicas);
     data_plane(&mut text, &totals);
+    tokens(&mut text, operator);
     reloads(&mut text, &operator.reloader.status());
     text.finish()
 }
@@ -351,6 +352,20 @@ fn replicas(text: &mut Text, operator: &Operator, replicas: &[ReplicaStatus]) {
     );
     for (url, replica) in &named {
         served.sample(&[("replica", url)], replica.served as f64);
+    }
+}
+
+fn tokens(text: &mut Text, operator: &Operator) {
+    let settings = operator.state.settings();
+    let Some(tokens) = &settings.tokens else {
+        return;
+    };
+    let mut refused = text.counter(
+        "tidegate_tokens_refused_total",
+        "Tokens that proved nothing, by what was wrong with them.",
+    );
+    for (fault, count) in tokens.refused() {
+        refused.sample(&[("fault", fault)], count as f64);
     }
 }
 

@@ -11,6 +11,7 @@
 //!                Client ◄──── sweep: late? idle? stalled? draining?
 //! ```
 
+pub(crate) mod identity;
 pub(crate) mod inspect;
 pub(crate) mod patience;
 pub(crate) mod scan;
@@ -27,6 +28,7 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 
 use crate::worker::OpenGuard;
+use identity::Identity;
 use scan::Violation;
 
 /// Which protocol a client speaks.
@@ -75,6 +77,7 @@ pub(crate) struct Client {
     pub(crate) peer: SocketAddr,
     forwarded_for: OnceLock<HeaderValue>,
     pub(crate) tls: bool,
+    identity: OnceLock<Box<Identity>>,
     /// Whether it is a proxy whose `X-Forwarded-*` is believed.
     pub(crate) trusted: bool,
     linger_bytes: u32,
@@ -118,6 +121,7 @@ impl Client {
             peer: link.peer,
             forwarded_for: OnceLock::new(),
             tls: link.tls,
+            identity: OnceLock::new(),
             trusted: link.trusted,
             linger_bytes: link.linger_bytes,
             _open: open,
@@ -146,6 +150,17 @@ impl Client {
             let ip = self.peer.ip().to_string();
             HeaderValue::try_from(ip).unwrap_or(HeaderValue::from_static("unknown"))
         })
+    }
+
+    /// Who it is by its certificate, if it presented one.
+    pub(crate) fn identity(&self) -> Option<&Identity> {
+        self.identity.get().map(|identity| &**identity)
+    }
+
+    /// Its certificate has been verified.
+    pub(crate) fn set_identity(&self, identity: Identity) {
+        // There is one handshake per connection.
+        let _ = self.identity.set(Box::new(identity));
     }
 
     pub(crate) fn protocol(&self) -> Protocol {

@@ -17,6 +17,12 @@ pub struct Listener {
     /// Certificates. With at least one of them the listener speaks TLS, without it plain text.
     #[serde(deserialize_with = "certificates")]
     pub tls: Vec<Certificate>,
+    /// PEM file with the authorities that issue certificates to clients. With it clients are asked
+    /// for one, which rules of `[[classify]]` can look at. Needs `tls`.
+    #[schemars(example = &"clients.pem")]
+    pub client_ca: Option<PathBuf>,
+    /// Whether a client has to have a certificate, where `client_ca` is given.
+    pub client_certificate: ClientCertificate,
     /// Whether clients may use HTTP/2: by ALPN under TLS, by prior knowledge otherwise.
     pub http2: bool,
     /// Whether every connection starts with a PROXY protocol header (v1 or v2). Set it only behind
@@ -29,6 +35,8 @@ impl Default for Listener {
         Self {
             addr: Addr::loopback(8080),
             tls: Vec::new(),
+            client_ca: None,
+            client_certificate: ClientCertificate::Optional,
             http2: true,
             proxy_protocol: false,
         }
@@ -50,6 +58,17 @@ impl FromStr for Listener {
     fn from_str(text: &str) -> Result<Self, String> {
         text.parse().map(|addr: Addr| addr.into())
     }
+}
+
+/// Whether a client has to have a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClientCertificate {
+    /// It may do without. One that is not issued by `client_ca` is refused all the same.
+    #[default]
+    Optional,
+    /// Without one the connection is refused.
+    Required,
 }
 
 /// A certificate chain with its key. Both files are read again on every reload.

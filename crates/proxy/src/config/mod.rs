@@ -22,6 +22,7 @@
 //!
 //! [`parse`]: tidegate_config::parse
 
+mod classify;
 mod health;
 mod listen;
 mod load;
@@ -42,11 +43,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 use tidegate_config::ConfigError;
 use tidegate_sentry::SentryConfig;
 
+pub use classify::{Believe, CertificateRule, ClassRule, Fingerprint, TokenConfig};
 pub use health::{ActiveHealth, Health, PassiveHealth};
-pub use listen::{Certificate, Listener};
+pub use listen::{Certificate, ClientCertificate, Listener};
 pub use load::{Loaded, check, load, load_with};
 pub use operate::{AccessLog, Admin, LogFormat, LogTarget};
-pub use traffic::{ClassRule, Forward, Limits, RefusalTexts, Retry, Sticky, Timeouts};
+pub use traffic::{Forward, Limits, RefusalTexts, Retry, Sticky, Timeouts};
 pub use types::{Addr, Secret, StatusRange};
 pub use upstream::{HostHeader, Http2, Origin, Replica, Upstream, UpstreamTls};
 pub use validate::{Problem, Severity};
@@ -66,9 +68,13 @@ pub struct Config {
     pub upstream: Upstream,
     /// How it is protected. Nothing here has to be set.
     pub protect: SentryConfig,
-    /// Which requests are in which class; the first rule that fits decides, and requests that fit
-    /// none are in the first class.
+    /// The class of requests that no rule of `[[classify]]` fits; by default the least important.
+    #[schemars(example = &"silver")]
+    pub default_class: Option<String>,
+    /// Which requests are in which class; the first rule that fits decides.
     pub classify: Vec<ClassRule>,
+    /// Signed tokens that rules can ask for.
+    pub token: Option<TokenConfig>,
     /// Times after which the proxy gives up waiting.
     pub timeouts: Timeouts,
     /// Bounds on what clients and replicas may send.
@@ -118,7 +124,9 @@ impl Config {
         let optional = [&tls.ca, &tls.client_cert, &tls.client_key]
             .into_iter()
             .chain([&texts.html, &texts.json, &texts.text])
-            .chain([&self.admin.token_file]);
+            .chain([&self.admin.token_file])
+            .chain(self.token.iter().map(|token| &token.public_key))
+            .chain(self.listen.iter().map(|listener| &listener.client_ca));
         certificates
             .flat_map(|certificate| [&certificate.cert, &certificate.key])
             .chain(optional.flatten())
@@ -150,12 +158,15 @@ impl Config {
             resolve(&mut certificate.cert);
             resolve(&mut certificate.key);
         }
+        let authorities = self.listen.iter_mut().map(|l| &mut l.client_ca);
         let tls = &mut self.upstream.tls;
         let texts = &mut self.refusal;
         [&mut tls.ca, &mut tls.client_cert, &mut tls.client_key]
             .into_iter()
             .chain([&mut texts.html, &mut texts.json, &mut texts.text])
             .chain([&mut self.admin.token_file])
+            .chain(self.token.iter_mut().map(|token| &mut token.public_key))
+            .chain(authorities)
             .flatten()
             .for_each(resolve);
         if let LogTarget::File(path) = &mut self.access_log.to {

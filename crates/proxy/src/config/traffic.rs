@@ -1,7 +1,6 @@
 //! What a single request may take and how it is carried: timeouts, limits, retries, sticky
-//! sessions, forwarding headers, classes and the texts of refusals.
+//! sessions, forwarding headers and the texts of refusals.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -155,30 +154,6 @@ impl Default for Forward {
             via: false,
         }
     }
-}
-
-/// Puts requests into a class. All conditions given have to hold.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ClassRule {
-    /// Name of a class under `[[protect.classes]]`.
-    #[schemars(example = &"gold")]
-    pub class: String,
-    /// How the path has to begin. A `/` at the end is not needed: `/shop` covers `/shop/cart` and
-    /// `/shop`, not `/shopping`.
-    #[schemars(example = &"/checkout")]
-    #[serde(default)]
-    pub path: Option<String>,
-    /// Methods it may have.
-    #[serde(default)]
-    pub methods: Vec<String>,
-    /// The host it has to be for, without a port.
-    #[schemars(example = &"shop.example")]
-    #[serde(default)]
-    pub host: Option<String>,
-    /// Headers it has to carry, with their values; `"*"` is any value.
-    #[serde(default)]
-    pub headers: BTreeMap<String, String>,
 }
 
 /// What people and programs read when their request is refused. Each text replaces the built-in one

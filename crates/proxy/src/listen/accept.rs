@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::proxy_protocol;
 use super::tls::ServerTls;
+use crate::client::identity::Identity;
 use crate::client::socket::{Socket, canonical};
 use crate::client::{Client, Link, Protocol, serve};
 use crate::worker::{OpenGuard, Worker};
@@ -135,6 +136,9 @@ async fn secure(
     let stream = timeout(limit, handshake).await??;
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         client.set_protocol(Protocol::Http2);
+    }
+    if let Some([certificate, ..]) = stream.get_ref().1.peer_certificates() {
+        client.set_identity(Identity::of(certificate));
     }
     serve::negotiated(worker, client, stream).await;
     Ok(())

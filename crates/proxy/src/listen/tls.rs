@@ -1,13 +1,16 @@
-//! TLS towards clients: which certificate is presented for which name.
+//! TLS towards clients: which certificate is presented for which name, and which ones clients
+//! may present.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::crypto::CryptoProvider;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 
-use crate::config::{Certificate, Listener};
+use crate::config::{Certificate, ClientCertificate, Listener, pem};
 use crate::settings::SettingsError;
 
 /// What a TLS listener speaks. Made anew on every reload, so that renewed certificates are
@@ -26,16 +29,35 @@ pub(crate) fn load(listeners: &[Listener]) -> Result<Vec<Option<ServerTls>>, Set
 
 fn server_tls(listener: &Listener) -> Result<ServerTls, SettingsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let clients = client_verifier(listener, &provider)?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| SettingsError::Tls(error.to_string()))?
-        .with_no_client_auth()
+        .with_client_cert_verifier(clients)
         .with_cert_resolver(Arc::new(Certificates::load(&listener.tls)?));
     config.alpn_protocols = match listener.http2 {
         true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
         false => vec![b"http/1.1".to_vec()],
     };
     Ok(ServerTls(Arc::new(config)))
+}
+
+fn client_verifier(
+    listener: &Listener,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, SettingsError> {
+    let Some(ca) = &listener.client_ca else {
+        return Ok(WebPkiClientVerifier::no_client_auth());
+    };
+    let roots = pem::read_roots(ca).map_err(SettingsError::Tls)?;
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    let verifier = match listener.client_certificate {
+        ClientCertificate::Optional => verifier.allow_unauthenticated(),
+        ClientCertificate::Required => verifier,
+    };
+    let failed = |error| SettingsError::Tls(format!("{}: {error}", ca.display()));
+    verifier.build().map_err(failed)
 }
 
 /// Certificates by server name.

@@ -2,6 +2,7 @@
 
 pub(crate) mod canonical;
 pub(crate) mod classify;
+mod cookie;
 pub(crate) mod deadline;
 mod notable;
 pub(crate) mod order;

@@ -8,6 +8,7 @@ use hyper::upgrade::OnUpgrade;
 use tidegate_sentry::{Arrival, ClassId};
 
 use super::canonical;
+use super::classify::Asked;
 use super::deadline;
 use super::notable::Notable;
 use super::upload::Upload;
@@ -57,7 +58,15 @@ impl Order {
         visit.format = Format::of(notable.accept);
         let host = canonical::check(&request, &notable)?;
         let name = host.as_ref().and_then(|host| host.to_str().ok());
-        let class = settings.classifier.class(&request, name.unwrap_or(""));
+        let asked = Asked::new(
+            request.method(),
+            name.unwrap_or(""),
+            request.uri().path(),
+            request.headers(),
+        )
+        .from(visit.client.trusted, visit.client.identity())
+        .verified_by(settings.tokens.as_ref());
+        let class = settings.classifier.class(&asked);
         let allowance = deadline::allowance(&notable, *settings.config.timeouts.request);
         let protocol = wanted_upgrade(&request, &notable).cloned();
         let expects_continue = notable.expect.is_some();

@@ -7,12 +7,13 @@
 //! moves only the clients of the replicas that changed. The engine ignores the choice while the
 //! replica is down.
 
-use http::header::{COOKIE, SET_COOKIE};
+use http::header::SET_COOKIE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use tidegate_sentry::ReplicaId;
 
+use super::cookie::cookies;
 use crate::config::{self, Origin};
 
 /// What makes a session sticky.
@@ -82,7 +83,7 @@ impl Sticky {
     pub(crate) fn replica(&self, headers: &HeaderMap) -> Option<ReplicaId> {
         match &self.by {
             By::Cookie(name) => {
-                let mark = cookie(headers, name)?;
+                let mark = cookies(headers, name).next()?;
                 self.replicas.iter().find(|r| r.mark == mark).map(|r| r.id)
             }
             By::Header(name) => {
@@ -116,17 +117,6 @@ impl Sticky {
             response.append(SET_COOKIE, cookie);
         }
     }
-}
-
-/// The value of a cookie.
-fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers
-        .get_all(COOKIE)
-        .iter()
-        .filter_map(|header| header.to_str().ok())
-        .flat_map(|header| header.split(';'))
-        .filter_map(|pair| pair.trim_ascii().split_once('='))
-        .find_map(|(key, value)| (key == name).then_some(value))
 }
 
 fn draw_secret() -> Vec<u8> {

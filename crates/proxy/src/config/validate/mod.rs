@@ -1,6 +1,8 @@
 //! What a type alone cannot refuse: keys that contradict each other, files that cannot be read,
 //! names that lead nowhere. Every message gives the cause and the remedy.
 
+mod classes;
+mod cover;
 mod network;
 mod operate;
 mod policy;
@@ -44,7 +46,7 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
     network::listeners(config, &mut report);
     network::upstream(config, &mut report);
     policy::protect(config, &mut report);
-    policy::classes(config, &mut report);
+    classes::classes(config, &mut report);
     policy::timeouts(&config.timeouts, &mut report);
     policy::limits(&config.limits, &mut report);
     if let Some(sticky) = &config.sticky {

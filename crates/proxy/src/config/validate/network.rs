@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use rustls_pki_types::DnsName;
 
-use super::super::{Config, Listener, UpstreamTls, pem};
+use super::super::{ClientCertificate, Config, Listener, UpstreamTls, pem};
 use super::Report;
 
 pub(super) fn listeners(config: &Config, report: &mut Report) {
@@ -27,6 +27,24 @@ pub(super) fn listeners(config: &Config, report: &mut Report) {
             "this address is listed twice; remove one",
         );
         certificates(index, listener, report);
+        client_certificates(index, listener, report);
+    }
+}
+
+fn client_certificates(index: usize, listener: &Listener, report: &mut Report) {
+    let path = format!("listen.{index}.client_ca");
+    report.error_if(
+        listener.client_ca.is_some() && listener.tls.is_empty(),
+        &path,
+        "certificates are presented under TLS only; give `tls` as well",
+    );
+    report.error_if(
+        listener.client_ca.is_none() && listener.client_certificate == ClientCertificate::Required,
+        format_args!("listen.{index}.client_certificate"),
+        "nobody could have one: it is not said who issues them; give `client_ca`",
+    );
+    if let Some(ca) = &listener.client_ca {
+        report.check(path, pem::read_roots(ca));
     }
 }
 

@@ -1,10 +1,10 @@
-//! What is decided per request: protection, classes, timeouts, limits, sessions.
+//! What is decided per request: protection, timeouts, limits, sticky sessions.
 
-use http::{HeaderName, Method};
+use http::HeaderName;
 use tidegate_config::{Dur, Size};
-use tidegate_sentry::{SentryConfig, SentryError};
+use tidegate_sentry::SentryError;
 
-use super::super::{ClassRule, Config, Limits, Secret, Sticky, Timeouts};
+use super::super::{Config, Limits, Secret, Sticky, Timeouts};
 use super::{Report, SECRET_CHARS_MIN};
 
 /// Less than this cannot hold the headers a browser sends.
@@ -21,69 +21,7 @@ pub(super) fn protect(config: &Config, report: &mut Report) {
     }
 }
 
-pub(super) fn classes(config: &Config, report: &mut Report) {
-    for (index, rule) in config.classify.iter().enumerate() {
-        let path = format!("classify.{index}");
-        report.check(
-            format_args!("{path}.class"),
-            known_class(&rule.class, &config.protect),
-        );
-        conditions(&path, rule, report);
-        let last = index + 1 == config.classify.len();
-        report.warn_if(
-            !last && is_unconditional(rule),
-            &path,
-            "this rule has no condition, so the rules after it are never reached; move it to the \
-             end",
-        );
-    }
-}
-
-fn known_class(class: &str, protect: &SentryConfig) -> Result<(), String> {
-    if protect.class_id(class).is_some() {
-        return Ok(());
-    }
-    let names: Vec<_> = protect.classes.iter().map(|c| c.name.as_str()).collect();
-    let known = match names.is_empty() {
-        true => String::new(),
-        false => format!(" or use one of {}", names.join(", ")),
-    };
-    Err(format!(
-        "there is no class `{class}`; declare it under [[protect.classes]]{known}"
-    ))
-}
-
-fn is_unconditional(rule: &ClassRule) -> bool {
-    let ClassRule {
-        class,
-        path,
-        methods,
-        host,
-        headers,
-    } = rule;
-    let _ = class;
-    path.is_none() && methods.is_empty() && host.is_none() && headers.is_empty()
-}
-
-fn conditions(path: &str, rule: &ClassRule, report: &mut Report) {
-    report.error_if(
-        rule.path.as_ref().is_some_and(|p| !p.starts_with('/')),
-        format_args!("{path}.path"),
-        "a path begins with `/`; add it",
-    );
-    for method in &rule.methods {
-        report.error_if(
-            Method::from_bytes(method.as_bytes()).is_err(),
-            format_args!("{path}.methods"),
-            "this is not a method; write \"GET\" or \"POST\"",
-        );
-    }
-    for name in rule.headers.keys() {
-        report.check(format_args!("{path}.headers.{name}"), header_name(name));
-    }
-}
-
-fn header_name(name: &str) -> Result<(), String> {
+pub(super) fn header_name(name: &str) -> Result<(), String> {
     HeaderName::try_from(name)
         .map(|_| ())
         .map_err(|_| format!("`{name}` is not a header's name; write one like \"x-customer\""))
@@ -168,7 +106,7 @@ pub(super) fn sticky(sticky: &Sticky, report: &mut Report) {
 }
 
 /// A cookie's name is a token (RFC 6265 4.1.1), as a header's name is.
-fn cookie_name(name: &str) -> Result<(), String> {
+pub(super) fn cookie_name(name: &str) -> Result<(), String> {
     HeaderName::try_from(name)
         .map(|_| ())
         .map_err(|_| format!("`{name}` is not a cookie's name; use letters, digits, - and _"))

@@ -1,0 +1,103 @@
+//! Conditions on headers and cookies.
+//!
+//! They are the client's own word, unless the connection comes from a proxy that is trusted to set
+//! them or the operator says that the value is a secret (`believe = "anybody"`). Even then there
+//! is doubt when a header is there twice, has a twin that some applications cannot tell from it
+//! (`x_plan`), or is nominated by `Connection`, so that no replica will see it.
+
+use http::header::CONNECTION;
+use http::{HeaderMap, HeaderName};
+
+use super::super::cookie::cookies;
+use super::{Asked, Fit};
+use crate::config::{Believe, ClassRule};
+use crate::hop::has_token;
+
+/// A header or a cookie that has to be there.
+#[derive(Debug)]
+pub(super) struct FieldCondition {
+    place: Place,
+    /// `None` is any value.
+    value: Option<Box<str>>,
+    believe: Believe,
+}
+
+#[derive(Debug)]
+enum Place {
+    Header(HeaderName),
+    Cookie(Box<str>),
+}
+
+/// What was found under a name.
+#[derive(Debug, Default)]
+struct Found {
+    values: u32,
+    fitting: u32,
+    doubtful: bool,
+}
+
+impl FieldCondition {
+    /// The conditions of a rule; `None` if a name is none.
+    pub(super) fn all_of(rule: &ClassRule) -> Option<Vec<Self>> {
+        let condition = |place: Place, value: &String| Self {
+            place,
+            value: (value != "*").then(|| value.as_str().into()),
+            believe: rule.believe,
+        };
+        let headers = rule.headers.iter().map(|(name, value)| {
+            let name = name.parse().ok()?;
+            Some(condition(Place::Header(name), value))
+        });
+        let cookies = rule.cookies.iter();
+        let cookies = cookies
+            .map(|(name, value)| Some(condition(Place::Cookie(name.as_str().into()), value)));
+        headers.chain(cookies).collect()
+    }
+
+    pub(super) fn fit(&self, asked: &Asked<'_>) -> Fit {
+        let mut found = Found::default();
+        match &self.place {
+            Place::Header(name) => self.look_for_header(name, asked.headers, &mut found),
+            Place::Cookie(name) => {
+                for value in cookies(asked.headers, name) {
+                    self.look_at(value.as_bytes(), &mut found);
+                }
+            }
+        }
+        let believed = asked.trusted || self.believe == Believe::Anybody;
+        match found {
+            Found { fitting: 0, .. } => Fit::No,
+            Found {
+                values: 1,
+                doubtful: false,
+                ..
+            } if believed => Fit::Yes,
+            _ => Fit::Maybe,
+        }
+    }
+
+    fn look_for_header(&self, name: &HeaderName, headers: &HeaderMap, found: &mut Found) {
+        for (other, value) in headers {
+            if other == name {
+                self.look_at(value.as_bytes(), found);
+            } else if is_twin(other, name) {
+                self.look_at(value.as_bytes(), found);
+                found.doubtful = true;
+            }
+        }
+        found.doubtful |= found.fitting > 0 && has_token(headers, &CONNECTION, name.as_str());
+    }
+
+    fn look_at(&self, value: &[u8], found: &mut Found) {
+        let fits = |wanted: &str| wanted.as_bytes() == value;
+        found.values += 1;
+        found.fitting += u32::from(self.value.as_deref().is_none_or(fits));
+    }
+}
+
+/// Whether two different names are the same once `_` is read as `-`.
+fn is_twin(one: &HeaderName, other: &HeaderName) -> bool {
+    let fold = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    let (one, other) = (one.as_str().as_bytes(), other.as_str().as_bytes());
+    one.len() == other.len() && one.iter().zip(other).all(|(&a, &b)| fold(a) == fold(b))
+}
