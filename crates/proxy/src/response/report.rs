@@ -32,7 +32,7 @@ pub(crate) fn strip(state: &State, replica: ReplicaId, headers: &mut HeaderMap) 
 fn read(headers: &HeaderMap) -> Option<Report> {
     let report = Report {
         utilization: number(headers.get(UTILIZATION)).or_else(|| orca(headers.get(ENDPOINT_LOAD))),
-        service_seconds: number(headers.get(SERVICE_MS)).map(|millis| millis / 1e3),
+        service_seconds: number(headers.get(SERVICE_MS)).map(|millis: f64| millis / 1e3),
         demand: number(headers.get(DEMAND)),
         dimmer: number(headers.get(DIMMER)),
     };
