@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help demo papers test fmt lint docs check bench-simulator bench-dataplane bench-shop setup
+.PHONY: help demo papers test fmt lint docs check bench-simulator bench-dataplane bench-decision bench-shop setup
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ bench-simulator: ## events per second against ciw and simpy
 
 bench-dataplane: ## CPU per request against nginx and HAProxy
 	bench/dataplane/run
+
+bench-decision: ## nanoseconds of an admission decision, with and without contention
+	$(CARGO) bench -p tidegate-sentry --bench decision
 
 bench-shop: ## three replicas of the shop behind mode ilac, under the load of paper 004's figure 3
 	bench/shop/run

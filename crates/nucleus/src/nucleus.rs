@@ -305,7 +305,10 @@ mod tests {
         };
         state.dimmer = Some(OwnDimmer::new(dimmer, Duration::from_millis(250)));
         state.present = 5;
-        assert!(!state.is_full(None), "five at once are too many to begin with");
+        assert!(
+            !state.is_full(None),
+            "five at once are too many to begin with"
+        );
         assert!(state.is_full(Some(true)));
         assert!(!state.is_full(Some(false)));
     }

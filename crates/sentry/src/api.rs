@@ -5,6 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 use tidegate_control::Timestamp;
 
+use crate::policing::PathKey;
+
 /// Index of a class in the configuration; 0 is the most important.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
 pub struct ClassId(pub u16);
@@ -24,6 +26,15 @@ pub struct Arrival {
     pub deadline: Option<Timestamp>,
     /// The replica it has to go to (a sticky session), while that one is healthy.
     pub sticky: Option<ReplicaId>,
+    /// Its path, by a [`PathHasher`](crate::policing::PathHasher): requests of a path cost alike.
+    pub path: Option<PathKey>,
+    /// A hash of what the operator tells tenants by; those of a class share it fairly.
+    pub tenant: Option<u64>,
+    /// A hash of its session's name. Once a request of a session was admitted, later ones are
+    /// preferred within their class.
+    pub session: Option<u64>,
+    /// Whether this request may open the session.
+    pub session_entry: bool,
 }
 
 /// The engine's answer to an arrival.
@@ -59,6 +70,9 @@ pub struct Permit {
     pub(crate) class: ClassId,
     pub(crate) arrived: Timestamp,
     pub(crate) admitted: Timestamp,
+    pub(crate) path: Option<PathKey>,
+    /// Requests in the replica when it came in, itself included.
+    pub(crate) inside: u32,
     /// Age group of the slot, for finding requests that are in flight for far too long.
     pub(crate) generation: u32,
     /// Counted by the window at the entrance.
@@ -130,6 +144,32 @@ pub struct Report {
     pub demand: Option<i64>,
     /// Share of its answers with optional content, where it decides that itself, from 0 to 1.
     pub dimmer: Option<f64>,
+    /// CPU time of a request, in seconds.
+    pub cpu_seconds: Option<f64>,
+    /// Time the request waited for disk or network, in seconds.
+    pub io_seconds: Option<f64>,
+    /// Time requests lately waited in the replica before they were started, in seconds.
+    pub queue_seconds: Option<f64>,
+    /// Requests in the replica, those of other proxies included.
+    pub in_service: Option<u32>,
+    /// The class of the request whose CPU and I/O time are reported.
+    pub class: ClassId,
+    /// Its path.
+    pub path: Option<PathKey>,
+}
+
+impl Report {
+    /// What the request cost a server on its own (003 eq. 2): `cpu + io_weight * io`.
+    pub(crate) fn service_cost(&self, io_weight: f64) -> Option<f64> {
+        let cpu = self.cpu_seconds.filter(|&seconds| is_time(seconds))?;
+        let io = self.io_seconds.filter(|&seconds| is_time(seconds));
+        Some(cpu + io_weight * io.unwrap_or(0.0))
+    }
+}
+
+/// Whether a replica can mean it: no request takes longer than a day.
+pub(crate) fn is_time(seconds: f64) -> bool {
+    (0.0..=86_400.0).contains(&seconds)
 }
 
 /// A change of the list of replicas in [`Sentry::reconfigure`]. Ids of the others stay as they
@@ -152,7 +192,8 @@ pub enum Ending {
     Served,
     /// The replica failed: refused, reset, timed out, or answered malformed bytes.
     Dropped,
-    /// The client left. Says nothing about the replica; never a sample.
+    /// The client left. Says nothing about the replica; never a sample. In mode `auto` the slot
+    /// is kept for as long as a request takes, because the replica may not have noticed.
     Abandoned,
     /// Not to be counted as a sample for another reason (a stream, a health check).
     Ignored,
@@ -187,6 +228,10 @@ pub enum ShedReason {
     Blocked,
     /// The window at the entrance is full.
     Window,
+    /// What is in service already, and what it would cost itself, leave it no time.
+    Policed,
+    /// The share of its class that fits is used up.
+    Threshold,
     /// The queue is full by count.
     QueueFull,
     /// The queue is full by bytes.
@@ -199,12 +244,14 @@ pub enum ShedReason {
 
 impl ShedReason {
     /// Every reason, in the order of [`ShedReason::index`].
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Predicted,
         Self::Expired,
         Self::Rate,
         Self::Blocked,
         Self::Window,
+        Self::Policed,
+        Self::Threshold,
         Self::QueueFull,
         Self::QueueBytes,
         Self::NoReplica,
@@ -226,6 +273,8 @@ impl ShedReason {
             Self::Rate => "rate",
             Self::Blocked => "blocked",
             Self::Window => "window",
+            Self::Policed => "policed",
+            Self::Threshold => "threshold",
             Self::QueueFull => "queue-full",
             Self::QueueBytes => "queue-bytes",
             Self::NoReplica => "no-replica",

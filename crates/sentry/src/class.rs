@@ -3,9 +3,13 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use tidegate_control::Timestamp;
+
 use crate::api::{Ending, ShedReason};
 use crate::atomic::{AtomicF64, add_one};
-use crate::status::ClassStatus;
+use crate::config::ClassConfig;
+use crate::contract::Contract;
+use crate::status::{BandStatus, ClassStatus};
 
 /// A duration without bound, in nanoseconds.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -18,6 +22,8 @@ pub(crate) struct Class {
     pub(crate) queued: AtomicU32,
     pub(crate) forecast: Forecast,
     pub(crate) counters: Counters,
+    pub(crate) contract: Contract,
+    pub(crate) cost: Cost,
 }
 
 /// What the adaptation published for the class: with this a newcomer is judged.
@@ -54,6 +60,7 @@ impl Forecast {
         self.ahead_limit.store(u32::MAX, Ordering::Relaxed);
         self.wait_limit_ns.store(NEVER, Ordering::Relaxed);
         self.drain.store(0.0);
+        self.residence.store(0.0);
         self.pressure.store(1.0);
     }
 
@@ -94,13 +101,43 @@ impl Forecast {
     }
 }
 
+/// What a request of the class costs a server on its own, as a decayed mean.
+#[derive(Debug)]
+pub(crate) struct Cost {
+    service_s: AtomicF64,
+}
+
+/// Weight of the newest service time. Chosen: a change is seen after some tens of requests.
+const COST_WEIGHT: f64 = 0.05;
+
+impl Cost {
+    /// Two cores that learn at once may lose one of two samples.
+    pub(crate) fn learn(&self, service_s: f64) {
+        let mean = self.service_s.load();
+        let mean = match mean > 0.0 {
+            true => mean + COST_WEIGHT * (service_s - mean),
+            false => service_s,
+        };
+        self.service_s.store(mean);
+    }
+
+    /// None before the first sample.
+    pub(crate) fn service_s(&self) -> Option<f64> {
+        Some(self.service_s.load()).filter(|&mean| mean > 0.0)
+    }
+}
+
 impl Class {
-    pub(crate) fn new(name: String, target: Option<Duration>) -> Self {
+    pub(crate) fn new(name: String, target: Option<Duration>, contract: Contract) -> Self {
         Self {
             name,
             queued: AtomicU32::new(0),
             forecast: Forecast::new(target),
             counters: Counters::default(),
+            contract,
+            cost: Cost {
+                service_s: AtomicF64::new(0.0),
+            },
         }
     }
 
@@ -108,12 +145,18 @@ impl Class {
         self.queued.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn status(&self) -> ClassStatus {
+    pub(crate) fn status(&self, now: Timestamp, config: Option<&ClassConfig>) -> ClassStatus {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
         ClassStatus {
             name: self.name.clone(),
             target_seconds: self.forecast.target().map(|target| target.as_secs_f64()),
+            band: self.band_status(config),
+            guarantee: self.contract.guarantee_status(now),
+            service_seconds: self.cost.service_s(),
+            revenue: self.contract.revenue(),
+            revenue_earned: self.contract.revenue() * load(&counters.in_target) as f64,
+            revenue_lost: counters.lost(self.contract.revenue()),
             queued: self.queued(),
             arrived: load(&counters.arrived),
             admitted: load(&counters.admitted),
@@ -127,6 +170,15 @@ impl Class {
             shed: by_reason(&counters.shed),
             would_shed: by_reason(&counters.would_shed),
         }
+    }
+
+    fn band_status(&self, config: Option<&ClassConfig>) -> Option<BandStatus> {
+        let rows = &config?.targets;
+        let row = rows.get(self.contract.band().checked_sub(1)?)?;
+        Some(BandStatus {
+            above: row.above.0,
+            target_seconds: row.target.as_secs_f64(),
+        })
     }
 }
 
@@ -162,6 +214,10 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    pub(crate) fn arrived(&self) -> u64 {
+        self.arrived.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn ended(&self, ending: Ending) {
         let counter = match ending {
             Ending::Served => &self.served,
@@ -170,6 +226,20 @@ impl Counters {
             Ending::Ignored => &self.ignored,
         };
         add_one(counter);
+    }
+
+    /// What was not earned, by reason: refusals, and requests that were admitted in vain.
+    fn lost(&self, revenue: f64) -> Vec<(&'static str, f64)> {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let late = load(&self.served).saturating_sub(load(&self.in_target));
+        let admitted = [
+            ("late", late),
+            ("dropped", load(&self.dropped)),
+            ("abandoned", load(&self.abandoned)),
+        ];
+        let all = admitted.into_iter().chain(by_reason(&self.shed));
+        all.map(|(reason, count)| (reason, revenue * count as f64))
+            .collect()
     }
 
     /// Refused, on arrival or after waiting.

@@ -17,6 +17,17 @@ pub enum SentryError {
     /// Two classes have the same name.
     #[error("class `{0}` is named twice: give each class its own name")]
     DuplicateClass(String),
+    /// A table of targets does not begin at zero and nothing else is given for what is below.
+    #[error(
+        "class `{class}` has no target below {below}: write one as `target`, of the class or of \
+         all, or begin its table with a row `above = 0`"
+    )]
+    TargetGap {
+        /// The class.
+        class: String,
+        /// Where its table begins.
+        below: tidegate_config::Rate,
+    },
     /// The mode lacks something it cannot do without.
     #[error("mode `{mode}` needs {what}")]
     Missing {

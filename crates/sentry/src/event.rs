@@ -4,7 +4,7 @@ use serde::Serialize;
 use tidegate_control::Timestamp;
 use tidegate_control::controller::Terms;
 
-use crate::api::ReplicaId;
+use crate::api::{ClassId, ReplicaId};
 use crate::config::ModeName;
 use crate::status::Standing;
 
@@ -96,6 +96,26 @@ pub enum Event {
         gain_seconds: f64,
         /// The same, the median of the others; NaN without others.
         pack_seconds: f64,
+    },
+    /// A class's target followed the arrival rate.
+    Target {
+        /// When.
+        at: Timestamp,
+        /// Which class.
+        class: ClassId,
+        /// Requests that arrive per second, over all classes.
+        offered_per_second: f64,
+        /// Its target from now on.
+        seconds: f64,
+    },
+    /// Requests are judged in another way, in mode `sentry`.
+    Policing {
+        /// When.
+        at: Timestamp,
+        /// `batch` or `threshold`.
+        kind: &'static str,
+        /// Why.
+        reason: &'static str,
     },
     /// What happened in about a second.
     Measured(Measurement),

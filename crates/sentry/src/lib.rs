@@ -25,6 +25,7 @@ mod atomic;
 mod balance;
 mod class;
 mod config;
+mod contract;
 mod engine;
 mod error;
 mod event;
@@ -34,9 +35,11 @@ mod monitor;
 mod number;
 mod occupancy;
 mod plan;
+pub mod policing;
 mod queue;
 mod random;
 mod replica;
+mod sla;
 mod status;
 
 pub use api::{
@@ -45,15 +48,17 @@ pub use api::{
 };
 pub use config::{
     AutoConfig, Balance, ClassConfig, DEFAULT_CLASS, Feedback, GateKind, IlacConfig, LimitsConfig,
-    LowTrafficConfig, LqrConfig, Measure, ModeName, PiConfig, PidConfig, Quantile, QueueConfig,
-    SentryConfig, StaticConfig, StepConfig, WarmUp,
+    LowTrafficConfig, LqrConfig, Measure, ModeName, PathConfig, PiConfig, PidConfig, Policing,
+    Quantile, QueueConfig, SentryConfig, SentryModeConfig, StaticConfig, StepConfig, TargetBand,
+    WarmUp,
 };
 pub use engine::Sentry;
 pub use error::SentryError;
 pub use event::{Event, Measurement, Observer, Outlook};
+pub use policing::PathKey;
 pub use status::{
-    BrownoutReplica, BrownoutStatus, ClassStatus, ControllerStatus, QueueStatus, ReplicaStatus,
-    Standing, Status,
+    BandStatus, BrownoutReplica, BrownoutStatus, ClassStatus, ControllerStatus, GuaranteeStatus,
+    PolicingStatus, QueueStatus, ReplicaStatus, Standing, Status,
 };
 
 pub mod brownout;

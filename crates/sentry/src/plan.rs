@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
+use tidegate_control::Timestamp;
+
 use crate::api::{ClassId, ReplicaChange, ReplicaId};
 use crate::class::Class;
 use crate::config::{Balance, ModeName, SentryConfig};
+use crate::contract::Contract;
 use crate::error::SentryError;
+use crate::policing::{Kind, PathKey, Policer, Servers};
 use crate::replica::{Health, Replica, UNLIMITED};
 
 /// Replicas have small ids.
@@ -17,20 +21,26 @@ pub(crate) struct Plan {
     pub(crate) config: Arc<SentryConfig>,
     pub(crate) classes: Vec<Arc<Class>>,
     pub(crate) replicas: Vec<Arc<Replica>>,
+    pub(crate) policer: Arc<Policer>,
 }
 
 impl Plan {
-    pub(crate) fn new(config: &SentryConfig, replicas: usize) -> Result<Self, SentryError> {
+    pub(crate) fn new(
+        config: &SentryConfig,
+        replicas: usize,
+        now: Timestamp,
+    ) -> Result<Self, SentryError> {
         config.validate()?;
         if replicas > REPLICAS_MAX {
             return Err(too_many_replicas());
         }
         let limit = initial_window(config);
         Ok(Self {
-            classes: classes_of(config, &[]),
+            classes: classes_of(config, &[], now),
             replicas: (0..replicas)
                 .map(|_| Arc::new(Replica::new(limit)))
                 .collect(),
+            policer: Arc::new(Policer::new(config)),
             config: Arc::new(config.clone()),
         })
     }
@@ -41,12 +51,17 @@ impl Plan {
         &self,
         config: &SentryConfig,
         changes: &[ReplicaChange],
+        now: Timestamp,
     ) -> Result<(Self, Vec<ReplicaId>), SentryError> {
         config.validate()?;
         let (replicas, added) = change_replicas(&self.replicas, changes, initial_window(config))?;
         let plan = Self {
-            classes: classes_of(config, &self.classes),
+            classes: classes_of(config, &self.classes, now),
             replicas,
+            policer: match self.policer.suits(config) {
+                true => Arc::clone(&self.policer),
+                false => Arc::new(Policer::new(config)),
+            },
             config: Arc::new(config.clone()),
         };
         Ok((plan, added))
@@ -76,6 +91,28 @@ impl Plan {
             ModeName::Ilac => Balance::MostFree,
             _ => self.config.balance,
         }
+    }
+
+    /// How requests are judged one by one, where the mode does.
+    pub(crate) fn policing(&self) -> Option<Kind> {
+        (self.config.mode == ModeName::Sentry).then(|| self.policer.kind())
+    }
+
+    /// What newcomers meet in the replicas.
+    pub(crate) fn servers(&self) -> Servers {
+        let mut servers = Servers::default();
+        self.up().for_each(|(_, replica)| {
+            servers.add(replica.in_service(), replica.queue_s());
+        });
+        servers
+    }
+
+    /// What a request is expected to cost a server on its own: by its path, or like its class,
+    /// or as configured.
+    pub(crate) fn service_s(&self, class: ClassId, path: Option<PathKey>) -> f64 {
+        let by_class = || self.class(class).cost.service_s();
+        let known = self.policer.service_s(path).or_else(by_class);
+        known.unwrap_or_else(|| self.config.sentry.service_time.as_secs_f64())
     }
 
     pub(crate) fn any_up(&self) -> bool {
@@ -130,19 +167,21 @@ pub(crate) fn initial_window(config: &SentryConfig) -> u32 {
 }
 
 /// The classes of a configuration; one that existed before keeps its counters and gets its new
-/// target.
-fn classes_of(config: &SentryConfig, old: &[Arc<Class>]) -> Vec<Arc<Class>> {
+/// target and contract.
+fn classes_of(config: &SentryConfig, old: &[Arc<Class>], now: Timestamp) -> Vec<Arc<Class>> {
     (0..config.class_count() as u16)
         .map(|index| {
-            let name = config.class_name(ClassId(index));
-            let target = config.target_of(ClassId(index));
-            match old.iter().find(|class| class.name == name) {
-                Some(known) => {
-                    known.forecast.set_target(target);
-                    Arc::clone(known)
-                }
-                None => Arc::new(Class::new(name.to_owned(), target)),
-            }
+            let id = ClassId(index);
+            let name = config.class_name(id);
+            let Some(known) = old.iter().find(|class| class.name == name) else {
+                let contract = Contract::new(now, config.class(id));
+                let target = config.target_of(id);
+                return Arc::new(Class::new(name.to_owned(), target, contract));
+            };
+            known.contract.renew(now, config.class(id));
+            let target = config.target_in_band(id, known.contract.band());
+            known.forecast.set_target(target);
+            Arc::clone(known)
         })
         .collect()
 }
@@ -204,20 +243,19 @@ fn too_many_replicas() -> SentryError {
 mod tests {
     use super::*;
     use crate::balance::Slots;
-    use tidegate_control::Timestamp;
 
     #[test]
     fn ids_stay_and_are_used_again_only_when_nothing_refers_to_them() {
         let config = SentryConfig::default();
-        let plan = Plan::new(&config, 3).unwrap();
+        let plan = Plan::new(&config, 3, Timestamp::ZERO).unwrap();
         let now = Timestamp::ZERO;
         assert!(plan.replicas[1].take(now, Slots::Free));
         let generation = plan.replicas[1].enter();
         plan.replicas[1].set_health(Health::Retired);
-        let (plan, added) = plan.changed(&config, &[ReplicaChange::Add]).unwrap();
+        let (plan, added) = plan.changed(&config, &[ReplicaChange::Add], now).unwrap();
         assert_eq!(added, [ReplicaId(3)]);
         plan.replicas[1].release(now, generation);
-        let (plan, added) = plan.changed(&config, &[ReplicaChange::Add]).unwrap();
+        let (plan, added) = plan.changed(&config, &[ReplicaChange::Add], now).unwrap();
         assert_eq!(added, [ReplicaId(1)]);
         assert!(plan.replicas[1].is_up());
     }
@@ -225,11 +263,11 @@ mod tests {
     #[test]
     fn a_removed_replica_cannot_be_removed_again() {
         let config = SentryConfig::default();
-        let plan = Plan::new(&config, 1).unwrap();
+        let plan = Plan::new(&config, 1, Timestamp::ZERO).unwrap();
         let remove = [ReplicaChange::Remove(ReplicaId(0))];
-        assert!(plan.changed(&config, &remove).is_ok());
+        assert!(plan.changed(&config, &remove, Timestamp::ZERO).is_ok());
         plan.replicas[0].set_health(Health::Retired);
-        let refused = plan.changed(&config, &remove).unwrap_err();
+        let refused = plan.changed(&config, &remove, Timestamp::ZERO).unwrap_err();
         assert_eq!(refused, SentryError::NoSuchReplica(0));
     }
 }

@@ -11,6 +11,7 @@ use tidegate_control::Timestamp;
 
 use crate::api::{ClassId, ReplicaId, Ticket};
 use crate::gate::Passed;
+use crate::policing::PathKey;
 
 const NONE: u32 = u32::MAX;
 
@@ -30,6 +31,7 @@ pub(crate) struct Waiter<T> {
     pub(crate) arrived: Timestamp,
     pub(crate) deadline: Option<Timestamp>,
     pub(crate) sticky: Option<ReplicaId>,
+    pub(crate) path: Option<PathKey>,
     pub(crate) passed: Passed,
 }
 

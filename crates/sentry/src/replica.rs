@@ -3,12 +3,13 @@
 //! All atomics. The window (`limit`) is published by the adaptation; requests take and give
 //! slots without a lock.
 
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
 use crate::answers::Answers;
+use crate::api::{Report, is_time};
 use crate::atomic::{AtomicF64, add_one};
 use crate::balance::Slots;
 use crate::occupancy::Occupancy;
@@ -43,6 +44,7 @@ pub(crate) struct Replica {
     pub(crate) weight: AtomicF64,
     /// Its part of what all replicas can serve, 0 while unknown.
     pub(crate) drain_share: AtomicF64,
+    reported: Reported,
 }
 
 impl Replica {
@@ -60,6 +62,7 @@ impl Replica {
             answers: Answers::new(),
             weight: AtomicF64::new(1.0),
             drain_share: AtomicF64::new(0.0),
+            reported: Reported::default(),
         }
     }
 
@@ -172,6 +175,11 @@ impl Replica {
         self.recent.record(now, residence.as_secs_f64());
     }
 
+    /// A request whose client had left is taken for done; it was one of `inside`.
+    pub(crate) fn on_left(&self, inside: u32) {
+        self.occupancy.on_done(inside, self.limit());
+    }
+
     /// Residence by concurrency, up to now.
     pub(crate) fn occupancy(&self, now: Timestamp) -> &Occupancy {
         self.occupancy
@@ -191,6 +199,30 @@ impl Replica {
         self.recent.read(now)
     }
 
+    /// What it says about what is in it.
+    pub(crate) fn on_report(&self, report: &Report) {
+        self.answers.on_report(report);
+        self.reported.take(report, self.in_flight());
+    }
+
+    /// Requests in it: what we sent, corrected by what it last said.
+    pub(crate) fn in_service(&self) -> u32 {
+        let beyond_ours = self.reported.beyond_ours.load(Ordering::Relaxed);
+        self.in_flight().saturating_add_signed(beyond_ours)
+    }
+
+    /// Time requests wait in it before they are started, as it says.
+    pub(crate) fn queue_s(&self) -> f64 {
+        f64::from(f32::from_bits(
+            self.reported.queue_s.load(Ordering::Relaxed),
+        ))
+    }
+
+    /// Whether it says what requests cost; then we need not guess.
+    pub(crate) fn reports_cost(&self) -> bool {
+        self.reported.cost.load(Ordering::Relaxed)
+    }
+
     /// Starts a new age group.
     pub(crate) fn next_generation(&self) {
         self.ages.next();
@@ -206,6 +238,33 @@ impl Replica {
 /// within the time constant of the average.
 const FAILURE_SECONDS_MIN: f64 = 1.0;
 const FAILURE_SECONDS_MAX: f64 = 10.0;
+
+/// What a replica says about itself, where it does.
+#[derive(Debug, Default)]
+struct Reported {
+    /// Requests in it beyond those in flight from here, when it last reported.
+    beyond_ours: AtomicI32,
+    /// Bits of an `f32`.
+    queue_s: AtomicU32,
+    cost: AtomicBool,
+}
+
+impl Reported {
+    fn take(&self, report: &Report, in_flight: u32) {
+        if let Some(in_service) = report.in_service {
+            let beyond = i64::from(in_service) - i64::from(in_flight);
+            let beyond = i32::try_from(beyond).unwrap_or(i32::MAX);
+            self.beyond_ours.store(beyond, Ordering::Relaxed);
+        }
+        if let Some(queue_s) = report.queue_seconds.filter(|&seconds| is_time(seconds)) {
+            let bits = (queue_s as f32).to_bits();
+            self.queue_s.store(bits, Ordering::Relaxed);
+        }
+        if report.service_cost(0.0).is_some() {
+            self.cost.store(true, Ordering::Relaxed);
+        }
+    }
+}
 
 /// How many requests in flight are of which age, without a list of them.
 ///

@@ -25,6 +25,8 @@ pub struct Status {
     pub controller: Option<ControllerStatus>,
     /// Optional content, where the mode decides about it.
     pub brownout: Option<BrownoutStatus>,
+    /// How requests are judged, in mode `sentry`.
+    pub policing: Option<PolicingStatus>,
     /// Parts of reports that were not finite or not in their range.
     pub bad_reports: u64,
     /// Per replica.
@@ -141,6 +143,37 @@ pub struct QueueStatus {
     pub bytes: u64,
 }
 
+/// A row of a table of targets.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct BandStatus {
+    /// Arrival rate from which on it applies, requests per second over all classes.
+    pub above: f64,
+    /// Its target.
+    pub target_seconds: f64,
+}
+
+/// A guarantee, and what was made of it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct GuaranteeStatus {
+    /// Guaranteed requests per second.
+    pub rate: f64,
+    /// Requests admitted by it since the start.
+    pub admitted: u64,
+    /// Requests of late that count against it; it is used up when this reaches a second's worth.
+    pub level: f64,
+}
+
+/// How requests are judged in mode `sentry`, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct PolicingStatus {
+    /// `batch` or `threshold`.
+    pub kind: &'static str,
+    /// Why: `configured`, `cpu` (the proxy is short of it) or `room`.
+    pub reason: &'static str,
+    /// The proxy's own CPU use, where the driver reports it.
+    pub cpu_share: Option<f64>,
+}
+
 /// One class's counters since the start.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClassStatus {
@@ -148,6 +181,18 @@ pub struct ClassStatus {
     pub name: String,
     /// Its target in force, in seconds; absent while there is none.
     pub target_seconds: Option<f64>,
+    /// The row of its table of targets in force; absent before the first.
+    pub band: Option<BandStatus>,
+    /// Its guarantee and what was made of it; absent without one.
+    pub guarantee: Option<GuaranteeStatus>,
+    /// What a request costs a server on its own, in seconds, where the mode measures it.
+    pub service_seconds: Option<f64>,
+    /// What a request in time is worth.
+    pub revenue: f64,
+    /// Requests answered within the target, at that price.
+    pub revenue_earned: f64,
+    /// What was not earned, by reason: `late`, `dropped`, `abandoned` and those of refusals.
+    pub revenue_lost: Vec<(&'static str, f64)>,
     /// Requests that wait now.
     pub queued: u32,
     /// Requests that arrived.

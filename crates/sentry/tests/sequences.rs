@@ -70,6 +70,7 @@ fn op() -> impl Strategy<Value = Op> {
         Just(ModeName::Pid),
         Just(ModeName::Lqr),
         Just(ModeName::Ilac),
+        Just(ModeName::Sentry),
         Just(ModeName::Off),
     ];
     let number = prop_oneof![
@@ -201,6 +202,9 @@ impl Model {
                     service_seconds: Some(service_s),
                     demand: Some(demand),
                     dimmer: Some(utilization),
+                    cpu_seconds: Some(service_s),
+                    queue_seconds: Some(utilization),
+                    ..Report::default()
                 };
                 self.sentry.on_report(now, ReplicaId(replica), &report);
             }
@@ -230,6 +234,7 @@ impl Model {
             bytes,
             sticky: sticky.map(ReplicaId),
             deadline: deadline_ms.map(|ms| self.now + Duration::from_millis(u64::from(ms))),
+            ..Arrival::default()
         };
         match self.sentry.on_arrival(self.now, &arrival, || id) {
             Verdict::Admit(permit) => {
@@ -334,7 +339,12 @@ impl Model {
         self.apply(&Op::Wait { ms: 60_000 });
         let status = self.sentry.status(self.now);
         assert_eq!(status.queue.bytes, 0);
-        assert!(status.replicas.iter().all(|replica| replica.streams == 0));
+        assert!(
+            status
+                .replicas
+                .iter()
+                .all(|replica| replica.streams == 0 && replica.in_flight == 0)
+        );
         assert_eq!(
             self.resolved.len() as u64,
             self.next,
@@ -369,5 +379,6 @@ sequences! {
     pid: ModeName::Pid;
     lqr: ModeName::Lqr;
     ilac: ModeName::Ilac;
+    sentry: ModeName::Sentry;
     off: ModeName::Off;
 }

@@ -118,7 +118,10 @@ fn a_dead_replica_returns_bit_by_bit() {
          [[replica]]\ncount = 3\nslots = 50\n",
     );
     assert_eq!(kinds(&seen).last(), Some(&(0, Standing::Good)), "{seen:?}");
-    assert!(seen.iter().all(|&(_, replica, _)| replica.0 == 0), "{seen:?}");
+    assert!(
+        seen.iter().all(|&(_, replica, _)| replica.0 == 0),
+        "{seen:?}"
+    );
 }
 
 #[test]

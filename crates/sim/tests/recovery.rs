@@ -94,7 +94,32 @@ fn ilac_recovers_within_ten_seconds() {
     let protect = "mode = 'ilac'\ntarget = '500ms'\nilac = { gamma = 0.5 }";
     assert_recovers(protect, 0.99);
     let soon = in_time(&spike(protect), 50.0, 60.0);
-    assert!(soon >= 0.97, "{soon:.3} in time ten seconds after the spike");
+    assert!(
+        soon >= 0.97,
+        "{soon:.3} in time ten seconds after the spike"
+    );
+}
+
+/// Half a minute at a twentieth of the capacity drives the rate to its minimum, where fewer requests
+/// are answered in an interval than `min_samples`. That is no low traffic: the gate turns the others
+/// away, and has to find out that it may open again.
+#[test]
+fn lqr_leaves_its_lowest_rate() {
+    let text = "duration = '240s'\nservice = { law = 'exponential', mean = '154ms' }\n\
+         load = { rate = '18/s' }\n\
+         [replica]\ncores = 2\nspeed = [{ at = '0s', value = 1 }, { at = '60s', value = 0.05 }, { at = '90s', value = 1 }]\n\
+         [protect]\nmode = 'lqr'\n";
+    let scenario: Scenario =
+        tidegate_config::parse("lowest.toml", text).expect("the scenario is valid");
+    let outcome = scenario.run(3).expect("the engine takes the configuration");
+    let rate = outcome.series("gauge.output").expect("lqr has an output");
+    let lowest = rate
+        .iter()
+        .map(|&(_, rate)| rate)
+        .fold(f64::INFINITY, f64::min);
+    assert!(lowest < 1.0, "the rate never was at its minimum: {lowest}");
+    let (_, last) = rate[rate.len() - 1];
+    assert!(last > 6.0, "still at {last} two minutes after");
 }
 
 /// Without protection the queue of the spike is worked off for nobody; when it is gone, so is the

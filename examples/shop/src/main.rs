@@ -36,7 +36,12 @@ struct Args {
     #[arg(long, value_name = "TIME", conflicts_with = "recommendation_cost")]
     virtual_full: Option<Dur>,
     /// With --virtual-full: the same for a page without recommendations.
-    #[arg(long, value_name = "TIME", default_value = "1ms", requires = "virtual_full")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "1ms",
+        requires = "virtual_full"
+    )]
     virtual_reduced: Dur,
     /// Decide about recommendations here, by brownout-cc with this response time, where no proxy
     /// does.

@@ -292,7 +292,10 @@ fn brownout(text: &mut Text, operator: &Operator, status: Option<&BrownoutStatus
         "1 for how the replica compares with the others: good, suspect, silent or returning.",
     );
     for (url, replica) in &named {
-        let labels = [("replica", url.as_str()), ("standing", replica.standing.as_str())];
+        let labels = [
+            ("replica", url.as_str()),
+            ("standing", replica.standing.as_str()),
+        ];
         standing.sample(&labels, 1.0);
     }
 }

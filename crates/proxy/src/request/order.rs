@@ -106,6 +106,7 @@ impl Order {
                 .by_client
                 .then_some(self.deadline.at),
             sticky: visit.sticky,
+            ..Arrival::default()
         }
     }
 }

@@ -35,6 +35,7 @@ fn read(headers: &HeaderMap) -> Option<Report> {
         service_seconds: number(headers.get(SERVICE_MS)).map(|millis: f64| millis / 1e3),
         demand: number(headers.get(DEMAND)),
         dimmer: number(headers.get(DIMMER)),
+        ..Report::default()
     };
     (report != Report::default()).then_some(report)
 }

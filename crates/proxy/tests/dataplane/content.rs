@@ -22,7 +22,10 @@ async fn a_replica_is_told_what_to_include_and_how_long_to_take() {
     let request = "GET / HTTP/1.1\r\nhost: a\r\ntidegate-optional: 0\r\n\r\n";
     let seen = ask(proxy.local_addr(), request).await.text();
     assert!(seen.contains("tidegate-optional: 1\n"), "{seen}");
-    assert!(seen.contains("tidegate-service-target-ms: 100.000\n"), "{seen}");
+    assert!(
+        seen.contains("tidegate-service-target-ms: 100.000\n"),
+        "{seen}"
+    );
     assert!(seen.contains("te: trailers\n"), "{seen}");
 }
 

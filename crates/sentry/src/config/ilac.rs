@@ -133,7 +133,10 @@ impl IlacConfig {
         };
         interval_above_zero("ilac.interval", self.interval)?;
         if setpoint.is_zero() || self.silence.is_zero() {
-            return Err(refuse("ilac", "`setpoint` and `silence` must be above zero"));
+            return Err(refuse(
+                "ilac",
+                "`setpoint` and `silence` must be above zero",
+            ));
         }
         if !(self.gamma.0 < 1.0) {
             return Err(refuse(

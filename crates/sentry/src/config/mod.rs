@@ -2,20 +2,23 @@
 //!
 //! Everything is optional. The doc comments of the fields are the reference that operators read.
 
+mod classes;
 mod ilac;
 mod modes;
+mod policing;
 
+pub use classes::{ClassConfig, TargetBand};
 pub use ilac::{IlacConfig, Quantile};
 pub use modes::{
     AutoConfig, Feedback, GateKind, LqrConfig, Measure, PiConfig, PidConfig, StaticConfig,
     StepConfig,
 };
+pub use policing::{PathConfig, Policing, SentryModeConfig};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidegate_config::{Dur, Size};
 
-use crate::api::ClassId;
 use crate::error::SentryError;
 
 /// How an application is protected.
@@ -60,6 +63,10 @@ pub struct SentryConfig {
     pub lqr: LqrConfig,
     /// Parameters of mode `ilac`.
     pub ilac: IlacConfig,
+    /// Parameters of mode `sentry`.
+    pub sentry: SentryModeConfig,
+    /// What is remembered of paths, in mode `sentry`.
+    pub paths: PathConfig,
 }
 
 /// Who decides how much is admitted.
@@ -83,6 +90,9 @@ pub enum ModeName {
     /// Replicas ask for requests, and optional content is left out before anybody is refused
     /// (ILAC).
     Ilac,
+    /// Policing at extreme overload: classes in order of importance, each request judged by
+    /// what it will cost against its class's target (Cataclysm).
+    Sentry,
     /// Everything is admitted; the engine only balances and measures.
     Off,
 }
@@ -99,6 +109,7 @@ impl ModeName {
             Self::Pid => "pid",
             Self::Lqr => "lqr",
             Self::Ilac => "ilac",
+            Self::Sentry => "sentry",
             Self::Off => "off",
         }
     }
@@ -125,17 +136,6 @@ pub enum Balance {
     RoundRobin,
     /// Any.
     Random,
-}
-
-/// A class of requests.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ClassConfig {
-    /// Its name in metrics, events and the `tidegate-class` header.
-    pub name: String,
-    /// Its own target, where it differs from the application's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub target: Option<Dur>,
 }
 
 /// Bounds of the central queue.
@@ -178,7 +178,7 @@ impl Default for LimitsConfig {
         Self {
             window_min: 1,
             window_max: 10_000,
-            window_initial: 10,
+            window_initial: 16,
             slots: None,
         }
     }
@@ -189,7 +189,7 @@ impl Default for LimitsConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct LowTrafficConfig {
     /// With fewer completed requests than this in a control interval, controllers that look at
-    /// response time or goodput hold their output.
+    /// response time or goodput hold their output, unless their own gate turned requests away.
     pub min_samples: u32,
 }
 
@@ -214,7 +214,7 @@ impl Default for WarmUp {
 pub const DEFAULT_CLASS: &str = "default";
 
 /// Classes have small ids: their counters are arrays.
-const CLASSES_MAX: usize = 64;
+pub(crate) const CLASSES_MAX: usize = 64;
 
 impl SentryConfig {
     /// Checks what the types cannot: ranges, and values that belong together.
@@ -224,23 +224,8 @@ impl SentryConfig {
     pub fn validate(&self) -> Result<(), SentryError> {
         self.validate_classes()?;
         self.validate_limits()?;
+        self.paths.validate()?;
         modes::validate(self)
-    }
-
-    fn validate_classes(&self) -> Result<(), SentryError> {
-        if self.classes.len() > CLASSES_MAX {
-            return Err(SentryError::TooMany {
-                what: "classes",
-                limit: CLASSES_MAX,
-            });
-        }
-        for (index, class) in self.classes.iter().enumerate() {
-            if self.classes[..index].iter().any(|c| c.name == class.name) {
-                return Err(SentryError::DuplicateClass(class.name.clone()));
-            }
-            positive_target("classes.target", class.target)?;
-        }
-        positive_target("target", self.target)
     }
 
     fn validate_limits(&self) -> Result<(), SentryError> {
@@ -274,51 +259,5 @@ impl SentryConfig {
             ));
         }
         Ok(())
-    }
-
-    /// Number of classes, never zero.
-    #[must_use]
-    pub fn class_count(&self) -> usize {
-        self.classes.len().max(1)
-    }
-
-    /// A class's name; what is out of range is called like the last class.
-    #[must_use]
-    pub fn class_name(&self, class: ClassId) -> &str {
-        self.classes
-            .get(usize::from(class.0))
-            .or(self.classes.last())
-            .map_or(DEFAULT_CLASS, |class| &class.name)
-    }
-
-    /// The id of a class by its name.
-    #[must_use]
-    pub fn class_id(&self, name: &str) -> Option<ClassId> {
-        if self.classes.is_empty() {
-            return (name == DEFAULT_CLASS).then_some(ClassId(0));
-        }
-        let index = self.classes.iter().position(|class| class.name == name)?;
-        u16::try_from(index).ok().map(ClassId)
-    }
-
-    /// The target configured for a class, its own or the application's.
-    #[must_use]
-    pub fn target_of(&self, class: ClassId) -> Option<std::time::Duration> {
-        self.classes
-            .get(usize::from(class.0))
-            .and_then(|class| class.target)
-            .or(self.target)
-            .map(|target| target.0)
-    }
-}
-
-fn positive_target(key: &'static str, target: Option<Dur>) -> Result<(), SentryError> {
-    match target {
-        Some(target) if target.is_zero() => Err(SentryError::out_of_range(
-            key,
-            target,
-            "nothing is answered in no time: write a duration above zero, or leave it out",
-        )),
-        _ => Ok(()),
     }
 }

@@ -300,6 +300,7 @@ pub(super) fn validate(config: &SentryConfig) -> Result<(), SentryError> {
         ModeName::Pid => validate_feedback("pid", &config.pid.feedback()),
         ModeName::Lqr => validate_lqr(&config.lqr),
         ModeName::Ilac => config.ilac.validate(config.target),
+        ModeName::Sentry => config.sentry.validate(config),
         ModeName::Off => Ok(()),
     }
 }

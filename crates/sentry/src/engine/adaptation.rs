@@ -17,7 +17,8 @@ use crate::gate::{ContentGate, Gate};
 use crate::mode::{self, Handover, Step, Strategy};
 use crate::monitor::{Interval, Totals};
 use crate::plan::Plan;
-use crate::status::{BrownoutStatus, ControllerStatus};
+use crate::sla::Sla;
+use crate::status::{BrownoutStatus, ControllerStatus, PolicingStatus};
 
 /// Between the steps of slow strategies waiters still have to expire. Chosen: small against any
 /// target a person would notice.
@@ -37,6 +38,7 @@ pub(super) struct Adaptation {
     tick: Interval,
     since_step: Interval,
     since_measured: Interval,
+    sla: Sla,
     /// Requests admitted per second in the last measured second.
     admitted_per_second: f64,
     weighing: Weighing,
@@ -55,6 +57,7 @@ impl Adaptation {
             tick: Interval::default(),
             since_step: Interval::default(),
             since_measured: Interval::default(),
+            sla: Sla::default(),
             admitted_per_second: 0.0,
             weighing: Weighing::new(now),
             events: Vec::new(),
@@ -87,6 +90,10 @@ impl Adaptation {
 
     pub(super) fn drain_rate(&self) -> Option<f64> {
         self.strategy.drain_rate()
+    }
+
+    pub(super) fn policing(&self) -> Option<PolicingStatus> {
+        self.strategy.policing()
     }
 
     pub(super) fn overloaded(&self) -> Option<bool> {
@@ -195,6 +202,11 @@ impl<T> Sentry<T> {
         adaptation
             .weighing
             .on_tick(now, plan.balance(), &plan.replicas);
+        let (arrived, seconds) = (adaptation.tick.counts.arrived, adaptation.tick.seconds);
+        let mut note = |event: Event| observer.on_event(&event);
+        adaptation
+            .sla
+            .on_tick(now, plan, arrived, seconds, &mut note);
         if adaptation.since_measured.seconds >= MEASURED {
             let event = adaptation.measured(now, plan);
             observer.on_event(&event);

@@ -49,12 +49,28 @@ impl<T> Sentry<T> {
         waiter: impl FnOnce() -> T,
     ) -> Result<Verdict, Refusal> {
         self.refuse_if_draining(plan, arrival.class)?;
+        if let Some(permit) = self.guaranteed(plan, now, arrival) {
+            return Ok(Verdict::Admit(permit));
+        }
+        self.police(plan, arrival)?;
         let passed = self.pass_gate(plan, now, arrival.class)?;
         let verdict = self.enter(plan, now, arrival, passed, waiter);
         if verdict.is_err() {
             self.gate.leave(passed);
         }
         verdict
+    }
+
+    /// Within its class's guarantee a request goes straight to a replica, room or not.
+    fn guaranteed(&self, plan: &Plan, now: Timestamp, arrival: &Arrival) -> Option<Permit> {
+        if !plan.class(arrival.class).contract.guarantees(now) {
+            return None;
+        }
+        let replica = self
+            .place(plan, now, arrival.sticky, Slots::Free)
+            .or_else(|| self.place(plan, now, arrival.sticky, Slots::Any))?;
+        let origin = Origin::arriving(now, arrival, Passed { counted: false });
+        Some(self.permit(plan, now, origin, replica))
     }
 
     /// The request passed the gate: a slot, a place in the queue, or neither.
@@ -104,7 +120,11 @@ impl<T> Sentry<T> {
     /// flight beyond the windows stands for the queue that would be there.
     fn rehearse(&self, plan: &Plan, now: Timestamp, arrival: &Arrival) -> Passed {
         let counters = &plan.class(arrival.class).counters;
-        let passed = self.pass_gate(plan, now, arrival.class);
+        if plan.class(arrival.class).contract.guarantees(now) {
+            return Passed { counted: false };
+        }
+        let judged = self.police(plan, arrival);
+        let passed = judged.and_then(|()| self.pass_gate(plan, now, arrival.class));
         let late = passed.as_ref().err().copied().map_or_else(
             || {
                 let excess = plan.in_flight_beyond_windows();
@@ -193,6 +213,7 @@ impl<T> Sentry<T> {
     ) -> Permit {
         add_one(&plan.class(origin.class).counters.admitted);
         let state = &plan.replicas[usize::from(replica.0)];
+        let generation = state.enter();
         let content = match self.bypass() {
             true => None,
             false => self.content.decide(now - origin.oldest, state),
@@ -202,7 +223,9 @@ impl<T> Sentry<T> {
             class: origin.class,
             arrived: origin.arrived,
             admitted: now,
-            generation: state.enter(),
+            path: origin.path,
+            inside: state.in_flight(),
+            generation,
             counted: origin.passed.counted,
             streaming: false,
             content,

@@ -9,6 +9,7 @@ use crate::balance::Slots;
 use crate::class::Class;
 use crate::config::ModeName;
 use crate::gate::Passed;
+use crate::plan::Plan;
 use crate::replica::Replica;
 
 impl<T> Sentry<T> {
@@ -80,11 +81,19 @@ impl<T> Sentry<T> {
             replica.end_stream();
             return;
         }
-        let inside = replica.release(now, permit.generation);
-        match ending {
-            Ending::Served => self.sample(now, &permit, class, replica, inside),
-            Ending::Dropped => replica.on_failure(now),
-            Ending::Abandoned | Ending::Ignored => {}
+        let rest = class.forecast.residence.load();
+        if ending == Ending::Abandoned && rest > 0.0 && !self.bypass() {
+            self.lingering.keep(now, rest, replica, permit.generation);
+        } else {
+            let inside = replica.release(now, permit.generation);
+            match ending {
+                Ending::Served => {
+                    self.sample(now, &permit, class, replica, inside);
+                    learn_cost(&plan, now, &permit, inside);
+                }
+                Ending::Dropped => replica.on_failure(now),
+                Ending::Abandoned | Ending::Ignored => {}
+            }
         }
         self.leave_gate(&permit);
         drop(plan);
@@ -132,14 +141,32 @@ impl<T> Sentry<T> {
     pub fn on_report(&self, _now: Timestamp, replica: ReplicaId, report: &Report) {
         self.tally.reports.on_report(report);
         let plan = self.plan.load();
-        let Some(replica) = plan.replica(replica) else {
-            return;
-        };
-        replica.answers.on_report(report);
-        if plan.config.mode == ModeName::Ilac
-            && let Some(asked) = replica.answers.asked()
-        {
-            replica.grant(asked, plan.config.limits.window_max);
+        if let Some(replica) = plan.replica(replica) {
+            replica.on_report(report);
+            if plan.config.mode == ModeName::Ilac
+                && let Some(asked) = replica.answers.asked()
+            {
+                replica.grant(asked, plan.config.limits.window_max);
+            }
+        }
+        let cost = report.service_cost(plan.config.sentry.io_weight);
+        if let (Some(_), Some(service_s)) = (plan.policing(), cost) {
+            plan.class(report.class).cost.learn(service_s);
+            plan.policer.learn(report.path, service_s);
         }
     }
+}
+
+/// What a request would cost on its own, from what it took in company: while `k` share a server
+/// each takes `k` times as long, or waits for the others in turn. Replicas that say what requests
+/// cost know better.
+fn learn_cost(plan: &Plan, now: Timestamp, permit: &Permit, inside: u32) {
+    let replica = &plan.replicas[usize::from(permit.replica.0)];
+    if plan.policing().is_none() || replica.reports_cost() {
+        return;
+    }
+    let inside = f64::midpoint(f64::from(permit.inside), f64::from(inside)).max(1.0);
+    let service_s = (now - permit.admitted).as_secs_f64() / inside;
+    plan.class(permit.class).cost.learn(service_s);
+    plan.policer.learn(permit.path, service_s);
 }

@@ -5,12 +5,15 @@
 //! looks at the number of waiters *after* it gave the slot back, and whoever parks looks for a
 //! slot again *after* it was counted as a waiter (both sequentially consistent), so that a free
 //! slot and a waiter never miss each other. A second lock makes the adaptation the business of
-//! one caller at a time; no request ever waits for it.
+//! one caller at a time; no request ever waits for it. A third guards the slots of those who left
+//! before their answer came.
 
 mod adaptation;
 mod arrival;
 mod ending;
+mod lingering;
 mod operator;
+mod policing;
 mod waiting;
 
 use std::sync::Arc;
@@ -28,6 +31,7 @@ use crate::plan::Plan;
 use crate::random::Dice;
 
 use adaptation::Adaptation;
+use lingering::Lingering;
 use waiting::Waiting;
 
 #[expect(
@@ -51,6 +55,7 @@ pub struct Sentry<T> {
     gate_dice: Dice,
     tally: Tally,
     waiting: Lock<Waiting<T>>,
+    lingering: Lingering,
     /// Waiters that have to be resolved, for looking at without the lock.
     parked: AtomicU32,
     parked_bytes: AtomicU64,
@@ -72,7 +77,7 @@ impl<T> Sentry<T> {
         now: Timestamp,
         seed: u64,
     ) -> Result<Self, SentryError> {
-        let plan = Plan::new(config, replicas)?;
+        let plan = Plan::new(config, replicas, now)?;
         let gate = Gate::new(now);
         let adaptation = Adaptation::new(&plan, &gate, now)?;
         let content = ContentGate::new();
@@ -84,6 +89,7 @@ impl<T> Sentry<T> {
             gate,
             content,
             gate_dice: Dice::new(seed ^ GATE_STREAM),
+            lingering: Lingering::new(),
             tally: Tally::new(),
             parked: AtomicU32::new(0),
             parked_bytes: AtomicU64::new(0),

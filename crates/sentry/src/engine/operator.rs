@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate_control::Timestamp;
 
 use super::Sentry;
-use crate::api::{ReplicaChange, ReplicaId, Resolution};
+use crate::api::{ClassId, ReplicaChange, ReplicaId, Resolution};
 use crate::config::SentryConfig;
 use crate::error::SentryError;
 use crate::event::Event;
 use crate::plan::Plan;
 use crate::replica::{Health, UNLIMITED};
-use crate::status::{QueueStatus, ReplicaStatus, Status};
+use crate::status::{ClassStatus, QueueStatus, ReplicaStatus, Status};
 
 impl<T> Sentry<T> {
     /// A health check decided. Waiters for a replica that went down go elsewhere; without any
@@ -57,7 +57,7 @@ impl<T> Sentry<T> {
     ) -> Result<Vec<ReplicaId>, SentryError> {
         let mut adaptation = self.adaptation.lock();
         let old = self.plan.load_full();
-        let (new, added) = old.changed(config, changes)?;
+        let (new, added) = old.changed(config, changes, now)?;
         adaptation.reconfigure(&old, &new, &self.gate, &self.content, now)?;
         for change in changes {
             if let ReplicaChange::Remove(id) = *change {
@@ -102,7 +102,7 @@ impl<T> Sentry<T> {
     }
 
     /// A picture of the engine.
-    pub fn status(&self, _now: Timestamp) -> Status {
+    pub fn status(&self, now: Timestamp) -> Status {
         let plan = self.plan.load();
         let adaptation = self.adaptation.lock();
         Status {
@@ -114,15 +114,25 @@ impl<T> Sentry<T> {
             overloaded: adaptation.overloaded(),
             controller: adaptation.controller(),
             brownout: adaptation.brownout(),
+            policing: adaptation.policing(),
             bad_reports: self.tally.reports.bad(),
             replicas: replica_statuses(&plan),
             queue: QueueStatus {
                 requests: self.parked.load(Ordering::Relaxed),
                 bytes: self.parked_bytes.load(Ordering::Relaxed),
             },
-            classes: plan.classes.iter().map(|class| class.status()).collect(),
+            classes: class_statuses(&plan, now),
         }
     }
+}
+
+fn class_statuses(plan: &Plan, now: Timestamp) -> Vec<ClassStatus> {
+    let configs = (0..).map(|index| plan.config.class(ClassId(index)));
+    plan.classes
+        .iter()
+        .zip(configs)
+        .map(|(class, config)| class.status(now, config))
+        .collect()
 }
 
 fn replica_statuses(plan: &Plan) -> Vec<ReplicaStatus> {

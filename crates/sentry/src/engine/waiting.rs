@@ -11,6 +11,7 @@ use crate::atomic::add_one;
 use crate::balance::Slots;
 use crate::gate::Passed;
 use crate::plan::Plan;
+use crate::policing::PathKey;
 use crate::queue::{Queue, Waiter};
 
 /// The queue, and those who were put out of it and have not been told yet.
@@ -42,6 +43,7 @@ struct Evicted<T> {
 pub(super) struct Origin {
     pub(super) class: ClassId,
     pub(super) arrived: Timestamp,
+    pub(super) path: Option<PathKey>,
     pub(super) passed: Passed,
     /// When the one who has waited longest arrived, of those who waited with it and itself.
     pub(super) oldest: Timestamp,
@@ -52,6 +54,7 @@ impl Origin {
         Self {
             class: arrival.class,
             arrived: now,
+            path: arrival.path,
             passed,
             oldest: now,
         }
@@ -61,6 +64,7 @@ impl Origin {
         Self {
             class: waiter.class,
             arrived: waiter.arrived,
+            path: waiter.path,
             passed: waiter.passed,
             oldest: waiter.arrived,
         }
@@ -129,6 +133,7 @@ impl<T> Sentry<T> {
             arrived: now,
             deadline: arrival.deadline,
             sticky: arrival.sticky,
+            path: arrival.path,
             passed,
         });
         self.publish_bytes(waiting);
@@ -257,6 +262,7 @@ impl<T> Sentry<T> {
     /// Resolves waiters as long as one can go. Each is told without the lock held, so that `wake`
     /// may call into the engine again.
     pub(super) fn dispatch(&self, now: Timestamp, wake: &mut dyn FnMut(T, Resolution)) {
+        self.lingering.release(now);
         while self.parked.load(Ordering::SeqCst) > 0 {
             let Some((value, resolution)) = self.resolve_one(now) else {
                 return;

@@ -14,6 +14,7 @@
 use tidegate_control::Timestamp;
 
 use super::TokenBucket;
+use crate::atomic::AtomicF64;
 
 /// A guaranteed rate.
 ///
@@ -29,7 +30,7 @@ use super::TokenBucket;
 #[derive(Debug)]
 pub struct LeakyBucket {
     room: TokenBucket,
-    depth: f64,
+    depth: AtomicF64,
 }
 
 impl LeakyBucket {
@@ -38,8 +39,14 @@ impl LeakyBucket {
     pub fn new(now: Timestamp, requests_per_second: f64, depth: f64) -> Self {
         Self {
             room: TokenBucket::new(now, requests_per_second, depth),
-            depth,
+            depth: AtomicF64::new(depth),
         }
+    }
+
+    /// Changes the guarantee; what is in the bucket stays, as far as it fits.
+    pub fn set_rate(&self, now: Timestamp, requests_per_second: f64, depth: f64) {
+        self.room.set_rate(now, requests_per_second, depth);
+        self.depth.store(depth);
     }
 
     /// Whether a request belongs to the guarantee; if so, it is poured in.
@@ -50,7 +57,7 @@ impl LeakyBucket {
     /// What is in the bucket, in requests.
     #[must_use]
     pub fn level(&self, now: Timestamp) -> f64 {
-        (self.depth - self.room.tokens(now)).max(0.0)
+        (self.depth.load() - self.room.tokens(now)).max(0.0)
     }
 }
 

@@ -11,7 +11,7 @@
 //! Two rules are ours. A command does not grow in an interval in which the gate refused nobody:
 //! what the server does then says nothing about a higher limit, and an integral that grows
 //! through a quiet night would let the morning's burst through. And without enough samples
-//! (`low_traffic`) or without a report the command is held.
+//! (`low_traffic`, unless the gate itself keeps them away) or without a report the command is held.
 //!
 //! What breaks it: gains found for one capacity used at a quarter of it.
 
@@ -95,7 +95,7 @@ impl FeedbackLoop {
     /// The measured quantity, NaN when there is none.
     fn measure(&self, step: &Step<'_>) -> f64 {
         let interval = step.interval;
-        let enough = interval.response.count() >= self.min_samples;
+        let enough = interval.has_samples(self.min_samples);
         let of_samples = |value: Option<f64>| value.filter(|_| enough);
         let value = match self.feedback.measure {
             Measure::Utilization => interval.utilization(),

@@ -19,6 +19,9 @@
 //! react to and the missing goodput alone would open the gate; the rate is halved instead, until
 //! something gets through.
 //!
+//! With few completions the response time is held (`low_traffic`), but not while the gate itself
+//! turns requests away: at the lowest rate there never are many, and the gate would stay there.
+//!
 //! **Adaptive operating point** (the paper's own next step, off by default). A server that became
 //! slower by the factor `s` has the same response curve with time stretched by `1/s`: at
 //! `s λ̄` it answers in `R̄/s`. So the same controller runs on the scaled plant: it sees `s R` and
@@ -97,7 +100,7 @@ impl Lqr {
         self.since_tuning_s += interval.seconds;
         self.goodput
             .on_sample(interval.per_second(interval.counts.served));
-        if interval.response.count() >= self.min_samples
+        if interval.has_samples(self.min_samples)
             && let Some(seconds) = interval.response.mean_seconds()
         {
             self.response_ms.on_sample(seconds * 1e3);

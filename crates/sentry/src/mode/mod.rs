@@ -10,6 +10,7 @@ mod fixed;
 mod ilac;
 mod lqr;
 mod off;
+mod sentry;
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::event::{Event, Observer};
 use crate::gate::{ContentGate, ContentRule, Gate};
 use crate::monitor::Interval;
 use crate::plan::Plan;
-use crate::status::{BrownoutStatus, ControllerStatus};
+use crate::status::{BrownoutStatus, ControllerStatus, PolicingStatus};
 
 /// What a strategy sees and reaches in a step.
 pub(crate) struct Step<'a> {
@@ -114,6 +115,11 @@ pub(crate) trait Strategy: std::fmt::Debug + Send {
         None
     }
 
+    /// How requests are judged, where the mode does that one by one.
+    fn policing(&self) -> Option<PolicingStatus> {
+        None
+    }
+
     /// What the controller did last, for status and metrics.
     fn status(&self) -> Option<ControllerStatus> {
         None
@@ -134,6 +140,7 @@ pub(crate) fn strategy(
         ModeName::Pid => Box::new(feedback::FeedbackLoop::pid(config)?),
         ModeName::Lqr => Box::new(lqr::Lqr::new(config)?),
         ModeName::Ilac => Box::new(ilac::Ilac::new(config, now)?),
+        ModeName::Sentry => Box::new(sentry::SentryMode::new(config, now)),
     })
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub(crate) use histogram::{AtomicHistogram, Histogram};
 
-use crate::api::Report;
+use crate::api::{Report, is_time};
 use crate::atomic::add_one;
 use crate::class::Class;
 
@@ -67,11 +67,19 @@ impl Reports {
                 add_one(&self.bad);
             }
         }
-        if report.dimmer.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+        if report
+            .dimmer
+            .is_some_and(|share| !(0.0..=1.0).contains(&share))
+        {
             add_one(&self.bad);
         }
-        let service_is_bad = |seconds: f64| !(seconds.is_finite() && seconds >= 0.0);
-        if report.service_seconds.is_some_and(service_is_bad) {
+        let times = [
+            report.service_seconds,
+            report.cpu_seconds,
+            report.io_seconds,
+            report.queue_seconds,
+        ];
+        for _ in times.into_iter().flatten().filter(|&time| !is_time(time)) {
             add_one(&self.bad);
         }
     }
@@ -181,6 +189,14 @@ impl Interval {
         self.utilization_count = 0.0;
     }
 
+    /// Whether there were samples enough to act on. Few of them mean low traffic only where the
+    /// gate turned nobody away: otherwise a gate that is nearly closed would never learn that it
+    /// may open again.
+    pub(crate) fn has_samples(&self, min_samples: f64) -> bool {
+        let samples = self.response.count();
+        samples >= min_samples || (samples > 0.0 && self.counts.refused_by_gate > 0)
+    }
+
     /// Mean of the utilizations reported, if any was.
     pub(crate) fn utilization(&self) -> Option<f64> {
         (self.utilization_count > 0.0).then(|| self.utilization_sum / self.utilization_count)
@@ -228,6 +244,19 @@ mod tests {
         tally.drain_into(&mut interval);
         assert_eq!(interval.utilization(), Some(0.75));
         assert_eq!(tally.reports.bad(), 5);
+    }
+
+    #[test]
+    fn few_samples_behind_a_closed_gate_are_no_low_traffic() {
+        let tally = Tally::new();
+        let mut interval = Interval::default();
+        interval.counts.refused_by_gate = 40;
+        assert!(!interval.has_samples(5.0));
+        tally.response.record(Duration::from_millis(80));
+        tally.drain_into(&mut interval);
+        assert!(interval.has_samples(5.0));
+        interval.counts.refused_by_gate = 0;
+        assert!(!interval.has_samples(5.0) && interval.has_samples(1.0));
     }
 
     #[test]

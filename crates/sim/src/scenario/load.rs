@@ -160,7 +160,7 @@ impl Load {
             class: kind.class,
             bytes: kind.bytes,
             deadline: kind.deadline.map(|deadline| now + deadline),
-            sticky: None,
+            ..Arrival::default()
         }
     }
 

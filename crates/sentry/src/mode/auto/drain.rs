@@ -75,21 +75,6 @@ impl Tick {
     }
 }
 
-/// A change of the rate that is no chance.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Change {
-    pub(crate) before: f64,
-    pub(crate) after: f64,
-}
-
-impl Change {
-    /// Whether it is more than a correction of the estimate.
-    pub(crate) fn is_large(&self) -> bool {
-        const LARGE: f64 = 0.25;
-        (self.after - self.before).abs() > LARGE * self.before.max(self.after)
-    }
-}
-
 /// See the module's description.
 #[derive(Debug, Default)]
 pub(crate) struct DrainMeter {
@@ -101,7 +86,7 @@ pub(crate) struct DrainMeter {
 
 impl DrainMeter {
     /// Takes what was done in some time at full window; little of it is added to the last.
-    pub(crate) fn on_tick(&mut self, served: f64, seconds: f64) -> Option<Change> {
+    pub(crate) fn on_tick(&mut self, served: f64, seconds: f64) {
         let tick = Tick { served, seconds };
         self.sum = self.sum.plus(tick);
         match self.ticks.back_mut().filter(|last| last.seconds < TICK_MIN) {
@@ -112,7 +97,7 @@ impl DrainMeter {
         while self.sum.seconds > MEMORY_SECONDS && self.sum.served > 2.0 * SAMPLES_MIN {
             self.forget_oldest();
         }
-        self.cut()
+        self.cut();
     }
 
     /// Completions per second, once enough were seen. Just after a change the little there is
@@ -123,23 +108,17 @@ impl DrainMeter {
         (self.known && self.sum.seconds > 0.0).then(|| served / self.sum.seconds)
     }
 
-    /// The same, a chance deviation larger.
-    pub(crate) fn rate_at_most(&self) -> Option<f64> {
-        let chance = (self.dispersion() / self.sum.served.max(1.0)).sqrt();
-        self.rate().map(|rate| rate * (1.0 + chance))
-    }
-
     /// Whether the estimate rests on so many completions or so many seconds.
     pub(crate) fn rests_on(&self, completions: f64, seconds: f64) -> bool {
         self.sum.served >= completions || self.sum.seconds >= seconds
     }
 
-    /// Forgets the history but for a rate that was measured elsewhere; it weighs little.
-    pub(crate) fn restart(&mut self, rate: f64) {
-        const SECONDS: f64 = 0.1;
-        *self = Self::default();
-        self.on_tick(rate * SECONDS, SECONDS);
-        self.known = true;
+    /// The part of the system that is measured changed by a known factor.
+    pub(crate) fn scale(&mut self, factor: f64) {
+        for tick in &mut self.ticks {
+            tick.served *= factor;
+        }
+        self.sum.served *= factor;
     }
 
     /// Variance over mean of the counts, the larger of that of single ticks and that of groups of
@@ -176,27 +155,21 @@ impl DrainMeter {
     }
 
     /// Drops the history before the most significant change, if there is one.
-    fn cut(&mut self) -> Option<Change> {
+    fn cut(&mut self) {
         let dispersion = self.dispersion();
         let mut recent = Tick::default();
-        let mut worst: Option<(f64, usize, Change)> = None;
+        let mut worst = (CUT_Z, 0);
         for (index, tick) in self.ticks.iter().enumerate().rev() {
             let older = self.sum.minus(recent);
             if recent.seconds > 0.0 && older.seconds > 0.0 {
                 let z = significance(older, recent, self.sum.rate(), dispersion);
-                let change = Change {
-                    before: older.rate(),
-                    after: recent.rate(),
-                };
-                if z > worst.map_or(CUT_Z, |(z, ..)| z) {
-                    worst = Some((z, index + 1, change));
+                if z > worst.0 {
+                    worst = (z, index + 1);
                 }
             }
             recent = recent.plus(*tick);
         }
-        let (_, keep_from, change) = worst?;
-        (0..keep_from).for_each(|_| self.forget_oldest());
-        Some(change)
+        (0..worst.1).for_each(|_| self.forget_oldest());
     }
 }
 
@@ -280,8 +253,8 @@ mod tests {
         assert_eq!(meter.rate(), None);
         meter.on_tick(9.0, TICK);
         assert_eq!(meter.rate(), Some(90.0));
-        meter.restart(200.0);
-        assert!(meter.rate().is_some_and(|rate| (rate - 200.0).abs() < 1e-9));
+        meter.scale(2.0);
+        assert_eq!(meter.rate(), Some(180.0));
     }
 
     #[test]
@@ -290,8 +263,7 @@ mod tests {
         for _ in 0..50 {
             meter.on_tick(10.0, TICK);
         }
-        let seen = (0..10).find_map(|_| meter.on_tick(0.0, TICK));
-        assert!(seen.is_some_and(|change| change.is_large() && change.after < change.before));
+        (0..10).for_each(|_| meter.on_tick(0.0, TICK));
         assert!(meter.rate().is_some_and(|rate| rate < 20.0));
     }
 }

@@ -23,98 +23,71 @@
 //! late, and the queue is kept at the little that keeps the service busy.
 
 pub(super) mod drain;
+mod fleet;
+mod forecast;
 mod overload;
 mod profile;
 mod recent;
 mod residence;
 mod sprt;
+mod target;
 mod window;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
+use tidegate_control::controller::Terms;
 
 use self::drain::DrainMeter;
+use self::fleet::{Fleet, FleetTick};
+use self::forecast::{MOST, NEARLY_ALL, Situation};
 use self::overload::{Overload, Pressure};
 use self::recent::Recent;
 use self::residence::Residence;
-use self::window::{Bounds, ReplicaTick, WindowSearch};
+use self::target::DerivedTarget;
 use super::dimming::OfferedDimming;
 use super::{Handover, Step, Strategy};
-use crate::api::{ClassId, ReplicaId};
+use crate::api::ClassId;
 use crate::class::{Class, NEVER, saturating_nanos};
 use crate::config::SentryConfig;
 use crate::event::{Event, Outlook};
 use crate::gate::Gate;
-use crate::number::within;
-use crate::occupancy::Full;
 use crate::plan::Plan;
-use crate::replica::Replica;
-use crate::status::BrownoutStatus;
+use crate::status::{BrownoutStatus, ControllerStatus};
 
-/// Share of the target that residence in a replica may take before its window is made smaller.
+/// Share of the target that residence in a replica may take before its window is made smaller, on
+/// average and for the slowest of a hundred.
 const RESIDENCE_SHARE: f64 = 0.4;
-
-/// The same for the slowest of a hundred.
 const RESIDENCE_TAIL_SHARE: f64 = 0.5;
 
-/// Share of the target below which residence is short enough.
-const RESIDENCE_SMALL: f64 = 0.05;
-
-/// Share of the target that waiting may take in overload.
-const WAIT_SHARE: f64 = 0.5;
-
-/// Requests that are enough in the queue to keep the replicas busy through the chance of arrivals
-/// in overload (M/M/1/K at twice the capacity is idle for 2^-(K+1) of the time).
-const BUSY_REQUESTS: f64 = 10.0;
-
-/// Backlog that chance alone brings about at four fifths of capacity less than once in a million
-/// requests (0.8^60), for regular service.
-const BURST_REQUESTS: f64 = 50.0;
-
-/// A burst is waited for up to this many targets.
-const BURST_TARGETS: f64 = 4.0;
-
-/// Nineteen of twenty are to be answered within the target, and ninety-nine of a hundred not much
-/// later.
-const MOST: f64 = 0.95;
-const NEARLY_ALL: f64 = 0.99;
-const NOT_MUCH: f64 = 1.15;
-
 /// Ticks over which what is being done is looked at.
-const SERVED_TICKS: usize = 10;
+const LATELY: usize = 10;
 
-/// A target that nobody gave is so many times what a request takes without a crowd, within bounds.
-/// Chosen: at the knee a request waits about as long as it is served, and a service that needs ten
-/// times as long is no longer the one its users know.
-const TARGET_BASES: f64 = 10.0;
-const TARGET_MIN_SECONDS: f64 = 0.1;
-const TARGET_MAX_SECONDS: f64 = 10.0;
+/// Share of clients that has to leave for waiting to be pointless.
+const LEAVING_SHARE: f64 = 0.05;
 
-/// Age groups of requests; after the fourth a request holds no slot of the window any more. Far
-/// longer than requests take that are answered in time.
-const GENERATION: Duration = Duration::from_secs(5);
+/// However much more important work there is, the forecast of a class assumes that this share of
+/// the drain rate is left for it.
+const DRAIN_LEAST: f64 = 0.02;
 
 /// See the module's description.
 #[derive(Debug)]
 pub(crate) struct Auto {
     interval: Duration,
     warm_until: Timestamp,
-    windows: Vec<ReplicaState>,
+    fleet: Fleet,
     total: DrainMeter,
     overload: Overload,
     served: Recent,
+    left: Recent,
+    /// Admissions of each class lately, for what is left to the less important.
+    admitted: Vec<(u64, Recent)>,
     residence: Residence,
-    next_generation: Timestamp,
+    target: DerivedTarget,
+    outlook: Option<Outlook>,
     /// Where a replica has said that it can leave something out.
     dimming: OfferedDimming,
-}
-
-/// What is known of one replica.
-#[derive(Debug)]
-struct ReplicaState {
-    search: WindowSearch,
 }
 
 impl Auto {
@@ -122,204 +95,195 @@ impl Auto {
         Self {
             interval: config.auto.interval.0,
             warm_until: now + config.warm_up.0.0,
-            windows: Vec::new(),
+            fleet: Fleet::new(config),
             total: DrainMeter::default(),
             overload: Overload::new(),
-            served: Recent::new(SERVED_TICKS),
+            served: Recent::new(LATELY),
+            left: Recent::new(LATELY),
+            admitted: Vec::new(),
             residence: Residence::default(),
-            next_generation: now + GENERATION,
+            target: DerivedTarget::new(&config.auto),
+            outlook: None,
             dimming: OfferedDimming::default(),
         }
     }
 
-    /// A class without a target gets one from what the service does without a crowd.
-    fn derive_targets(&self, plan: &Plan) {
-        let bases = self.windows.iter().filter_map(|state| state.search.base());
-        let Some(base) = bases.min_by(f64::total_cmp) else {
-            return;
-        };
-        let derived = within(TARGET_BASES * base, TARGET_MIN_SECONDS, TARGET_MAX_SECONDS);
-        for (index, class) in plan.classes.iter().enumerate() {
-            if plan.config.target_of(ClassId(index as u16)).is_none() {
-                let derived = Duration::from_secs_f64(derived);
-                class.forecast.set_target(Some(derived));
-            }
-        }
-    }
-
-    /// Requests that are inside for several generations no longer count for the window.
-    fn age_requests(&mut self, now: Timestamp, plan: &Plan) {
-        if now >= self.next_generation {
-            self.next_generation = now + GENERATION;
-            plan.replicas
-                .iter()
-                .for_each(|replica| replica.next_generation());
-        }
-    }
-
-    fn follow_replicas(&mut self, now: Timestamp, plan: &Plan) {
-        let bounds = bounds(&plan.config);
-        for (index, replica) in plan.replicas.iter().enumerate() {
-            if self.windows.len() <= index {
-                self.windows.push(ReplicaState {
-                    search: WindowSearch::new(replica.limit(), bounds, now),
-                });
-            }
-        }
-    }
-
-    fn adapt_windows(&mut self, step: &mut Step<'_>, waiting: bool, target: f64) -> Full {
-        let mut fulls = Vec::new();
-        let residence_max =
-            target * (RESIDENCE_TAIL_SHARE / self.residence.spread(0.99)).min(RESIDENCE_SHARE);
-        for (index, state) in self.windows.iter_mut().enumerate() {
-            let replica = &step.plan.replicas[index];
-            let full = replica.occupancy(step.now).take_full();
-            if replica.is_up() {
-                fulls.push(full);
-            }
-            let from = state.search.window();
-            let tick = ReplicaTick {
-                now: step.now,
-                full,
-                binding: waiting && replica.is_up() && !step.dry_run,
-                residence_max,
-                residence_long: self.residence.quantile(MOST),
-                residence_min: target * RESIDENCE_SMALL,
-            };
-            let cause = state.search.on_tick(&tick, replica.occupancy(step.now));
-            publish_window(replica, state.search.window());
-            if let Some(cause) = cause {
-                step.observer.on_event(&Event::Window {
-                    at: step.now,
-                    replica: ReplicaId(index as u16),
-                    from,
-                    to: state.search.window(),
-                    cause,
-                });
-            }
-        }
-        full_together(&fulls, step.interval.seconds)
-    }
-
-    /// Whether throughput of late was capacity, and not what too small windows let through.
-    fn capacity_is_known(&self, plan: &Plan) -> bool {
-        let up = |index: usize| plan.replicas[index].is_up();
-        let states = self
-            .windows
+    /// The response time to be kept, of the most demanding class.
+    fn target_seconds(&self, plan: &Plan) -> f64 {
+        let targets = plan
+            .classes
             .iter()
-            .enumerate()
-            .filter(|(index, _)| up(*index));
-        let (known, all) = states.fold((0, 0), |(known, all), (_, state)| {
-            (known + i32::from(state.search.confirmed()), all + 1)
-        });
-        all > 0 && known * 2 >= all
+            .filter_map(|class| class.forecast.target());
+        let least = targets.map(|target| target.as_secs_f64()).reduce(f64::min);
+        least.unwrap_or(self.target.seconds())
+    }
+
+    /// Counts what happened in the tick.
+    fn count(&mut self, step: &Step<'_>) {
+        let (counts, seconds) = (step.interval.counts, step.interval.seconds);
+        self.served.push(counts.served as f64, seconds);
+        self.left.push(counts.abandoned as f64, seconds);
+        let new = || (0, Recent::new(LATELY));
+        self.admitted.resize_with(step.plan.classes.len(), new);
+        for (class, (before, recent)) in step.plan.classes.iter().zip(&mut self.admitted) {
+            let total = class.counters.admitted.load(Ordering::Relaxed);
+            let admitted = total.saturating_sub(std::mem::replace(before, total));
+            recent.push(admitted as f64, seconds);
+        }
+    }
+
+    /// Brings windows and drain rate up to date.
+    fn measure(&mut self, step: &mut Step<'_>, target: f64) {
+        if let Some(factor) = self.fleet.follow(step.now, step.plan) {
+            self.total.scale(factor);
+        }
+        let waiting = match step.dry_run {
+            true => step.plan.in_flight_beyond_windows() > 0,
+            false => step.plan.queued() > 0,
+        };
+        let tail = RESIDENCE_TAIL_SHARE / self.residence.spread(NEARLY_ALL);
+        let fleet_tick = FleetTick {
+            waiting,
+            residence_max: target * tail.min(RESIDENCE_SHARE),
+            residence_long: self.residence.quantile(MOST),
+            residence_mean: self.residence.mean().unwrap_or(0.0),
+        };
+        let full = self.fleet.on_tick(step, &fleet_tick);
+        if full.seconds > 0.0 {
+            self.total.on_tick(full.done, full.seconds);
+        }
+        self.fleet.publish_shares();
+        self.residence.on_tick(step.interval);
     }
 
     /// What can be served per second: what was done with all windows full, and no less than what
     /// is being done anyway.
     fn drain(&self) -> Option<f64> {
-        let done = self.served.rate_over(SERVED_TICKS);
-        self.total.rate_at_most().map(|rate| rate.max(done))
+        let done = self.served.rate_over(LATELY);
+        self.total.rate().map(|rate| rate.max(done))
     }
 
-    /// Publishes what newcomers are judged by.
-    fn publish(&mut self, step: &Step<'_>) {
-        let drain = self
-            .total
-            .rate()
-            .filter(|_| self.capacity_is_known(step.plan) && !self.dimming.suffices());
-        let Some(drain) = drain.filter(|_| step.now >= self.warm_until) else {
-            for class in &step.plan.classes {
-                class.forecast.withdraw();
-            }
+    fn judge_load(&mut self, step: &mut Step<'_>, target: f64) {
+        let known = self.drain().filter(|_| self.fleet.capacity_is_known());
+        let Some(drain) = known else {
+            let counts = step.interval.counts;
+            self.overload
+                .on_arrivals(counts.arrived as f64, step.interval.seconds);
             return;
         };
-        let pressure = (self.overload.arrival_rate() / drain).max(1.0);
-        for class in &step.plan.classes {
-            self.publish_class(step, class, drain, pressure);
+        let before = self.overload.is_overloaded();
+        self.overload.on_tick(&Pressure {
+            seconds: step.interval.seconds,
+            arrived: step.interval.counts.arrived as f64,
+            drain,
+            dispersion: self.total.dispersion(),
+            target,
+            backlog: f64::from(step.plan.queued()) / drain / target,
+        });
+        if self.overload.is_overloaded() != before {
+            step.observe(&Event::Overload {
+                at: step.now,
+                on: !before,
+                offered_per_second: self.overload.arrival_rate(),
+                drain_per_second: drain,
+            });
         }
     }
 
-    fn outlook(&self, step: &Step<'_>, target: f64) -> Outlook {
+    /// Where no target is configured, follows what the service needs.
+    fn derive_target(&mut self, plan: &Plan) {
+        if let Some(base) = self.fleet.base_residence() {
+            let p99 = base * self.residence.spread(NEARLY_ALL);
+            self.target.follow(base, p99, self.drain());
+        }
+        let derived = Duration::from_secs_f64(self.target.seconds());
+        for (index, class) in plan.classes.iter().enumerate() {
+            if plan.config.target_of(ClassId(index as u16)).is_none() {
+                class.forecast.set_target(Some(derived));
+            }
+        }
+    }
+
+    /// Publishes what newcomers are judged by.
+    fn publish(&self, step: &Step<'_>) {
+        let known = self.fleet.capacity_is_known() && step.now >= self.warm_until;
+        match self.drain().filter(|_| known && !self.dimming.suffices()) {
+            Some(drain) => self.publish_limits(step.plan, drain),
+            None => self.publish_patience(step.plan),
+        }
+    }
+
+    /// While capacity is unknown nothing is refused. But where clients give up rather than wait,
+    /// those who have waited for a whole target are not worth a slot.
+    fn publish_patience(&self, plan: &Plan) {
+        let left = self.left.rate_over(LATELY);
+        let leaving = left > LEAVING_SHARE * self.overload.arrival_rate() && left > 0.0;
+        for class in &plan.classes {
+            class.forecast.withdraw();
+            let target = class.forecast.target().map_or(NEVER, saturating_nanos);
+            let limit = if leaving { target } else { NEVER };
+            class.forecast.wait_limit_ns.store(limit, Ordering::Relaxed);
+            let residence = self.residence.mean().unwrap_or(0.0);
+            class.forecast.residence.store(residence);
+        }
+    }
+
+    fn publish_limits(&self, plan: &Plan, drain: f64) {
+        let situation = self.situation(plan, drain);
+        let mut left = drain;
+        for (class, (_, admitted)) in plan.classes.iter().zip(&self.admitted) {
+            publish_class(class, &situation, left.max(DRAIN_LEAST * drain));
+            left -= admitted.rate_over(LATELY);
+        }
+    }
+
+    fn situation(&self, plan: &Plan, drain: f64) -> Situation {
+        // By Little's law, if the replicas are full; otherwise they may be faster than that.
+        let full = f64::from(plan.in_flight()) / drain;
+        let residence = match plan.queued() > 0 {
+            true => full,
+            false => self.residence.mean().unwrap_or(full).min(full),
+        };
+        Situation {
+            drain,
+            pressure: (self.overload.arrival_rate() / drain).max(1.0),
+            overloaded: self.overload.is_overloaded(),
+            dispersion: self.total.dispersion(),
+            residence,
+            residence_most: residence * self.residence.spread(MOST),
+            residence_nearly_all: residence * self.residence.spread(NEARLY_ALL),
+        }
+    }
+
+    fn look_out(&self, step: &Step<'_>, target: f64) -> Outlook {
         let forecast = &step.plan.classes[step.plan.classes.len() - 1].forecast;
         let limit = forecast.ahead_limit.load(Ordering::Relaxed);
         Outlook {
             at: step.now,
             offered_per_second: self.overload.arrival_rate(),
             drain_per_second: self.drain(),
-            residence_seconds: forecast.residence.load(),
+            residence_seconds: self.residence.mean().unwrap_or(0.0),
             target_seconds: target,
             queue_limit: Some(limit).filter(|&limit| limit != u32::MAX),
             queued: step.plan.queued(),
             overloaded: self.overload.is_overloaded(),
         }
     }
-
-    fn publish_class(&self, step: &Step<'_>, class: &Class, drain: f64, pressure: f64) {
-        let forecast = &class.forecast;
-        let residence = f64::from(step.plan.in_flight()) / drain;
-        let residence = match step.plan.queued() > 0 {
-            true => residence,
-            false => self.residence.mean().unwrap_or(residence).min(residence),
-        };
-        let target = forecast.target().map_or(1.0, |target| target.as_secs_f64());
-        let quantile = |q: f64| residence * self.residence.spread(q);
-        let busy = BUSY_REQUESTS / drain;
-        let in_time = (target - quantile(MOST)).min(NOT_MUCH * target - quantile(NEARLY_ALL));
-        let (wait, expiry) = if self.overload.is_overloaded() {
-            let wait = in_time.min((WAIT_SHARE * target).max(busy));
-            (wait.max(busy), (target - residence).max(2.0 * busy))
-        } else {
-            let burst = BURST_REQUESTS * self.total.dispersion().max(1.0) / drain;
-            let wait = in_time.max(burst).min(BURST_TARGETS * target);
-            (wait.max(busy), f64::INFINITY)
-        };
-        // `as` saturates.
-        let ahead = (drain * wait).ceil() as u32;
-        forecast.ahead_limit.store(ahead.max(1), Ordering::Relaxed);
-        forecast
-            .wait_limit_ns
-            .store(nanos(expiry), Ordering::Relaxed);
-        forecast.drain.store(drain);
-        forecast.residence.store(residence);
-        forecast.pressure.store(pressure);
-    }
 }
 
-fn nanos(seconds: f64) -> u64 {
-    if seconds.is_finite() {
-        saturating_nanos(Duration::from_secs_f64(within(seconds, 0.0, 1e9)))
-    } else {
-        NEVER
-    }
-}
-
-fn bounds(config: &SentryConfig) -> Bounds {
-    Bounds {
-        min: config.limits.window_min,
-        max: config.limits.window_max,
-    }
-}
-
-/// What all replicas did while all of them were full: their rates together, over the mean time they
-/// were full; nothing if one of them was not for half of the tick.
-fn full_together(fulls: &[Full], tick_seconds: f64) -> Full {
-    let all_full = fulls.iter().all(|full| full.seconds > tick_seconds / 2.0);
-    if fulls.is_empty() || !all_full {
-        return Full::default();
-    }
-    let seconds = fulls.iter().map(|full| full.seconds).sum::<f64>() / fulls.len() as f64;
-    let rate: f64 = fulls.iter().map(|full| full.done / full.seconds).sum();
-    Full {
-        seconds,
-        done: rate * seconds,
-    }
-}
-
-fn publish_window(replica: &Replica, window: u32) {
-    let overdue = replica.overdue().min(window);
-    replica.set_limit(window.saturating_add(overdue));
+fn publish_class(class: &Class, situation: &Situation, drain: f64) {
+    let forecast = &class.forecast;
+    let Some(target) = forecast.target() else {
+        return;
+    };
+    let limits = situation.limits(target.as_secs_f64(), drain);
+    forecast.ahead_limit.store(limits.ahead, Ordering::Relaxed);
+    forecast
+        .wait_limit_ns
+        .store(limits.wait_ns, Ordering::Relaxed);
+    forecast.drain.store(drain);
+    forecast.residence.store(situation.residence);
+    forecast.pressure.store(situation.pressure);
 }
 
 impl Strategy for Auto {
@@ -328,65 +292,31 @@ impl Strategy for Auto {
     }
 
     fn start(&mut self, now: Timestamp, plan: &Plan, gate: &Gate, handover: Option<&Handover>) {
-        for class in &plan.classes {
-            class.forecast.withdraw();
-        }
         gate.open();
-        let initial = crate::plan::initial_window(&plan.config);
-        let bounds = bounds(&plan.config);
-        self.windows.clear();
-        for replica in &plan.replicas {
-            let window = match handover {
-                Some(_) => replica.in_flight().max(initial),
-                None => initial,
-            };
-            let search = WindowSearch::new(window, bounds, now);
-            replica.set_limit(search.window());
-            self.windows.push(ReplicaState { search });
-        }
+        self.fleet.start(now, plan, handover.is_some());
+        self.derive_target(plan);
+        self.publish_patience(plan);
     }
 
     fn step(&mut self, step: &mut Step<'_>) {
-        self.follow_replicas(step.now, step.plan);
-        let target = step.plan.classes[0]
-            .forecast
-            .target()
-            .map_or(1.0, |target| target.as_secs_f64());
+        let target = self.target_seconds(step.plan);
+        self.count(step);
         self.dimming.step(step, target);
-        let waiting = match step.dry_run {
-            true => step.plan.in_flight_beyond_windows() > 0,
-            false => step.plan.queued() > 0,
-        };
-        let full = self.adapt_windows(step, waiting, target);
-        if full.seconds > 0.0 {
-            self.total.on_tick(full.done, full.seconds);
-        }
-        self.residence.on_tick(step.interval);
-        self.derive_targets(step.plan);
-        self.age_requests(step.now, step.plan);
-        self.served
-            .push(step.interval.counts.served as f64, step.interval.seconds);
-        if let Some(drain) = self.drain() {
-            let before = self.overload.is_overloaded();
-            self.overload.on_tick(&Pressure {
-                seconds: step.interval.seconds,
-                arrived: step.interval.counts.arrived as f64,
-                drain,
-                dispersion: self.total.dispersion(),
-                backlog: f64::from(step.plan.queued()) / drain / target,
-            });
-            if self.overload.is_overloaded() != before {
-                step.observe(&Event::Overload {
-                    at: step.now,
-                    on: !before,
-                    offered_per_second: self.overload.arrival_rate(),
-                    drain_per_second: drain,
-                });
-            }
-        }
+        self.measure(step, target);
+        self.judge_load(step, target);
+        self.derive_target(step.plan);
         self.publish(step);
-        let outlook = self.outlook(step, target);
+        let outlook = self.look_out(step, target);
+        self.outlook = Some(outlook);
         step.observe(&Event::Forecast(outlook));
+    }
+
+    fn reconfigure(&mut self, _now: Timestamp, plan: &Plan) -> bool {
+        self.interval = plan.config.auto.interval.0;
+        self.fleet.reconfigure(&plan.config);
+        self.target.reconfigure(&plan.config.auto);
+        self.derive_target(plan);
+        true
     }
 
     fn drain_rate(&self) -> Option<f64> {
@@ -399,5 +329,19 @@ impl Strategy for Auto {
 
     fn brownout(&self) -> Option<BrownoutStatus> {
         self.dimming.status()
+    }
+
+    fn status(&self) -> Option<ControllerStatus> {
+        let outlook = self.outlook?;
+        let drain = outlook.drain_per_second?;
+        let waiting = f64::from(outlook.queued) / drain;
+        Some(ControllerStatus {
+            name: "auto",
+            setpoint: outlook.target_seconds,
+            measured: waiting + outlook.residence_seconds,
+            output: drain,
+            terms: Terms::default(),
+            bad_samples: 0,
+        })
     }
 }

@@ -24,14 +24,16 @@ const LATELY: usize = 10;
 const HISTORY: usize = 30;
 const WHILE: usize = 200;
 
-/// Load from which on there is no room for bursts.
+/// Load from which on there is no room for bursts, and the chance deviations it may be off.
 const ROOM: f64 = 0.95;
+const ROOM_Z: f64 = 2.0;
 
-/// A queue beyond the target for as long as so many requests take is no burst; in seconds, that
-/// is at least and at most so long.
-const STANDING_REQUESTS: f64 = 200.0;
+/// A queue beyond the target is no burst if it stands longer than bursts of its size last. The more
+/// requests a target's worth of queue holds, the less likely is such a burst at all; chosen: so
+/// many squared requests, at least and at most so many seconds.
+const STANDING_REQUESTS: f64 = 8000.0;
 const STANDING_LEAST: f64 = 1.0;
-const STANDING_MOST: f64 = 10.0;
+const STANDING_MOST: f64 = 20.0;
 
 /// Quiet for this long ends the overload.
 const QUIET_SECONDS: f64 = 1.0;
@@ -50,6 +52,8 @@ pub(crate) struct Pressure {
     /// Requests per second that can be served.
     pub(crate) drain: f64,
     pub(crate) dispersion: f64,
+    /// The target, in seconds.
+    pub(crate) target: f64,
     /// Time to drain the queue, over the target.
     pub(crate) backlog: f64,
 }
@@ -83,8 +87,16 @@ impl Overload {
     }
 
     /// Whether the load of the last while leaves room, so that a long queue can be a burst.
-    fn has_room(&self, drain: f64) -> bool {
-        !self.arrivals.is_full() || self.arrivals.rate_over(WHILE) < ROOM * drain
+    fn has_room(&self, pressure: &Pressure) -> bool {
+        let (arrived, seconds) = self.arrivals.total();
+        let served = pressure.drain * seconds;
+        let chance = ROOM_Z * (pressure.dispersion.max(1.0) * served).sqrt();
+        !self.arrivals.is_full() || arrived < ROOM * served + chance
+    }
+
+    /// Counts arrivals while nothing is known to compare them with.
+    pub(crate) fn on_arrivals(&mut self, arrived: f64, seconds: f64) {
+        self.arrivals.push(arrived, seconds);
     }
 
     pub(crate) fn on_tick(&mut self, pressure: &Pressure) {
@@ -101,12 +113,12 @@ impl Overload {
             self.overloaded = self.quiet_seconds < QUIET_SECONDS;
         } else if long {
             let standing = within(
-                STANDING_REQUESTS / pressure.drain,
+                STANDING_REQUESTS / (pressure.drain * pressure.drain * pressure.target),
                 STANDING_LEAST,
                 STANDING_MOST,
             );
             self.overloaded = self.standing_seconds >= standing
-                || !self.has_room(pressure.drain)
+                || !self.has_room(pressure)
                 || self.exceeds(pressure);
         }
     }
@@ -134,6 +146,7 @@ mod tests {
             arrived,
             drain: 100.0,
             dispersion: 1.0,
+            target: 0.5,
             backlog,
         }
     }
@@ -161,8 +174,16 @@ mod tests {
         let mut overload = Overload::new();
         (0..40).for_each(|_| overload.on_tick(&pressure(8.0, 0.5)));
         overload.on_tick(&pressure(20.0, 1.2));
-        (0..10).for_each(|_| overload.on_tick(&pressure(8.0, 1.1)));
+        (0..5).for_each(|_| overload.on_tick(&pressure(8.0, 1.1)));
         assert!(!overload.is_overloaded());
+    }
+
+    #[test]
+    fn a_queue_that_stands_is_no_burst() {
+        let mut overload = Overload::new();
+        (0..200).for_each(|_| overload.on_tick(&pressure(8.0, 0.4)));
+        (0..20).for_each(|_| overload.on_tick(&pressure(9.0, 1.1)));
+        assert!(overload.is_overloaded());
     }
 
     #[test]

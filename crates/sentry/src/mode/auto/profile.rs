@@ -5,16 +5,13 @@
 //! take long, with many they hold each other up; single concurrencies mislead, because short
 //! requests come and go while long ones stay.
 //!
-//! A change of the service's speed stretches the whole profile; the concurrency at which it bends
-//! stays.
+//! Times are those at one and the same speed of the service, so that a change of its capacity leaves
+//! the profile as it is.
 
 use crate::occupancy::{BINS, Occupancy, top_of};
 
 /// Requests a bin remembers.
 const MEMORY: f64 = 500.0;
-
-/// Requests without which a mean is none.
-const SAMPLES_MIN: f64 = 50.0;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Bin {
@@ -30,9 +27,9 @@ impl Bin {
         self.done = self.done * kept + done;
     }
 
-    /// Mean residence.
-    fn residence(&self) -> Option<f64> {
-        (self.done >= SAMPLES_MIN).then(|| self.inside_seconds / self.done)
+    /// Mean residence of at least so many.
+    fn residence(&self, samples: f64) -> Option<f64> {
+        (self.done >= samples).then(|| self.inside_seconds / self.done)
     }
 
     fn plus(&self, other: &Self) -> Self {
@@ -41,15 +38,6 @@ impl Bin {
             done: self.done + other.done,
         }
     }
-}
-
-/// Residence without a crowd.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Base {
-    /// In seconds.
-    pub(crate) residence: f64,
-    /// Fewer inside were seen to take no less; otherwise it may be shorter still.
-    pub(crate) proven: bool,
 }
 
 /// See the module's description.
@@ -65,48 +53,33 @@ impl Profile {
         }
     }
 
-    /// Takes over what was seen since the last call.
-    pub(crate) fn absorb(&mut self, occupancy: &Occupancy) {
+    /// Takes over what was seen since the last call, at a speed that makes requests take that
+    /// much less time than at speed 1.
+    pub(crate) fn absorb(&mut self, occupancy: &Occupancy, speed: f64) {
         for (index, bin) in self.bins.iter_mut().enumerate().skip(1) {
             let (inside_seconds, done) = occupancy.take(index);
-            bin.add(inside_seconds, done);
+            bin.add(inside_seconds * speed, done);
         }
     }
 
-    /// Residence without a crowd, from concurrencies up to `most`.
-    pub(crate) fn base(&self, most: f64) -> Option<Base> {
+    /// Residence without a crowd in seconds at speed 1, from concurrencies up to `most` and at
+    /// least so many samples.
+    pub(crate) fn base(&self, most: f64, samples: f64) -> Option<f64> {
         let mut sum = Bin::default();
-        let mut best: Option<(usize, f64)> = None;
-        let mut lowest = None;
+        let mut least: Option<f64> = None;
         for (index, bin) in self.bins.iter().enumerate().skip(1) {
             if f64::from(top_of(index)) > most {
                 break;
             }
             sum = sum.plus(bin);
-            let Some(residence) = sum.residence() else {
-                continue;
-            };
-            lowest = lowest.or(Some(index));
-            if best.is_none_or(|(_, least)| residence < least) {
-                best = Some((index, residence));
-            }
+            let residence = sum.residence(samples).unwrap_or(f64::INFINITY);
+            least = Some(least.map_or(residence, |least| least.min(residence)));
         }
-        let (found_at, residence) = best?;
-        Some(Base {
-            residence,
-            proven: lowest.is_some_and(|lowest| found_at > lowest) || found_at <= 1,
-        })
+        least.filter(|least| least.is_finite())
     }
 
     /// What is known is about another service.
     pub(crate) fn forget(&mut self) {
         *self = Self::new();
-    }
-
-    /// The service became slower (or faster) by this factor.
-    pub(crate) fn stretch(&mut self, factor: f64) {
-        for bin in &mut self.bins {
-            bin.inside_seconds *= factor;
-        }
     }
 }

@@ -29,9 +29,18 @@ impl Recent {
 
     /// Events per second over the last `ticks`; 0 before the first.
     pub(crate) fn rate_over(&self, ticks: usize) -> f64 {
-        let sum = |(a, b): (f64, f64), &(c, d): &(f64, f64)| (a + c, b + d);
-        let (count, seconds) = self.ticks.iter().take(ticks).fold((0.0, 0.0), sum);
+        let (count, seconds) = self.over(ticks);
         if seconds > 0.0 { count / seconds } else { 0.0 }
+    }
+
+    /// Events and seconds as far as it looks back.
+    pub(crate) fn total(&self) -> (f64, f64) {
+        self.over(self.most)
+    }
+
+    fn over(&self, ticks: usize) -> (f64, f64) {
+        let sum = |(a, b): (f64, f64), &(c, d): &(f64, f64)| (a + c, b + d);
+        self.ticks.iter().take(ticks).fold((0.0, 0.0), sum)
     }
 
     /// Count and length of every stretch that ends now, up to `ticks` long.

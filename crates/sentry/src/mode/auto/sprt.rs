@@ -69,16 +69,6 @@ impl RateTest {
         self.rate
     }
 
-    /// The change tested for.
-    pub(crate) fn factor(&self) -> f64 {
-        self.factor
-    }
-
-    /// The rate seen during the test.
-    pub(crate) fn observed(&self) -> f64 {
-        self.served / self.seconds.max(f64::MIN_POSITIVE)
-    }
-
     /// Completions counted.
     pub(crate) fn served(&self) -> f64 {
         self.served

@@ -1,31 +1,34 @@
 //! The window of one replica: the smallest concurrency that keeps its throughput at its maximum.
 //!
-//! By Little's law a service without queueing inside holds `knee = r S` requests at its maximal
-//! throughput `r`, with the residence `S` of a request that meets no crowd. What exceeds the
-//! knee only queues inside the replica, where nothing can be put in order or taken back; a window
-//! below it costs throughput. So while requests wait, the residence at the full window (the
-//! window over the throughput) is compared with the base residence ([`Profile`]):
+//! By Little's law a service without queueing inside holds
 //!
-//! - the same: nobody holds anybody up, the window is too small, it **grows**;
-//! - much longer: the window is larger than it needs to be, it **shrinks** to somewhat above the
-//!   knee. Should throughput fall then, the base was outdated; it goes back, and the base
-//!   is what was just seen. Nothing is ever made smaller just to see what happens.
+//! ```text
+//! knee = r S
+//! ```
 //!
-//! Where the profile knows nothing but the window itself (a start into full load) and from time
-//! to time, a larger window is tried: costs nothing but some requests waiting in the replica.
-//! Whether throughput followed says a sequential test ([`RateTest`]). It is the judge in
-//! the end, because a service may do more at a time than its residence tells.
+//! requests at its maximal throughput `r`, with the residence `S` of a request that meets no crowd
+//! ([`Profile`]). What exceeds the knee only queues inside the replica, where nothing can be put in
+//! order or taken back; a window below it costs throughput. The knee is a property of the service
+//! (its workers), not of its speed: when capacity falls by half, `r` halves and `S` doubles
+//! ([`Speed`]).
 //!
-//! A window that keeps requests in the replica for more than a share of the target shrinks as
-//! well, as long as throughput allows.
+//! **Discovery.** At first nothing is known. While requests wait and residence is short against the
+//! target, a larger window costs nothing: it grows. Otherwise the throughput at a larger one is
+//! compared ([`RateTest`]), until it does not follow any more: then throughput is capacity.
 //!
-//! What breaks it: a base residence measured on another mix of requests than today's.
+//! **Afterwards** the window is kept at somewhat more than the knee. It grows when it is found below
+//! the knee, and shrinks when it is far above; should throughput fall with it, the knee was wrong,
+//! and it goes back. From time to time a larger window is tried, which costs nothing but some
+//! requests waiting in the replica. Nothing is ever made smaller just to see what happens.
+//!
+//! What breaks it: a residence measured on another mix of requests than today's. Throughput is the
+//! judge in the end.
 
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
-use super::drain::{Change, DrainMeter};
+use super::drain::DrainMeter;
 use super::profile::Profile;
 use super::sprt::{Finding, RateTest};
 use crate::occupancy::{Full, Occupancy};
@@ -53,26 +56,31 @@ pub(crate) struct ReplicaTick {
     pub(crate) full: Full,
     /// Somebody had to wait for it.
     pub(crate) binding: bool,
-    /// What few requests take longer than, at present.
+    /// What few requests take longer than, at present, in seconds.
     pub(crate) residence_long: f64,
-    /// Largest time a request should spend in the replica, in seconds.
+    /// Largest mean time a request should spend in the replica, in seconds.
     pub(crate) residence_max: f64,
-    /// A residence that is short enough for the window not to matter.
-    pub(crate) residence_min: f64,
 }
 
 /// Why a window changed, for the event.
 pub(crate) type Cause = &'static str;
 
 /// Where the window is set, in knees, and one more: room for the time between two requests, and
-/// for an error of the estimate.
-const SLACK: f64 = 1.5;
-/// Residence at the full window below this many bases is no longer than the base.
+/// for an error of the estimate. The second where requests would take too long otherwise.
+const ROOMY: f64 = 1.5;
+const TIGHT: f64 = 1.1;
+/// A window below this many knees is too small.
 const NARROW: f64 = 1.15;
-/// Residence beyond this many bases is longer for certain: throughput is capacity.
-const CROWDED: f64 = 1.35;
-/// A smaller window has to be below this share of the present one to be worth it, and is not below
-/// that share of it at once.
+/// While capacity is unknown: residence below this many bases calls for a larger window, above
+/// that many it is longer for certain and throughput is capacity; and the samples it takes.
+const NARROW_FIRST: f64 = 1.35;
+const CROWDED_FIRST: f64 = 1.6;
+const FIRST_SAMPLES: f64 = 15.0;
+const CROWDED_SAMPLES: f64 = 40.0;
+/// Samples of a base that is to be relied on.
+const BASE_SAMPLES: f64 = 50.0;
+/// A smaller window has to be below this share of the present one to be worth it, and without a
+/// knee is not below that share of it at once.
 const WORTH: f64 = 0.75;
 const AT_ONCE: f64 = 0.4;
 /// The base is looked for at concurrencies below this share of the window.
@@ -93,24 +101,33 @@ struct Test {
 /// Up, while nothing is known: a gain of 44 % counts.
 const UP_FIRST: Test = Test {
     alternative: 2.0,
-    reference: 40.0,
+    reference: 20.0,
 };
 /// Up, later: a gain of 23 % counts.
 const UP: Test = Test {
     alternative: 1.5,
     reference: 100.0,
 };
-/// Down: a loss of 22 % counts.
+/// Down: a loss of 22 % counts. With a knee to go by, 34 %: where requests share a processor the
+/// long ones stay behind, and for a while few are done.
 const DOWN: Test = Test {
     alternative: 0.6,
-    reference: 60.0,
+    reference: 80.0,
+};
+const DOWN_TO_KNEE: Test = Test {
+    alternative: 0.4,
+    reference: 40.0,
 };
 
 /// Completions that make a throughput, and what stands in for them in a slow service.
 const REFERENCE: f64 = 30.0;
 const REFERENCE_SECONDS: f64 = 8.0;
-/// Pause between trials up, and before capacity is known.
+/// Completions of a throughput that the speed is measured by.
+const SPEED_REFERENCE: f64 = 100.0;
+/// Pause between trials up, and where the window seems to be below the knee.
 const PAUSE: Duration = Duration::from_secs(20);
+const PAUSE_NARROW: Duration = Duration::from_secs(4);
+/// The same before capacity is known, after load that went away.
 const PAUSE_FIRST: Duration = Duration::from_secs(2);
 /// A trial that has not come to a decision in this time has none.
 const TRIAL_LONGEST: Duration = Duration::from_secs(20);
@@ -124,10 +141,10 @@ const LEAVING_DOWN: f64 = 2.0;
 const LEAVING_MAX: f64 = 5.0;
 /// Residence beyond its bound by this factor calls for a smaller window.
 const EXCESS: f64 = 1.25;
-/// How long a smaller window that cost throughput is not tried again.
+/// How long a smaller window that cost throughput is not tried again, as long as throughput at the
+/// larger one is above this share of what it was before.
 const REFUTED_FOR: Duration = Duration::from_secs(30);
-/// Completions after a change of capacity from which on the new throughput is known.
-const CHANGE_REFERENCE: f64 = 60.0;
+const AS_BEFORE: f64 = 0.8;
 
 #[derive(Debug)]
 struct Trial {
@@ -143,8 +160,23 @@ struct Trial {
 enum Kind {
     Up,
     Down,
-    /// Back from a trial up that succeeded; `from` is the larger window.
-    Again,
+}
+
+/// A smaller window cost throughput, or seemed to: capacity may have fallen at the same time.
+#[derive(Debug, Clone, Copy)]
+struct Refuted {
+    until: Timestamp,
+    /// Throughput before.
+    rate: f64,
+}
+
+/// How fast the replica is against the time its profile was begun: at one and the same full
+/// window, throughput changes only with the speed.
+#[derive(Debug, Clone, Copy)]
+struct Speed {
+    now: f64,
+    /// Throughput at speed 1 with this window, once it is well known.
+    unit_rate: Option<f64>,
 }
 
 /// See the module's description.
@@ -154,17 +186,17 @@ pub(crate) struct WindowSearch {
     window: u32,
     trial: Option<Trial>,
     meter: DrainMeter,
+    /// Residence at speed 1.
     profile: Profile,
-    /// Throughput before a change of capacity, until the new one is known.
-    changed_from: Option<f64>,
-    /// The window is known to be large enough: throughput is capacity.
+    speed: Speed,
+    /// Throughput with the window full is capacity.
     confirmed: bool,
     /// Before this the requests of an older window are still leaving.
     counts_from: Timestamp,
     residence_long: f64,
-    next_up: Timestamp,
-    /// Until then a smaller window is known to cost throughput.
-    refuted_until: Timestamp,
+    /// When a larger window was last found to be of no use.
+    last_up: Option<Timestamp>,
+    refuted: Option<Refuted>,
 }
 
 impl WindowSearch {
@@ -175,12 +207,15 @@ impl WindowSearch {
             trial: None,
             meter: DrainMeter::default(),
             profile: Profile::new(),
-            changed_from: None,
+            speed: Speed {
+                now: 1.0,
+                unit_rate: None,
+            },
             confirmed: false,
             counts_from: now,
             residence_long: 0.0,
-            next_up: now,
-            refuted_until: now,
+            last_up: None,
+            refuted: None,
         }
     }
 
@@ -190,10 +225,22 @@ impl WindowSearch {
 
     /// Residence of a request that meets no crowd, if that was ever seen.
     pub(crate) fn base(&self) -> Option<f64> {
-        self.profile.base(f64::INFINITY).map(|base| base.residence)
+        let base = self.profile.base(f64::INFINITY, BASE_SAMPLES)?;
+        Some(base / self.speed.now)
     }
 
-    /// Whether the window is known to be large enough, so that throughput is capacity.
+    /// Completions per second with the window full.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        self.meter.rate()
+    }
+
+    /// Takes over changed bounds.
+    pub(crate) fn set_bounds(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
+        self.window = self.window.clamp(bounds.min, bounds.max);
+    }
+
+    /// Whether throughput with the window full is capacity.
     pub(crate) fn confirmed(&self) -> bool {
         self.confirmed
     }
@@ -202,136 +249,165 @@ impl WindowSearch {
     pub(crate) fn on_tick(&mut self, tick: &ReplicaTick, occupancy: &Occupancy) -> Option<Cause> {
         let before = self.window;
         self.residence_long = tick.residence_long;
-        self.profile.absorb(occupancy);
+        self.profile.absorb(occupancy, self.speed.now);
         let cause = match self.trial.take() {
             Some(trial) => self.continue_trial(tick, trial),
-            None if tick.now >= self.counts_from && tick.full.seconds > 0.0 => self.hold(tick),
+            None if tick.now >= self.counts_from => self.hold(tick),
             None => "hold",
         };
         (self.window != before).then_some(cause)
     }
 
     fn hold(&mut self, tick: &ReplicaTick) -> Cause {
-        let change = self.meter.on_tick(tick.full.done, tick.full.seconds);
-        if let Some(change) = change.filter(Change::is_large) {
-            self.changed_from.get_or_insert(change.before);
-            self.refuted_until = tick.now;
+        if tick.full.seconds > 0.0 {
+            self.meter.on_tick(tick.full.done, tick.full.seconds);
         }
         let Some(rate) = self.meter.rate() else {
             return "hold";
         };
-        if !self.follow_change(rate) || !self.rests_on(REFERENCE) || !tick.binding {
-            return "hold";
+        if self.confirmed && self.rests_on(SPEED_REFERENCE) {
+            let unit_rate = *self.speed.unit_rate.get_or_insert(rate / self.speed.now);
+            self.speed.now = rate / unit_rate;
         }
-        let window = f64::from(self.window);
-        let Some(base) = self.profile.base(window * ELSEWHERE) else {
-            return self.without_base(tick, rate);
-        };
-        let crowding = window / rate / base.residence;
-        if crowding < NARROW {
-            return self.grow(tick.now, rate);
+        match (self.confirmed, tick.binding) {
+            (false, true) => self.find_capacity(tick, rate),
+            (true, true) if self.rests_on(REFERENCE) => self.adjust(tick, rate),
+            (true, false) => self.adjust_unused(tick, rate),
+            _ => "hold",
         }
-        self.confirmed |= crowding > CROWDED;
-        if !self.confirmed {
-            return self.start(tick, Kind::Up, UP_FIRST, window * GROWTH_FIRST);
-        }
-        let needed = base.residence * rate * SLACK + 1.0;
-        self.shrink_or_try_up(tick, rate, Some(needed), base.proven)
-    }
-
-    /// Nothing is known but this window.
-    fn without_base(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
-        if self.confirmed {
-            return self.shrink_or_try_up(tick, rate, None, false);
-        }
-        self.start(
-            tick,
-            Kind::Up,
-            UP_FIRST,
-            f64::from(self.window) * GROWTH_FIRST,
-        )
     }
 
     fn rests_on(&self, completions: f64) -> bool {
         self.meter.rests_on(completions, REFERENCE_SECONDS)
     }
 
-    /// After a change of capacity the knee stays: the profile is stretched as soon as the new
-    /// throughput is known. False while it is not.
-    fn follow_change(&mut self, rate: f64) -> bool {
-        if self.changed_from.is_some() && !self.rests_on(CHANGE_REFERENCE) {
-            return false;
+    /// Whether throughput is capacity is not known yet: speed matters more than precision.
+    fn find_capacity(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
+        let window = f64::from(self.window);
+        let residence = window / rate;
+        match self.profile.base(window * ELSEWHERE, FIRST_SAMPLES) {
+            Some(_) if !self.rests_on(FIRST_SAMPLES) => "hold",
+            Some(base) if residence < base * NARROW_FIRST => self.grow(tick.now, rate),
+            Some(base) if residence > base * CROWDED_FIRST => {
+                self.confirmed = self.rests_on(CROWDED_SAMPLES);
+                "hold"
+            }
+            _ => {
+                let to = window * GROWTH_FIRST;
+                self.start(tick, Kind::Up, UP_FIRST, to, PAUSE_FIRST)
+            }
         }
-        if let Some(before) = self.changed_from.take() {
-            self.profile.stretch(before / rate);
-        }
-        true
     }
 
-    /// The residence at the full window is that of an idle service: more are served with more.
+    /// Requests that the replica holds at its maximal throughput without queueing, if known.
+    fn knee(&self, rate: f64) -> Option<f64> {
+        let most = f64::from(self.window) * ELSEWHERE;
+        let base = self.profile.base(most, BASE_SAMPLES)?;
+        Some(base * self.speed.unit_rate.unwrap_or(rate / self.speed.now))
+    }
+
+    /// Throughput is capacity; is the window what it takes?
+    fn adjust(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
+        let window = f64::from(self.window);
+        let knee = self.knee(rate);
+        if knee.is_some_and(|knee| window < NARROW * knee) {
+            let to = window * GROWTH;
+            return self.start(tick, Kind::Up, UP, to, PAUSE_NARROW);
+        }
+        let enough = self.enough(knee, rate * tick.residence_max);
+        if enough < window * WORTH && !self.is_refuted(tick.now, rate) {
+            let (test, to) = match knee {
+                Some(_) => (DOWN_TO_KNEE, enough),
+                None => (DOWN, enough.max(window * AT_ONCE)),
+            };
+            return self.start(tick, Kind::Down, test, to, Duration::ZERO);
+        }
+        self.start(tick, Kind::Up, UP, window * GROWTH, PAUSE)
+    }
+
+    /// The window that is large enough, where `bound` of them take as long as they may.
+    fn enough(&self, knee: Option<f64>, bound: f64) -> f64 {
+        let window = f64::from(self.window);
+        match knee {
+            Some(knee) => bound.clamp(TIGHT * knee + 1.0, ROOMY * knee + 1.0),
+            None if window > bound * EXCESS + 1.0 => bound,
+            None => window,
+        }
+    }
+
+    /// Nobody waits, so no trial can tell; but what is far beyond the knee would only fill up when
+    /// capacity falls.
+    fn adjust_unused(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
+        let enough = self.knee(rate).map(|knee| ROOMY * knee + 1.0);
+        let worth = |enough: &f64| *enough < f64::from(self.window) * WORTH;
+        if let Some(enough) = enough.filter(worth)
+            && !self.is_refuted(tick.now, rate)
+        {
+            self.window = self.bounds.at_least(enough);
+        }
+        "shrink"
+    }
+
+    /// Nobody holds anybody up: more are served with more.
     fn grow(&mut self, now: Timestamp, rate: f64) -> Cause {
-        let growth = if self.confirmed { GROWTH } else { GROWTH_FIRST };
-        self.window = self.bounds.at_least(f64::from(self.window) * growth);
-        self.let_leave(now, LEAVING_UP, rate);
-        self.meter = DrainMeter::default();
+        self.let_leave(now, LEAVING_UP * f64::from(self.window) / rate);
+        self.window = self.bounds.at_least(f64::from(self.window) * GROWTH_FIRST);
+        self.restart_meter(None);
         "grow"
     }
 
-    /// The window is large enough. `needed` is what it takes, and that `proven` or not.
-    fn shrink_or_try_up(
+    /// With another window throughput says nothing about the speed, until it is known again.
+    fn restart_meter(&mut self, seen: Option<&RateTest>) {
+        self.speed.unit_rate = None;
+        self.meter = DrainMeter::default();
+        if let Some(test) = seen {
+            self.meter.on_tick(test.served(), test.seconds());
+        }
+    }
+
+    fn let_leave(&mut self, now: Timestamp, seconds: f64) {
+        self.counts_from = now + Duration::from_secs_f64(seconds.min(LEAVING_MAX));
+    }
+
+    /// Starts a trial, not sooner than some time after the last one up.
+    fn start(
         &mut self,
         tick: &ReplicaTick,
-        rate: f64,
-        needed: Option<f64>,
-        proven: bool,
+        kind: Kind,
+        test: Test,
+        to: f64,
+        pause: Duration,
     ) -> Cause {
-        let window = f64::from(self.window);
-        let bound = rate * tick.residence_max;
-        let too_long = window > bound * EXCESS + 1.0;
-        let short = rate * tick.residence_min;
-        let enough = match needed {
-            Some(needed) if proven || !too_long => needed.max(short),
-            Some(needed) => needed.min(bound),
-            None if too_long => bound,
-            None => window,
-        };
-        if enough < window * WORTH && tick.now >= self.refuted_until {
-            return self.start(tick, Kind::Down, DOWN, enough.max(window * AT_ONCE));
-        }
-        self.start(tick, Kind::Up, UP, window * GROWTH)
-    }
-
-    fn let_leave(&mut self, now: Timestamp, times: f64, rate: f64) {
-        let leaving = times * (f64::from(self.window) / rate).max(self.residence_long);
-        self.counts_from = now + Duration::from_secs_f64(leaving.min(LEAVING_MAX));
-    }
-
-    fn start(&mut self, tick: &ReplicaTick, kind: Kind, test: Test, to: f64) -> Cause {
         let to = self.bounds.at_least(to);
         let Some(rate) = self.meter.rate().filter(|_| self.rests_on(test.reference)) else {
             return "hold";
         };
-        if kind == Kind::Up && tick.now < self.next_up {
+        if self.last_up.is_some_and(|last| tick.now < last + pause) {
             return "hold";
         }
         if to == self.window {
-            self.settled(tick.now, kind);
+            // Already as large, or small, as it may be.
+            self.confirmed = true;
             return "hold";
         }
-        let from = self.window;
-        self.window = to.max(from);
-        self.let_leave(tick.now, kind.leaving(), rate);
-        self.window = to;
+        let residence = f64::from(self.window) / rate;
+        self.let_leave(
+            tick.now,
+            match kind {
+                Kind::Up => LEAVING_UP * residence,
+                Kind::Down => LEAVING_DOWN * residence.max(self.residence_long),
+            },
+        );
         self.trial = Some(Trial {
             kind,
-            from,
+            from: std::mem::replace(&mut self.window, to),
             until: self.counts_from + TRIAL_LONGEST,
             last_binding: tick.now,
             test: RateTest::new(rate, test.alternative, self.meter.dispersion()),
         });
         match kind {
             Kind::Up => "try",
-            Kind::Down | Kind::Again => "shrink",
+            Kind::Down => "shrink",
         }
     }
 
@@ -350,30 +426,24 @@ impl WindowSearch {
                 self.trial = Some(trial);
                 "hold"
             }
-            (Kind::Up, Finding::Changed) if self.confirmed => self.check_again(tick, &trial),
             (Kind::Up, Finding::Changed) => {
-                self.meter.restart(trial.test.observed());
-                "grow"
-            }
-            (Kind::Again, Finding::Changed) => {
-                self.window = trial.from;
-                self.meter.restart(trial.test.rate());
-                self.let_leave(tick.now, LEAVING_UP, trial.test.rate());
-                "grow"
-            }
-            (Kind::Again, _) => {
-                self.profile.stretch(1.0 / trial.test.factor());
-                self.meter.restart(trial.test.observed());
-                self.settled(tick.now, Kind::Up);
+                if self.confirmed {
+                    self.profile.forget();
+                }
+                self.restart_meter(Some(&trial.test));
                 "hold"
             }
-            (Kind::Down, Finding::Changed) => self.go_back(tick.now, &trial),
             (Kind::Up, _) => {
                 self.window = trial.from;
-                self.settled(tick.now, Kind::Up);
-                self.let_leave(tick.now, LEAVING_UP, trial.test.rate());
+                self.confirmed = true;
+                self.last_up = Some(tick.now);
+                self.let_leave(
+                    tick.now,
+                    LEAVING_UP * f64::from(trial.from) / trial.test.rate(),
+                );
                 "back"
             }
+            (Kind::Down, Finding::Changed) => self.go_back(tick.now, &trial),
             (Kind::Down, _) => {
                 self.meter
                     .on_tick(trial.test.served(), trial.test.seconds());
@@ -382,59 +452,44 @@ impl WindowSearch {
         }
     }
 
-    /// Throughput grew with the window, or because capacity grew at the same time: back at the old
-    /// window it shows.
-    fn check_again(&mut self, tick: &ReplicaTick, up: &Trial) -> Cause {
-        let (before, after) = (up.test.rate(), up.test.observed());
-        let larger = std::mem::replace(&mut self.window, up.from);
-        self.let_leave(tick.now, LEAVING_DOWN, after);
-        self.trial = Some(Trial {
-            kind: Kind::Again,
-            from: larger,
-            until: self.counts_from + TRIAL_LONGEST,
-            last_binding: tick.now,
-            test: RateTest::new(after, before / after, self.meter.dispersion()),
-        });
-        "again"
-    }
-
     /// Nobody waits: no more evidence, and after a while no trial.
     fn without_load(&mut self, now: Timestamp, trial: Trial) -> Cause {
         if now < trial.last_binding + ABSENCE {
             self.trial = Some(trial);
             return "hold";
         }
-        if trial.kind == Kind::Up {
+        if trial.kind == Kind::Up && self.confirmed {
             self.window = trial.from;
         }
-        let pause = if self.confirmed { PAUSE } else { PAUSE_FIRST };
-        self.next_up = now + pause;
+        self.last_up = Some(now);
         "back"
     }
 
-    /// The smaller window cost throughput, so the base was not what it seemed.
+    /// The smaller window cost throughput.
     fn go_back(&mut self, now: Timestamp, trial: &Trial) -> Cause {
-        self.profile.forget();
         self.window = trial.from;
-        self.let_leave(now, LEAVING_UP, trial.test.rate());
-        self.refuted_until = now + REFUTED_FOR;
+        self.let_leave(now, LEAVING_UP * f64::from(trial.from) / trial.test.rate());
+        self.refuted = Some(Refuted {
+            until: now + REFUTED_FOR,
+            rate: trial.test.rate(),
+        });
         "back"
     }
 
-    /// A trial up has shown that the window is large enough.
-    fn settled(&mut self, now: Timestamp, kind: Kind) {
-        if kind == Kind::Up {
-            self.confirmed = true;
-            self.next_up = now + PAUSE;
+    /// Whether a smaller window is known to cost throughput. If it did, the base was not what it
+    /// seemed; if throughput is not what it was with this window either, capacity had fallen.
+    fn is_refuted(&mut self, now: Timestamp, rate: f64) -> bool {
+        let Some(refuted) = self.refuted else {
+            return false;
+        };
+        let as_before = rate > AS_BEFORE * refuted.rate;
+        if as_before && now < refuted.until {
+            return true;
         }
-    }
-}
-
-impl Kind {
-    fn leaving(self) -> f64 {
-        match self {
-            Self::Up => LEAVING_UP,
-            Self::Down | Self::Again => LEAVING_DOWN,
+        if as_before {
+            self.profile.forget();
         }
+        self.refuted = None;
+        as_before
     }
 }

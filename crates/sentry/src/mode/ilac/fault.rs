@@ -83,7 +83,11 @@ impl Watch {
     pub(super) fn on_tick(&mut self, look: &Look) -> Option<Standing> {
         let before = self.standing;
         let silent = look.in_flight > 0 && !look.answered;
-        self.silent_s = if silent { self.silent_s + look.seconds } else { 0.0 };
+        self.silent_s = if silent {
+            self.silent_s + look.seconds
+        } else {
+            0.0
+        };
         match self.standing {
             Standing::Silent if !silent => self.become_one(Standing::Returning),
             Standing::Silent => {}
@@ -171,7 +175,9 @@ mod tests {
     #[test]
     fn one_that_leaves_the_pack_gets_one_request_at_a_time_and_returns_bit_by_bit() {
         let mut watch = watch();
-        let seen: Vec<_> = (0..4).map(|_| watch.on_tick(&look(0.06, true, 3))).collect();
+        let seen: Vec<_> = (0..4)
+            .map(|_| watch.on_tick(&look(0.06, true, 3)))
+            .collect();
         assert_eq!(seen, [None, None, None, Some(Standing::Suspect)]);
         assert_eq!(watch.trust(), 1);
         (0..20).for_each(|_| assert_eq!(watch.on_tick(&look(0.04, true, 1)), None));

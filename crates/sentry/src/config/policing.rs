@@ -1,0 +1,139 @@
+//! What an operator may say about policing, and about what requests cost.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tidegate_config::{Dur, Share};
+
+use super::SentryConfig;
+use crate::api::ClassId;
+use crate::error::SentryError;
+
+/// Parameters of mode `sentry` (Cataclysm, section 3).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SentryModeConfig {
+    /// How requests are judged.
+    pub policing: Policing,
+    /// How often rates, service times and delays are brought up to date.
+    pub interval: Dur,
+    /// How often the threshold is computed.
+    pub threshold_interval: Dur,
+    /// With `policing = "auto"`: share of its CPU the proxy itself uses above which it judges by
+    /// the threshold.
+    pub cpu_high: Share,
+    /// Share of its CPU below which the proxy may judge batches again.
+    pub cpu_low: Share,
+    /// How long its CPU use has to stay below `cpu_low` before it does.
+    pub cpu_quiet: Dur,
+    /// Weight of the time a request waits for disk and network in its service time (`alpha` of
+    /// equation 2), where replicas report both.
+    pub io_weight: f64,
+    /// Service time of a request before anything was measured.
+    pub service_time: Dur,
+}
+
+impl Default for SentryModeConfig {
+    fn default() -> Self {
+        Self {
+            policing: Policing::Auto,
+            interval: Dur(Duration::from_millis(500)),
+            threshold_interval: Dur(Duration::from_secs(15)),
+            cpu_high: Share(0.8),
+            cpu_low: Share(0.6),
+            cpu_quiet: Dur(Duration::from_secs(30)),
+            io_weight: 1.0,
+            service_time: Dur(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// How requests are judged in mode `sentry`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Policing {
+    /// In batches, and by the threshold while the proxy itself is short of CPU.
+    #[default]
+    Auto,
+    /// Each batch against its target: precise.
+    Batch,
+    /// By a share per class computed now and then: a few nanoseconds a request.
+    Threshold,
+}
+
+/// What requests cost, by path.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PathConfig {
+    /// Paths whose service time is remembered; each takes nine bytes.
+    pub max: u32,
+    /// Patterns of paths that count as one: `*` stands for a segment, `/**` at the end for
+    /// whatever follows. Segments of digits or hexadecimal digits count as ids without it.
+    pub fold: Vec<String>,
+}
+
+impl Default for PathConfig {
+    fn default() -> Self {
+        Self {
+            max: 16_384,
+            fold: Vec::new(),
+        }
+    }
+}
+
+/// More paths than this are no table but a copy of the site.
+const PATHS_MAX: u32 = 1 << 24;
+
+impl PathConfig {
+    pub(super) fn validate(&self) -> Result<(), SentryError> {
+        if self.max > PATHS_MAX {
+            return Err(SentryError::out_of_range(
+                "paths.max",
+                self.max,
+                "write at most 16777216, which takes 150 MB",
+            ));
+        }
+        match self.fold.iter().find(|pattern| !pattern.starts_with('/')) {
+            Some(pattern) => Err(SentryError::out_of_range(
+                "paths.fold",
+                pattern,
+                "paths begin with a slash: write a pattern like /blog/*/comments",
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+impl SentryModeConfig {
+    pub(super) fn validate(&self, config: &SentryConfig) -> Result<(), SentryError> {
+        let mut classes = (0..config.class_count() as u16).map(ClassId);
+        if classes.any(|class| config.target_of(class).is_none()) {
+            return Err(SentryError::Missing {
+                mode: "sentry",
+                what: "a target to judge requests by: write `target`, or one for each class",
+            });
+        }
+        for (key, interval) in [
+            ("sentry.interval", self.interval),
+            ("sentry.threshold_interval", self.threshold_interval),
+        ] {
+            super::modes::interval_above_zero(key, interval)?;
+        }
+        if self.cpu_low.0 > self.cpu_high.0 {
+            return Err(SentryError::out_of_range(
+                "sentry.cpu_low",
+                self.cpu_low,
+                "write at most sentry.cpu_high",
+            ));
+        }
+        if !(self.io_weight.is_finite() && self.io_weight >= 0.0) {
+            return Err(SentryError::out_of_range(
+                "sentry.io_weight",
+                self.io_weight,
+                "write a weight of zero or more",
+            ));
+        }
+        Ok(())
+    }
+}

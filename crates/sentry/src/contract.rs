@@ -1,0 +1,90 @@
+//! What a class was promised and what it is worth: the part of its service level agreement that
+//! requests read.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use tidegate_control::Timestamp;
+
+use crate::atomic::{AtomicF64, add_one};
+use crate::config::ClassConfig;
+use crate::gate::LeakyBucket;
+use crate::status::GuaranteeStatus;
+
+/// A guarantee is kept through bursts of so many seconds' worth, and of so many requests at
+/// least. Chosen: random arrivals at nine tenths of the guaranteed rate find it used up less than
+/// once in a hundred.
+const BURST_SECONDS: f64 = 1.0;
+const BURST_REQUESTS_MIN: f64 = 10.0;
+
+/// See the module's description.
+#[derive(Debug)]
+pub(crate) struct Contract {
+    revenue: AtomicF64,
+    guarantee: LeakyBucket,
+    guaranteed_rate: AtomicF64,
+    guaranteed: AtomicU64,
+    /// The row of the table of targets in force, counted from 1; 0 before the first.
+    band: AtomicU32,
+}
+
+impl Contract {
+    pub(crate) fn new(now: Timestamp, config: Option<&ClassConfig>) -> Self {
+        let contract = Self {
+            revenue: AtomicF64::new(1.0),
+            guarantee: LeakyBucket::new(now, 0.0, 1.0),
+            guaranteed_rate: AtomicF64::new(0.0),
+            guaranteed: AtomicU64::new(0),
+            band: AtomicU32::new(0),
+        };
+        contract.renew(now, config);
+        contract
+    }
+
+    /// Takes over what is configured now.
+    pub(crate) fn renew(&self, now: Timestamp, config: Option<&ClassConfig>) {
+        self.revenue
+            .store(config.map_or(1.0, |class| class.revenue));
+        let rate = config
+            .and_then(|class| class.guarantee)
+            .map_or(0.0, |rate| rate.0);
+        let depth = (rate * BURST_SECONDS).max(BURST_REQUESTS_MIN);
+        self.guarantee.set_rate(now, rate, depth);
+        self.guaranteed_rate.store(rate);
+    }
+
+    /// What a request in time is worth.
+    pub(crate) fn revenue(&self) -> f64 {
+        self.revenue.load()
+    }
+
+    /// Whether a request is within the guarantee; if so, it counts as admitted by it.
+    pub(crate) fn guarantees(&self, now: Timestamp) -> bool {
+        let within = self.guaranteed_rate.load() > 0.0 && self.guarantee.conforms(now);
+        if within {
+            add_one(&self.guaranteed);
+        }
+        within
+    }
+
+    /// Requests admitted by the guarantee since the start.
+    pub(crate) fn guaranteed(&self) -> u64 {
+        self.guaranteed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn guarantee_status(&self, now: Timestamp) -> Option<GuaranteeStatus> {
+        let rate = self.guaranteed_rate.load();
+        (rate > 0.0).then(|| GuaranteeStatus {
+            rate,
+            admitted: self.guaranteed(),
+            level: self.guarantee.level(now),
+        })
+    }
+
+    pub(crate) fn band(&self) -> usize {
+        self.band.load(Ordering::Relaxed) as usize
+    }
+
+    pub(crate) fn set_band(&self, band: usize) {
+        self.band.store(band as u32, Ordering::Relaxed);
+    }
+}

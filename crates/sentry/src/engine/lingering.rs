@@ -1,0 +1,106 @@
+//! Slots of requests whose client left.
+//!
+//! Most servers do not notice that the client has gone and finish the work. If the slot were given
+//! away at once, clients that ask and leave would fill a replica far beyond its window, out of sight.
+//! So the slot is kept for as long as a request takes at present: how long this one has been inside
+//! already says little about the rest (nothing, for exponential times).
+//!
+//! What breaks it: a server that does notice; there the slots are idle for that time. That costs no
+//! more than the clients who leave would have cost by staying.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate_control::Timestamp;
+
+use super::Lock;
+use crate::replica::Replica;
+
+/// Nothing lingers longer than this.
+const LINGER_MAX: f64 = 10.0;
+
+/// See the module's description.
+#[derive(Debug)]
+pub(super) struct Lingering {
+    /// When the first one is due, for looking at without the lock.
+    next_ns: AtomicU64,
+    slots: Lock<VecDeque<Slot>>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    until: Timestamp,
+    replica: Arc<Replica>,
+    generation: u32,
+}
+
+const NONE: u64 = u64::MAX;
+
+impl Lingering {
+    pub(super) fn new() -> Self {
+        Self {
+            next_ns: AtomicU64::new(NONE),
+            slots: Lock::new(VecDeque::new()),
+        }
+    }
+
+    /// Keeps a slot for so long.
+    pub(super) fn keep(
+        &self,
+        now: Timestamp,
+        seconds: f64,
+        replica: &Arc<Replica>,
+        generation: u32,
+    ) {
+        let mut slots = self.slots.lock();
+        slots.push_back(Slot {
+            until: now + Duration::from_secs_f64(seconds.min(LINGER_MAX)),
+            replica: Arc::clone(replica),
+            generation,
+        });
+        self.publish(&slots);
+    }
+
+    /// Gives back what is due, in the order in which clients left.
+    pub(super) fn release(&self, now: Timestamp) {
+        if now.as_nanos() < self.next_ns.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut slots = self.slots.lock();
+        while slots.front().is_some_and(|slot| slot.until <= now)
+            && let Some(slot) = slots.pop_front()
+        {
+            let inside = slot.replica.release(now, slot.generation);
+            slot.replica.on_left(inside);
+        }
+        self.publish(&slots);
+    }
+
+    fn publish(&self, slots: &VecDeque<Slot>) {
+        let next = slots.front().map_or(NONE, |slot| slot.until.as_nanos());
+        self.next_ns.store(next, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::balance::Slots;
+
+    #[test]
+    fn a_slot_is_kept_for_as_long_as_a_request_takes() {
+        let at = Timestamp::from_secs_f64;
+        let replica = Arc::new(Replica::new(2));
+        assert!(replica.take(at(0.0), Slots::Free));
+        let lingering = Lingering::new();
+        lingering.keep(at(1.0), 0.5, &replica, replica.enter());
+        lingering.release(at(1.4));
+        assert_eq!(replica.in_flight(), 1);
+        lingering.release(at(1.5));
+        assert_eq!(replica.in_flight(), 0);
+        lingering.release(at(9.0));
+        assert_eq!(replica.in_flight(), 0, "given back once");
+    }
+}

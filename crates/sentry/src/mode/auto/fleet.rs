@@ -1,0 +1,288 @@
+//! The replicas: each with its window, warm-up and requests that are overdue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_control::Timestamp;
+
+use super::window::{Bounds, ReplicaTick, WindowSearch};
+use crate::api::ReplicaId;
+use crate::config::SentryConfig;
+use crate::event::Event;
+use crate::mode::Step;
+use crate::number::within;
+use crate::occupancy::Full;
+use crate::plan::Plan;
+use crate::replica::Replica;
+
+/// A replica that warms up gets at least this share of its window.
+const RAMP_LEAST: f64 = 0.1;
+
+/// Requests that are in flight for three to four of these times the usual residence are overdue;
+/// bounds in seconds.
+const GENERATION: f64 = 10.0;
+const GENERATION_LEAST: f64 = 1.0;
+const GENERATION_MOST: f64 = 30.0;
+
+/// What all replicas have in common in a tick.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FleetTick {
+    /// Somebody waits.
+    pub(crate) waiting: bool,
+    /// See [`ReplicaTick`].
+    pub(crate) residence_max: f64,
+    /// See [`ReplicaTick`].
+    pub(crate) residence_long: f64,
+    /// Mean time in a replica.
+    pub(crate) residence_mean: f64,
+}
+
+/// All replicas.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    members: Vec<Member>,
+    bounds: Bounds,
+    initial: u32,
+    warm_up: Duration,
+}
+
+#[derive(Debug)]
+struct Member {
+    replica: Arc<Replica>,
+    search: WindowSearch,
+    up: bool,
+    /// When it came back and has to be treated with care.
+    warming_since: Option<Timestamp>,
+    generation_ends: Timestamp,
+}
+
+impl Fleet {
+    pub(crate) fn new(config: &SentryConfig) -> Self {
+        Self {
+            members: Vec::new(),
+            bounds: bounds(config),
+            initial: config.limits.window_initial,
+            warm_up: config.warm_up.0.0,
+        }
+    }
+
+    /// Takes over changed bounds; windows stay as far as they fit.
+    pub(crate) fn reconfigure(&mut self, config: &SentryConfig) {
+        self.bounds = bounds(config);
+        self.initial = config.limits.window_initial;
+        self.warm_up = config.warm_up.0.0;
+        for member in &mut self.members {
+            member.search.set_bounds(self.bounds);
+        }
+    }
+
+    /// Starts with the replicas of a plan, from as many in flight as there are if `as_they_are`.
+    pub(crate) fn start(&mut self, now: Timestamp, plan: &Plan, as_they_are: bool) {
+        self.members.clear();
+        for replica in &plan.replicas {
+            let in_flight = if as_they_are { replica.in_flight() } else { 0 };
+            let window = in_flight.max(self.initial);
+            let member = Member::new(replica, window, self.bounds, now);
+            replica.set_limit(member.search.window());
+            self.members.push(member);
+        }
+    }
+
+    /// Follows replicas that were added or given another's id; says by how much what is up can do
+    /// more or less than before, where that changed.
+    pub(crate) fn follow(&mut self, now: Timestamp, plan: &Plan) -> Option<f64> {
+        let before = self.capacity();
+        for (index, replica) in plan.replicas.iter().enumerate() {
+            match self.members.get_mut(index) {
+                Some(member) if Arc::ptr_eq(&member.replica, replica) => {}
+                Some(member) => {
+                    *member = Member::new(replica, self.initial, self.bounds, now);
+                    member.warming_since = Some(now);
+                }
+                None => {
+                    let mut member = Member::new(replica, self.initial, self.bounds, now);
+                    member.warming_since = Some(now);
+                    self.members.push(member);
+                }
+            }
+        }
+        let mut changed = false;
+        for member in &mut self.members {
+            changed |= member.follow_health(now);
+        }
+        let after = self.capacity();
+        (changed && before > 0.0 && after > 0.0).then(|| after / before)
+    }
+
+    /// Throughput of the members that are up; one of which nothing is known counts as the mean of
+    /// the others.
+    fn capacity(&self) -> f64 {
+        let up = || self.members.iter().filter(|member| member.up);
+        let known: Vec<f64> = up().filter_map(|member| member.search.rate()).collect();
+        let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
+        mean * up().count() as f64
+    }
+
+    /// One tick of every member; says what they did while all of them were full.
+    pub(crate) fn on_tick(&mut self, step: &mut Step<'_>, fleet: &FleetTick) -> Full {
+        let mut fulls = Vec::with_capacity(self.members.len());
+        for (index, member) in self.members.iter_mut().enumerate() {
+            let full = member.replica.occupancy(step.now).take_full();
+            if !member.up {
+                continue;
+            }
+            let from = member.search.window();
+            let cause = member.on_tick(step, fleet, full);
+            member.publish(step.now, self.warm_up, fleet.residence_mean);
+            fulls.push(full);
+            if let Some(cause) = cause {
+                step.observe(&Event::Window {
+                    at: step.now,
+                    replica: ReplicaId(index as u16),
+                    from,
+                    to: member.search.window(),
+                    cause,
+                });
+            }
+        }
+        full_together(&fulls, step.interval.seconds)
+    }
+
+    /// Whether throughput of late was capacity, and not what too small windows let through: of at
+    /// least half of the members.
+    pub(crate) fn capacity_is_known(&self) -> bool {
+        let up = || self.members.iter().filter(|member| member.up);
+        let known = up().filter(|member| member.search.confirmed()).count();
+        known > 0 && known * 2 >= up().count()
+    }
+
+    /// Residence of a request that meets no crowd, the mean of all members that know.
+    pub(crate) fn base_residence(&self) -> Option<f64> {
+        let known = || {
+            self.members
+                .iter()
+                .filter_map(|member| member.search.base())
+        };
+        let count = known().count();
+        (count > 0).then(|| known().sum::<f64>() / count as f64)
+    }
+
+    /// Publishes which part of the drain rate is whose, for sticky sessions.
+    pub(crate) fn publish_shares(&self) {
+        let total: f64 = self.members.iter().filter_map(Member::rate).sum();
+        for member in &self.members {
+            let share = member
+                .rate()
+                .filter(|_| total > 0.0)
+                .map_or(0.0, |r| r / total);
+            member.replica.drain_share.store(share);
+        }
+    }
+}
+
+impl Member {
+    fn new(replica: &Arc<Replica>, window: u32, bounds: Bounds, now: Timestamp) -> Self {
+        Self {
+            replica: Arc::clone(replica),
+            search: WindowSearch::new(window, bounds, now),
+            up: replica.is_up(),
+            warming_since: None,
+            generation_ends: now,
+        }
+    }
+
+    fn rate(&self) -> Option<f64> {
+        self.search.rate().filter(|_| self.up)
+    }
+
+    /// Whether its health changed. What comes back comes back gradually.
+    fn follow_health(&mut self, now: Timestamp) -> bool {
+        let up = self.replica.is_up();
+        if up && !self.up {
+            self.warming_since = Some(now);
+        }
+        std::mem::replace(&mut self.up, up) != up
+    }
+
+    fn on_tick(&mut self, step: &Step<'_>, fleet: &FleetTick, full: Full) -> Option<&'static str> {
+        if self.warming_since.is_some() {
+            return None;
+        }
+        let tick = ReplicaTick {
+            now: step.now,
+            full,
+            binding: fleet.waiting && !step.dry_run,
+            residence_max: fleet.residence_max,
+            residence_long: fleet.residence_long,
+        };
+        self.search.on_tick(&tick, self.replica.occupancy(step.now))
+    }
+
+    fn publish(&mut self, now: Timestamp, warm_up: Duration, residence_mean: f64) {
+        if now >= self.generation_ends {
+            self.replica.next_generation();
+            let generation = within(
+                GENERATION * residence_mean,
+                GENERATION_LEAST,
+                GENERATION_MOST,
+            );
+            self.generation_ends = now + Duration::from_secs_f64(generation);
+        }
+        let window = self.search.window();
+        let warm = match self.warming_since {
+            Some(since) if now < since + warm_up => self.ramp(now - since, warm_up),
+            _ => {
+                self.warming_since = None;
+                window
+            }
+        };
+        // Requests that never seem to end must not take the place of all others.
+        let overdue = self.replica.overdue().min(window);
+        self.replica.set_limit(warm.saturating_add(overdue));
+    }
+
+    fn ramp(&self, warm_for: Duration, warm_up: Duration) -> u32 {
+        let share = warm_for.as_secs_f64() / warm_up.as_secs_f64();
+        let window = f64::from(self.search.window()) * within(share, RAMP_LEAST, 1.0);
+        (window.ceil() as u32).max(1)
+    }
+}
+
+fn bounds(config: &SentryConfig) -> Bounds {
+    Bounds {
+        min: config.limits.window_min,
+        max: config.limits.window_max,
+    }
+}
+
+/// What all replicas did while all of them were full: their rates together, over the mean time they
+/// were full; nothing if one of them was not for half of the tick.
+fn full_together(fulls: &[Full], tick_seconds: f64) -> Full {
+    let all_full = fulls.iter().all(|full| full.seconds > tick_seconds / 2.0);
+    if fulls.is_empty() || !all_full {
+        return Full::default();
+    }
+    let seconds = fulls.iter().map(|full| full.seconds).sum::<f64>() / fulls.len() as f64;
+    let rate: f64 = fulls.iter().map(|full| full.done / full.seconds).sum();
+    Full {
+        seconds,
+        done: rate * seconds,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_add_up_over_the_time_all_were_full() {
+        let full = |seconds, done| Full { seconds, done };
+        let both = full_together(&[full(0.1, 5.0), full(0.08, 8.0)], 0.1);
+        assert!((both.done / both.seconds - 150.0).abs() < 1e-9);
+        assert_eq!(
+            full_together(&[full(0.1, 5.0), full(0.04, 8.0)], 0.1),
+            Full::default()
+        );
+        assert_eq!(full_together(&[], 0.1), Full::default());
+    }
+}

@@ -1,0 +1,163 @@
+//! From what is known to what a newcomer is judged by: how many may be ahead of it, and for how
+//! long it may have waited when its turn comes.
+
+use std::time::Duration;
+
+use crate::class::{NEVER, saturating_nanos};
+use crate::number::within;
+
+/// Nineteen of twenty are to be answered within the target, and ninety-nine of a hundred not much
+/// later.
+pub(crate) const MOST: f64 = 0.95;
+pub(crate) const NEARLY_ALL: f64 = 0.99;
+const NOT_MUCH: f64 = 1.15;
+
+/// Share of the target that waiting may take in overload: the more arrives, the shorter a queue is
+/// enough to keep the replicas busy, and the less is lost when capacity falls.
+const WAIT_SHARE: f64 = 0.7;
+const WAIT_SHARE_LEAST: f64 = 0.25;
+
+/// Requests in the queue that keep the replicas busy all but this share of the time, and bounds of
+/// their number.
+const IDLE: f64 = 0.01;
+const BUSY_LEAST: f64 = 2.0;
+const BUSY_MOST: f64 = 20.0;
+
+/// Backlog that chance alone hardly brings about at four fifths of capacity (one request in 10^5
+/// meets it, 0.8^50), for service as irregular as exponential times.
+const BURST_REQUESTS: f64 = 50.0;
+
+/// A burst is waited for at least and at most this many targets.
+const BURST_TARGETS_LEAST: f64 = 2.0;
+const BURST_TARGETS: f64 = 4.0;
+
+/// What is known of the service.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Situation {
+    /// Requests per second that can be served.
+    pub(crate) drain: f64,
+    /// Offered load over that, at least 1.
+    pub(crate) pressure: f64,
+    pub(crate) overloaded: bool,
+    /// Index of dispersion of what is served.
+    pub(crate) dispersion: f64,
+    /// Time in a replica: mean, what most and what nearly all stay below.
+    pub(crate) residence: f64,
+    pub(crate) residence_most: f64,
+    pub(crate) residence_nearly_all: f64,
+}
+
+/// What a newcomer is judged by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Limits {
+    /// Waiters ahead with which it is still in time.
+    pub(crate) ahead: u32,
+    /// Waiting time beyond which it is too late to start, in nanoseconds.
+    pub(crate) wait_ns: u64,
+}
+
+impl Situation {
+    /// The limits for a target and what of the drain rate is left for the class.
+    pub(crate) fn limits(&self, target: f64, drain: f64) -> Limits {
+        let (wait, expiry) = match self.overloaded {
+            true => self.in_overload(target),
+            false => (self.in_a_burst(target), f64::INFINITY),
+        };
+        let wait = wait.max(BUSY_LEAST / self.drain);
+        Limits {
+            // `as` saturates.
+            ahead: ((drain * wait).ceil() as u32).max(1),
+            wait_ns: nanos(expiry),
+        }
+    }
+
+    /// Longest wait after which most are in time and nearly all not much late.
+    fn in_time(&self, target: f64) -> f64 {
+        let most = target - self.residence_most;
+        most.min(NOT_MUCH * target - self.residence_nearly_all)
+    }
+
+    fn in_overload(&self, target: f64) -> (f64, f64) {
+        let share = within(WAIT_SHARE / self.pressure, WAIT_SHARE_LEAST, WAIT_SHARE);
+        let busy = busy_requests(self.pressure) / self.drain;
+        let wait = self.in_time(target).min((share * target).max(busy));
+        let expiry = (target - self.residence).max(2.0 * BUSY_LEAST / self.drain);
+        (wait, expiry)
+    }
+
+    fn in_a_burst(&self, target: f64) -> f64 {
+        let burst = BURST_REQUESTS * self.dispersion.max(1.0) / self.drain;
+        within(burst, BURST_TARGETS_LEAST * target, BURST_TARGETS * target)
+    }
+}
+
+/// With `rho` times the capacity arriving, a queue of at most `k` is empty for about `rho^-k` of the
+/// time (M/M/1/K).
+fn busy_requests(pressure: f64) -> f64 {
+    within(-IDLE.ln() / pressure.ln(), BUSY_LEAST, BUSY_MOST)
+}
+
+fn nanos(seconds: f64) -> u64 {
+    if seconds.is_finite() {
+        saturating_nanos(Duration::from_secs_f64(within(seconds, 0.0, 1e9)))
+    } else {
+        NEVER
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn situation(pressure: f64, overloaded: bool) -> Situation {
+        Situation {
+            drain: 100.0,
+            pressure,
+            overloaded,
+            dispersion: 1.0,
+            residence: 0.02,
+            residence_most: 0.06,
+            residence_nearly_all: 0.09,
+        }
+    }
+
+    #[test]
+    fn the_queue_is_shorter_the_more_arrives() {
+        let ahead = |pressure| situation(pressure, true).limits(0.5, 100.0).ahead;
+        assert!(ahead(1.0) > ahead(2.0) && ahead(2.0) > ahead(4.0));
+        assert!(ahead(1000.0) >= 2);
+    }
+
+    #[test]
+    fn a_burst_waits_and_never_expires() {
+        let calm = situation(1.0, false).limits(0.2, 100.0);
+        assert_eq!(calm.ahead, 50);
+        assert_eq!(calm.wait_ns, NEVER);
+        // Never for more than four targets.
+        assert_eq!(situation(1.0, false).limits(0.1, 100.0).ahead, 40);
+    }
+
+    #[test]
+    fn a_target_that_cannot_be_met_still_keeps_the_service_busy() {
+        let slow = Situation {
+            residence: 2.0,
+            residence_most: 4.0,
+            residence_nearly_all: 6.0,
+            ..situation(3.0, true)
+        };
+        assert_eq!(slow.limits(0.5, 100.0).ahead, 2);
+        assert!(slow.limits(0.5, 100.0).wait_ns > 0);
+    }
+
+    #[test]
+    fn nothing_is_left_for_a_class_below_a_full_one() {
+        assert_eq!(situation(4.0, true).limits(0.5, 2.0).ahead, 1);
+    }
+
+    #[test]
+    fn busy_by_the_formula_of_the_bounded_queue() {
+        // 2^-k = 1 %.
+        assert!((busy_requests(2.0) - 6.64).abs() < 0.01);
+        assert_eq!(busy_requests(1.0), BUSY_MOST);
+    }
+}

@@ -1,0 +1,21 @@
+//! Policing at extreme overload (003): the least important work is refused first, and a refusal
+//! costs next to nothing.
+//!
+//! - [`threshold`]: one atomic operation per request, from rates measured now and then;
+//! - [`delays`]: how long less important classes are held, so that they do not take the place of
+//!   more important ones that arrive a moment later;
+//! - [`table`] and [`path`]: what a request will cost, by its path.
+
+pub mod delays;
+pub mod path;
+mod policer;
+mod servers;
+pub(crate) mod switch;
+pub mod table;
+pub mod threshold;
+
+pub use path::{PathHasher, PathKey};
+pub(crate) use policer::{Kind, Policer};
+pub(crate) use servers::Servers;
+pub use table::ServiceTable;
+pub use threshold::{ClassLoad, Threshold, ThresholdGate};

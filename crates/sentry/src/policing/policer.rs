@@ -1,0 +1,97 @@
+//! What policing reads on the request path: which kind is in force, the threshold, and what
+//! requests cost.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::{PathKey, ServiceTable, ThresholdGate};
+use crate::atomic::AtomicF64;
+use crate::config::{CLASSES_MAX, ModeName, SentryConfig};
+
+/// How requests are judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// Against their target, in batches.
+    Batch,
+    /// By a share per class.
+    Threshold,
+}
+
+impl Kind {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Batch => "batch",
+            Self::Threshold => "threshold",
+        }
+    }
+}
+
+/// See the module's description.
+#[derive(Debug)]
+pub(crate) struct Policer {
+    kind: AtomicU8,
+    pub(crate) threshold: ThresholdGate,
+    services: ServiceTable,
+    /// What the driver last said about its own CPU use; NaN before it has.
+    cpu_share: AtomicF64,
+}
+
+impl Policer {
+    pub(crate) fn new(config: &SentryConfig) -> Self {
+        let paths = match config.mode {
+            ModeName::Sentry => config.paths.max as usize,
+            _ => 0,
+        };
+        Self {
+            kind: AtomicU8::new(Kind::Batch as u8),
+            threshold: ThresholdGate::new(CLASSES_MAX),
+            services: ServiceTable::new(paths, EVICTION_SEED),
+            cpu_share: AtomicF64::new(f64::NAN),
+        }
+    }
+
+    /// Whether a changed configuration needs another one.
+    pub(crate) fn suits(&self, config: &SentryConfig) -> bool {
+        config.mode != ModeName::Sentry || self.services.holds(config.paths.max as usize)
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        match self.kind.load(Ordering::Relaxed) {
+            0 => Kind::Batch,
+            _ => Kind::Threshold,
+        }
+    }
+
+    pub(crate) fn set_kind(&self, kind: Kind) {
+        self.kind.store(kind as u8, Ordering::Relaxed);
+    }
+
+    /// The service time of a path, where it is known.
+    pub(crate) fn service_s(&self, path: Option<PathKey>) -> Option<f64> {
+        path.and_then(|path| self.services.get(path))
+    }
+
+    /// A request of the path took so much of a server.
+    pub(crate) fn learn(&self, path: Option<PathKey>, service_s: f64) {
+        if let Some(path) = path {
+            self.services.record(path, service_s);
+        }
+    }
+
+    /// Paths that nobody asks for any more make room.
+    pub(crate) fn age_paths(&self) {
+        self.services.age();
+    }
+
+    pub(crate) fn set_cpu_share(&self, share: f64) {
+        self.cpu_share.store(share);
+    }
+
+    pub(crate) fn cpu_share(&self) -> Option<f64> {
+        Some(self.cpu_share.load()).filter(|share| share.is_finite())
+    }
+}
+
+/// Who is cooled by a stranger is decided by a sequence that nobody outside can see anything of;
+/// the key that matters is the path's.
+const EVICTION_SEED: u64 = 0x7061_7468;

@@ -1,0 +1,66 @@
+//! The batch test (003 eq. 3 and 4): would the last of these requests still be in time?
+//!
+//! A server that has `eta` requests in service serves each of them at one part in `eta`, so that
+//! a newcomer, the last of `beta` that are spread over `n` servers, is answered after
+//!
+//! ```text
+//! Q + (eta + ceil(beta / n)) * S  <=  R_sla - d
+//! ```
+//!
+//! with the time `Q` that requests wait in a server before they are started, the service time `S`
+//! of one of them on its own, the target `R_sla` and the time `d` they may have been held before.
+//!
+//! What breaks it: requests of one path that differ a lot. `S` is their mean, so that the mean of
+//! their response times is what is kept.
+
+/// What newcomers meet in the servers: sums over those that are up.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Servers {
+    count: u32,
+    in_service: u32,
+    queue_s: f64,
+}
+
+impl Servers {
+    pub(crate) fn add(&mut self, in_service: u32, queue_s: f64) {
+        self.count += 1;
+        self.in_service = self.in_service.saturating_add(in_service);
+        self.queue_s += queue_s;
+    }
+
+    /// How many servers there are.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Requests in service in a server, on average (`eta`).
+    pub(crate) fn in_service_each(&self) -> f64 {
+        f64::from(self.in_service) / f64::from(self.count.max(1))
+    }
+
+    /// When the last of `batch` more would be answered.
+    pub(crate) fn response_s(&self, batch: u32, service_s: f64) -> f64 {
+        let servers = self.count.max(1);
+        let load = self.in_service_each() + f64::from(batch.div_ceil(servers));
+        self.queue_s / f64::from(servers) + load * service_s
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equation_3() {
+        let mut servers = Servers::default();
+        servers.add(10, 0.1);
+        servers.add(20, 0.3);
+        // Q = 0.2, eta = 15, beta = 5 on 2 servers: 3 more each.
+        assert!((servers.response_s(5, 0.01) - (0.2 + 18.0 * 0.01)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn without_servers_nothing_is_infinite() {
+        assert!(Servers::default().response_s(3, 0.1).is_finite());
+    }
+}
