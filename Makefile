@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision setup bench-channel bench-policing fuzz bench-faults
+.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision setup bench-channel bench-policing fuzz bench-faults bench-shop
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,3 +59,6 @@ bench-channel: ## delivery of control messages, and an auction's peak with and w
 
 bench-decision: ## nanoseconds of an admission decision, with and without contention
 	$(CARGO) bench -p tidegate-sentry --bench decision
+
+bench-shop: ## three replicas of the shop behind mode ilac, under the load of paper 004's figure 3
+	bench/shop/run

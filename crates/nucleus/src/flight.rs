@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
-use crate::nucleus::Nucleus;
+use crate::nucleus::{Answered, Nucleus};
 use crate::wire::Measurements;
 
 /// How a request left the service.
@@ -17,13 +17,6 @@ pub enum Ending {
     Failed,
     /// It became a stream, which lasts as long as its reader likes.
     Stream,
-}
-
-impl Ending {
-    /// Only what was served in full tells the service-time controller something (004, III-B).
-    fn is_sample(self, full: bool) -> bool {
-        full && self == Self::Served
-    }
 }
 
 /// A request in service. Dropping it without [`Flight::land`] is how an aborted request ends: it
@@ -73,8 +66,11 @@ impl Flight {
         self.landed = true;
         let now = self.nucleus.now();
         let service = now.since(self.began).saturating_sub(self.unread);
-        let sample = ending.is_sample(self.full);
-        self.nucleus.answered(now, service, sample, told)
+        let how = Answered {
+            served: ending == Ending::Served,
+            full: self.full,
+        };
+        self.nucleus.answered(now, service, how, told)
     }
 
     /// Part of the answer is with the connection, which may take its time.
@@ -109,7 +105,7 @@ mod tests {
     use crate::wire::Instructions;
 
     const FULL: Instructions = Instructions {
-        full: true,
+        optional: Some(true),
         service_target_s: Some(0.1),
     };
 
@@ -126,16 +122,6 @@ mod tests {
         untold.land_untold(Ending::Stream);
         assert_eq!(nucleus.reading().present, 0);
         assert_eq!(nucleus.reading().answered, 3);
-    }
-
-    #[test]
-    fn only_full_answers_that_succeeded_are_samples() {
-        for ending in [Ending::Served, Ending::Failed, Ending::Stream] {
-            for full in [false, true] {
-                let expected = full && ending == Ending::Served;
-                assert_eq!(ending.is_sample(full), expected, "{ending:?} {full}");
-            }
-        }
     }
 
     #[test]

@@ -15,6 +15,7 @@
 
 mod account;
 mod body;
+mod dimmer;
 mod flight;
 mod layer;
 mod nucleus;
@@ -25,6 +26,7 @@ mod usage;
 pub mod wire;
 
 pub use body::MeasuredBody;
+pub use dimmer::{DimmerConfig, DimmerKind};
 pub use flight::{Ending, Flight};
 pub use layer::{Measured, NucleusLayer, NucleusService, OptionalContent};
 pub use nucleus::{Nucleus, NucleusConfig, Reading};

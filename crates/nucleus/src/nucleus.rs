@@ -21,6 +21,7 @@ use tidegate_control::Timestamp;
 use tidegate_sentry::brownout::{ServiceControl, ServiceControlConfig};
 
 use crate::account::CpuAccount;
+use crate::dimmer::{DimmerConfig, OwnDimmer};
 use crate::flight::Flight;
 use crate::usage::CpuMeter;
 use crate::wire::{Instructions, Measurements};
@@ -32,6 +33,9 @@ pub struct NucleusConfig {
     pub period: Duration,
     /// The controller's constants.
     pub control: ServiceControlConfig,
+    /// Decide about optional content here where the proxy does not; without it everything is
+    /// included then.
+    pub dimmer: Option<DimmerConfig>,
 }
 
 impl Default for NucleusConfig {
@@ -39,6 +43,7 @@ impl Default for NucleusConfig {
         Self {
             period: Duration::from_millis(250),
             control: ServiceControlConfig::default(),
+            dimmer: None,
         }
     }
 }
@@ -48,6 +53,22 @@ impl Default for NucleusConfig {
 pub struct Nucleus {
     state: Mutex<State>,
     epoch: Instant,
+}
+
+/// How a request was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Answered {
+    /// Neither an error of the service nor a stream.
+    pub(crate) served: bool,
+    /// With optional content.
+    pub(crate) full: bool,
+}
+
+impl Answered {
+    /// Only what was served in full tells the service-time controller something (004, III-B).
+    fn is_sample(self) -> bool {
+        self.served && self.full
+    }
 }
 
 /// What a nucleus knows at a moment.
@@ -77,6 +98,9 @@ impl Nucleus {
                 present: 0,
                 answered: 0,
                 owed: 0,
+                dimmer: config
+                    .dimmer
+                    .map(|dimmer| OwnDimmer::new(dimmer, config.period)),
                 cpu: cpu.map(|meter| CpuAccount::new(meter, Timestamp::ZERO)),
             }),
             epoch: Instant::now(),
@@ -93,8 +117,9 @@ impl Nucleus {
         if let Some(target_s) = instructions.service_target_s {
             state.control.set_setpoint(target_s);
         }
+        let full = state.is_full(instructions.optional);
         drop(state);
-        Flight::new(Arc::clone(self), now, instructions.full)
+        Flight::new(Arc::clone(self), now, full)
     }
 
     /// What it knows now.
@@ -115,10 +140,10 @@ impl Nucleus {
         &self,
         now: Timestamp,
         service: Duration,
-        sample: bool,
+        how: Answered,
         told: bool,
     ) -> Measurements {
-        self.state().answered(now, service, sample, told)
+        self.state().answered(now, service, how, told)
     }
 
     /// A request was aborted: counted out, and nothing else.
@@ -148,10 +173,18 @@ struct State {
     answered: u64,
     /// Changes of demand that no answer has carried yet.
     owed: i64,
+    dimmer: Option<OwnDimmer>,
     cpu: Option<CpuAccount>,
 }
 
 impl State {
+    /// Whether a request that has just been counted in is answered in full.
+    fn is_full(&mut self, told: Option<bool>) -> bool {
+        let present = self.present;
+        let own = || self.dimmer.as_mut().map(|dimmer| dimmer.decide(present));
+        told.or_else(own).unwrap_or(true)
+    }
+
     /// Accounts for the time up to `now`, and ends the sampling period when it is over.
     fn advance(&mut self, now: Timestamp) {
         if let Some(cpu) = &mut self.cpu {
@@ -160,6 +193,9 @@ impl State {
         if now >= self.next_tick {
             self.next_tick = now + self.period;
             self.control.tick(self.present);
+            if let Some(dimmer) = &mut self.dimmer {
+                dimmer.tick();
+            }
             if let Some(cpu) = &mut self.cpu {
                 cpu.close(now);
             }
@@ -170,14 +206,17 @@ impl State {
         &mut self,
         now: Timestamp,
         service: Duration,
-        sample: bool,
+        how: Answered,
         told: bool,
     ) -> Measurements {
         self.advance(now);
         self.present -= 1;
         self.answered += 1;
         let service_s = service.as_secs_f64();
-        let change = self.control.on_completion(service_s, sample) - 1;
+        if let Some(dimmer) = self.dimmer.as_mut().filter(|_| how.served) {
+            dimmer.on_answer(service_s, how.full);
+        }
+        let change = self.control.on_completion(service_s, how.is_sample()) - 1;
         let owed = mem::take(&mut self.owed) + change;
         if !told {
             self.owed = owed;
@@ -187,6 +226,7 @@ impl State {
             service_s,
             cpu_s: self.cpu.as_ref().and_then(|cpu| cpu.of_request(service_s)),
             utilization: self.cpu.as_ref().and_then(CpuAccount::utilization),
+            dimmer: self.dimmer.as_ref().map(OwnDimmer::share),
         }
     }
 }
@@ -216,7 +256,11 @@ mod tests {
             state.advance(now);
             state.present += 1;
             let service = Duration::from_secs_f64(0.01 * *held as f64);
-            let report = state.answered(now, service, true, told(step));
+            let full = Answered {
+                served: true,
+                full: true,
+            };
+            let report = state.answered(now, service, full, told(step));
             if told(step) {
                 *held += report.demand - 1;
             }
@@ -249,6 +293,32 @@ mod tests {
         serve(&mut state, &mut held, 0.0, |step| step % 3 == 0);
         assert!(held > 1, "the controller asked for more: {held}");
         assert_eq!(held, state.control.concurrency());
+    }
+
+    #[test]
+    fn what_the_proxy_says_goes_before_the_own_dimmer() {
+        let mut state = state();
+        assert!(state.is_full(None), "nobody says anything");
+        let dimmer = DimmerConfig {
+            kind: crate::DimmerKind::BrownoutCc,
+            setpoint: Duration::from_secs(1),
+        };
+        state.dimmer = Some(OwnDimmer::new(dimmer, Duration::from_millis(250)));
+        state.present = 5;
+        assert!(
+            !state.is_full(None),
+            "five at once are too many to begin with"
+        );
+        assert!(state.is_full(Some(true)));
+        assert!(!state.is_full(Some(false)));
+    }
+
+    #[test]
+    fn only_full_answers_that_succeeded_are_samples() {
+        for (served, full) in [(false, false), (false, true), (true, false), (true, true)] {
+            let sample = Answered { served, full }.is_sample();
+            assert_eq!(sample, served && full);
+        }
     }
 
     #[test]

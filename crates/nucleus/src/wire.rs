@@ -16,18 +16,20 @@ pub const CPU_MS: HeaderName = HeaderName::from_static("tidegate-cpu-ms");
 /// From the replica: the rest of this request's time, in milliseconds: waiting for disks, networks
 /// and locks, and on a busy machine for the CPU.
 pub const IO_MS: HeaderName = HeaderName::from_static("tidegate-io-ms");
+/// From the replica: the share of its answers that are full, where it decides that itself.
+pub const DIMMER: HeaderName = HeaderName::from_static("tidegate-dimmer");
 /// From the replica: its CPU utilization of late, from 0 to 1.
 pub const UTILIZATION: HeaderName = HeaderName::from_static("tidegate-utilization");
 
 /// All names that a replica may answer, as `trailer` announces them.
 pub(crate) const TRAILERS: &str = "tidegate-demand, tidegate-service-ms, tidegate-cpu-ms, \
-                                   tidegate-io-ms, tidegate-utilization";
+                                   tidegate-io-ms, tidegate-utilization, tidegate-dimmer";
 
 /// What the proxy said about a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Instructions {
-    /// Whether to include optional content; without instructions, yes.
-    pub full: bool,
+    /// Whether to include optional content, if it said so.
+    pub optional: Option<bool>,
     /// The service time to aim at.
     pub service_target_s: Option<f64>,
 }
@@ -39,7 +41,7 @@ impl Instructions {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let target_ms = text(SERVICE_TARGET_MS).and_then(|value| value.trim().parse::<f64>().ok());
         Self {
-            full: text(OPTIONAL).is_none_or(|value| value.trim() != "0"),
+            optional: text(OPTIONAL).map(|value| value.trim() != "0"),
             service_target_s: target_ms
                 .map(|ms| ms / 1e3)
                 .filter(|s| s.is_finite() && *s >= 0.0),
@@ -58,6 +60,8 @@ pub struct Measurements {
     pub cpu_s: Option<f64>,
     /// See [`UTILIZATION`].
     pub utilization: Option<f64>,
+    /// See [`DIMMER`].
+    pub dimmer: Option<f64>,
 }
 
 impl Measurements {
@@ -71,6 +75,9 @@ impl Measurements {
         }
         if let Some(utilization) = self.utilization {
             insert(headers, UTILIZATION, utilization);
+        }
+        if let Some(share) = self.dimmer {
+            insert(headers, DIMMER, share);
         }
     }
 }
@@ -115,11 +122,11 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_instructions_is_served_in_full() {
+    fn a_request_may_come_without_instructions() {
         assert_eq!(
             instructions(&[]),
             Instructions {
-                full: true,
+                optional: None,
                 service_target_s: None
             }
         );
@@ -134,7 +141,7 @@ mod tests {
         assert_eq!(
             told,
             Instructions {
-                full: false,
+                optional: Some(false),
                 service_target_s: Some(0.25)
             }
         );
@@ -174,11 +181,13 @@ mod tests {
             service_s: 0.0125,
             cpu_s,
             utilization: Some(0.5),
+            dimmer: Some(0.25),
         }
         .write(&mut headers);
         assert_eq!(headers[DEMAND], "-2");
         assert_eq!(headers[SERVICE_MS], "12.5000");
         assert_eq!(headers[IO_MS], "2.5000");
         assert_eq!(headers[UTILIZATION], "0.5000");
+        assert_eq!(headers[DIMMER], "0.2500");
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Record {
     pub(crate) waited: Option<Duration>,
     pub(crate) class: Option<ClassId>,
     pub(crate) replica: Option<ReplicaId>,
+    /// Whether optional content was included, where we decide that.
+    pub(crate) optional: Option<bool>,
     /// Why it was not served, if it was not.
     pub(crate) reason: Option<&'static str>,
 }
@@ -71,6 +73,7 @@ impl Record {
             waited: None,
             class: None,
             replica: None,
+            optional: None,
             reason: None,
         }
     }
@@ -103,6 +106,8 @@ struct Line<'a> {
     class: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     replica: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    optional: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
     user_agent: &'a str,
@@ -192,6 +197,7 @@ fn json(record: &Record, settings: &Settings) -> String {
         waited_ms: record.waited.map(millis),
         class: class.and_then(|name| name.to_str().ok()),
         replica: replica.map(|replica| replica.origin().to_string()),
+        optional: record.optional,
         reason: record.reason,
         user_agent: &record.user_agent,
     };

@@ -126,6 +126,16 @@ impl Slot {
         self.permit().class()
     }
 
+    /// Whether to include optional content, where the engine decides that.
+    pub(crate) fn optional(&self) -> Option<bool> {
+        self.permit().optional()
+    }
+
+    /// The mean service time the replica should aim at.
+    pub(crate) fn service_target(&self) -> Option<std::time::Duration> {
+        self.permit().service_target()
+    }
+
     pub(crate) fn waited(&self) -> std::time::Duration {
         self.permit().admitted() - self.permit().arrived()
     }

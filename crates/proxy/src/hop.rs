@@ -44,6 +44,8 @@ pub(crate) enum Border {
 pub(crate) struct Contraband {
     connection: bool,
     te: bool,
+    /// Whether a response announces trailers, some of which may not pass.
+    trailer: bool,
     /// Whether one of the others may be a replica's report about itself.
     report: bool,
     others: Vec<HeaderName>,
@@ -56,6 +58,7 @@ impl Contraband {
             match *name {
                 CONNECTION => found.connection = true,
                 TE => found.te = true,
+                TRAILER => found.trailer = border == Border::ToClient,
                 ref name if is_removed(name, border) => {
                     let first = name.as_str().as_bytes()[0];
                     found.report |= matches!(first, b't' | b'e');
@@ -84,9 +87,26 @@ impl Contraband {
                 headers.insert(TE, HeaderValue::from_static("trailers"));
             }
         }
+        if self.trailer {
+            keep_trailers_that_pass(headers);
+        }
         for name in &self.others {
             headers.remove(name);
         }
+    }
+}
+
+/// Trailers that are removed are not announced either.
+fn keep_trailers_that_pass(headers: &mut HeaderMap) {
+    let passes = |token: &&str| {
+        let name = HeaderName::from_bytes(token.as_bytes());
+        name.is_ok_and(|name| !is_removed(&name, Border::ToClient))
+    };
+    let kept: Vec<_> = tokens(headers, &TRAILER).filter(passes).collect();
+    let kept = HeaderValue::from_str(&kept.join(", ")).ok();
+    headers.remove(TRAILER);
+    if let Some(kept) = kept.filter(|kept| !kept.is_empty()) {
+        headers.insert(TRAILER, kept);
     }
 }
 
@@ -292,6 +312,19 @@ mod tests {
         let mut headers = map(&[("te", "gzip, trailers"), ("connection", "te")]);
         strip(&mut headers, UNTRUSTED);
         assert_eq!(headers["te"], "trailers");
+    }
+
+    #[test]
+    fn trailers_that_stay_inside_are_not_announced() {
+        let mut headers = map(&[
+            ("trailer", "tidegate-demand, Grpc-Status"),
+            ("trailer", "tidegate-service-ms"),
+        ]);
+        strip(&mut headers, Border::ToClient);
+        assert_eq!(headers["trailer"], "Grpc-Status");
+        let mut headers = map(&[("trailer", "tidegate-demand")]);
+        strip(&mut headers, Border::ToClient);
+        assert!(headers.is_empty());
     }
 
     #[test]

@@ -79,6 +79,15 @@ pub struct Permit {
     pub(crate) counted: bool,
     /// Became a long stream: holds no slot any more.
     pub(crate) streaming: bool,
+    /// What the replica is told about optional content, if anything.
+    pub(crate) content: Option<Content>,
+}
+
+/// What a replica is told about the content of one answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Content {
+    pub(crate) optional: bool,
+    pub(crate) service_target: Option<Duration>,
 }
 
 impl Permit {
@@ -92,6 +101,18 @@ impl Permit {
     #[must_use]
     pub fn class(&self) -> ClassId {
         self.class
+    }
+
+    /// Whether to include optional content; `None` where the engine does not decide that.
+    #[must_use]
+    pub fn optional(&self) -> Option<bool> {
+        self.content.map(|content| content.optional)
+    }
+
+    /// The mean service time the replica should aim at, where its concurrency depends on it.
+    #[must_use]
+    pub fn service_target(&self) -> Option<Duration> {
+        self.content.and_then(|content| content.service_target)
     }
 
     /// When the request arrived.
@@ -119,6 +140,10 @@ pub struct Report {
     pub utilization: Option<f64>,
     /// Service time of a request as the replica measured it, in seconds.
     pub service_seconds: Option<f64>,
+    /// How many requests it wants next: 1 for the one that ended, and the change since.
+    pub demand: Option<i64>,
+    /// Share of its answers with optional content, where it decides that itself, from 0 to 1.
+    pub dimmer: Option<f64>,
     /// CPU time of a request, in seconds.
     pub cpu_seconds: Option<f64>,
     /// Time the request waited for disk or network, in seconds.

@@ -7,10 +7,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
 use crate::api::ReplicaId;
+use crate::brownout::EqualDimmers;
 use crate::config::Balance;
 use crate::random::Dice;
 use crate::replica::Replica;
@@ -82,9 +84,16 @@ impl Balancer {
                 rotated(turn, n).find(|&index| eligible(index))
             }
             Balance::Random => self.any(n, eligible),
+            Balance::EqualDimmers => self.by_weight(replicas, eligible),
+            Balance::PowerOfTwo => self
+                .better_of_two(n, eligible, |a, b| {
+                    replicas[a].in_flight() < replicas[b].in_flight()
+                })
+                .or_else(|| candidates.next()),
+            Balance::MostFree => candidates.max_by_key(|&index| replicas[index].free()),
             Balance::LeastInFlight => candidates.min_by_key(|&index| replicas[index].in_flight()),
             Balance::PeakEwma => self
-                .cheaper_of_two(replicas, now, eligible)
+                .better_of_two(n, eligible, |a, b| cost(&replicas[a], &replicas[b], now))
                 .or_else(|| candidates.next()),
         }
     }
@@ -96,17 +105,33 @@ impl Balancer {
         (0..n).filter(|&index| eligible(index)).nth(rank)
     }
 
-    fn cheaper_of_two(
+    /// In proportion to the weights of the eligible.
+    fn by_weight(
         &self,
         replicas: &[Arc<Replica>],
-        now: Timestamp,
         eligible: &impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let n = replicas.len();
+        let all = (0..replicas.len()).filter(|&index| eligible(index));
+        let total: f64 = all.clone().map(|index| replicas[index].weight.load()).sum();
+        let mut left = self.dice.unit() * total;
+        let passed = |&index: &usize| {
+            left -= replicas[index].weight.load();
+            left < 0.0
+        };
+        all.clone().find(passed).or_else(|| all.last())
+    }
+
+    /// Two at random, if one of them is eligible; `better` compares two that are.
+    fn better_of_two(
+        &self,
+        n: usize,
+        eligible: &impl Fn(usize) -> bool,
+        better: impl Fn(usize, usize) -> bool,
+    ) -> Option<usize> {
         let one = self.dice.below(n);
         let other = (one + 1 + self.dice.below(n - 1)) % n;
         match (eligible(one), eligible(other)) {
-            (true, true) if cost(&replicas[other], &replicas[one], now) => Some(other),
+            (true, true) if better(other, one) => Some(other),
             (true, _) => Some(one),
             (false, true) => Some(other),
             (false, false) => None,
@@ -115,6 +140,44 @@ impl Balancer {
 
     fn starting_anywhere(&self, n: usize) -> impl Iterator<Item = usize> + use<> {
         rotated(self.dice.below(n), n)
+    }
+}
+
+/// EPBH: moves the replicas' weights until they answer the same share in full.
+#[derive(Debug)]
+pub(crate) struct Weighing {
+    weights: EqualDimmers,
+    count: usize,
+    next: Timestamp,
+}
+
+/// Between two changes of the weights, as in 004.
+const WEIGHING: Duration = Duration::from_millis(250);
+
+impl Weighing {
+    pub(crate) fn new(now: Timestamp) -> Self {
+        Self {
+            weights: EqualDimmers::default(),
+            count: 0,
+            next: now,
+        }
+    }
+
+    /// Brings the weights up to date, where they are used and it is time.
+    pub(crate) fn on_tick(&mut self, now: Timestamp, policy: Balance, replicas: &[Arc<Replica>]) {
+        if policy != Balance::EqualDimmers || now < self.next {
+            return;
+        }
+        self.next = now + WEIGHING;
+        if self.count != replicas.len() {
+            self.count = replicas.len();
+            self.weights.reset(self.count);
+        }
+        let shares: Vec<f64> = replicas.iter().map(|r| r.answers.full_share()).collect();
+        self.weights.tick(&shares);
+        for (replica, &weight) in replicas.iter().zip(self.weights.weights()) {
+            replica.weight.store(weight);
+        }
     }
 }
 

@@ -71,6 +71,18 @@ impl Forecast {
         Duration::from_nanos(self.wait_limit_ns.load(Ordering::Relaxed))
     }
 
+    /// Refuses newcomers with so many waiters at their importance or above; at least one may wait.
+    pub(crate) fn set_ahead_limit(&self, waiters: f64) {
+        // `as` saturates.
+        let waiters = (waiters.ceil() as u32).max(1);
+        self.ahead_limit.store(waiters, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_wait_limit(&self, seconds: f64) {
+        let limit = Duration::try_from_secs_f64(seconds).map_or(NEVER, saturating_nanos);
+        self.wait_limit_ns.store(limit, Ordering::Relaxed);
+    }
+
     pub(crate) fn set_target(&self, target: Option<Duration>) {
         let nanos = target.map_or(NEVER, saturating_nanos);
         self.target_ns.store(nanos, Ordering::Relaxed);
@@ -164,6 +176,7 @@ impl Class {
             waited: load(&counters.waited),
             served: load(&counters.served),
             in_target: load(&counters.in_target),
+            degraded: load(&counters.degraded),
             dropped: load(&counters.dropped),
             abandoned: load(&counters.abandoned),
             ignored: load(&counters.ignored),
@@ -204,6 +217,7 @@ pub(crate) struct Counters {
     pub(crate) waited: AtomicU64,
     pub(crate) served: AtomicU64,
     pub(crate) in_target: AtomicU64,
+    pub(crate) degraded: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) abandoned: AtomicU64,
     pub(crate) ignored: AtomicU64,

@@ -6,6 +6,7 @@ use tidegate_control::controller::Terms;
 
 use crate::api::{ClassId, ReplicaId};
 use crate::config::ModeName;
+use crate::status::Standing;
 
 /// Something the engine decided about itself. Decisions about single requests are what
 /// [`Sentry::on_arrival`] and `wake` return: the driver has them already.
@@ -73,6 +74,28 @@ pub enum Event {
         offered_per_second: f64,
         /// Requests that can be served per second.
         drain_per_second: f64,
+    },
+    /// Leaving optional content out is not enough any more and requests are refused, or no longer.
+    Handover {
+        /// When.
+        at: Timestamp,
+        /// Whether requests are refused from now on.
+        refusing: bool,
+        /// Mean waiting time of the last requests dispatched; NaN without any.
+        waited_seconds: f64,
+    },
+    /// A replica behaves differently from the others, or like them again.
+    Standing {
+        /// When.
+        at: Timestamp,
+        /// Whose.
+        replica: ReplicaId,
+        /// How it stands from now on.
+        standing: Standing,
+        /// Seconds that a request takes there per request in service.
+        gain_seconds: f64,
+        /// The same, the median of the others; NaN without others.
+        pack_seconds: f64,
     },
     /// A class's target followed the arrival rate.
     Target {

@@ -19,6 +19,7 @@
 //! Calls that may free a slot take `wake`, which receives every waiter that was resolved by the
 //! call. Everything takes `&self`; while there is room only atomics are touched.
 
+mod answers;
 mod api;
 mod atomic;
 mod balance;
@@ -48,17 +49,17 @@ pub use api::{
 };
 pub use config::{
     AutoConfig, Balance, ClassConfig, DEFAULT_CLASS, FairnessConfig, Feedback, GateKind,
-    LimitsConfig, LowTrafficConfig, LqrConfig, Measure, ModeName, PathConfig, PiConfig, PidConfig,
-    Policing, QueueConfig, SentryConfig, SentryModeConfig, SessionConfig, StaticConfig, StepConfig,
-    TargetBand, WarmUp,
+    IlacConfig, LimitsConfig, LowTrafficConfig, LqrConfig, Measure, ModeName, PathConfig, PiConfig,
+    PidConfig, Policing, Quantile, QueueConfig, SentryConfig, SentryModeConfig, SessionConfig,
+    StaticConfig, StepConfig, TargetBand, WarmUp,
 };
 pub use engine::Sentry;
 pub use error::SentryError;
 pub use event::{Event, Measurement, Observer, Outlook};
 pub use policing::PathKey;
 pub use status::{
-    BandStatus, ClassStatus, ControllerStatus, GuaranteeStatus, PolicingStatus, QueueStatus,
-    ReplicaStatus, Status,
+    BandStatus, BrownoutReplica, BrownoutStatus, ClassStatus, ControllerStatus, GuaranteeStatus,
+    PolicingStatus, QueueStatus, ReplicaStatus, Standing, Status,
 };
 
 pub mod brownout;

@@ -6,7 +6,7 @@ use tidegate_control::Timestamp;
 
 use crate::api::{Arrival, ClassId, ReplicaChange, ReplicaId};
 use crate::class::Class;
-use crate::config::{ModeName, SentryConfig};
+use crate::config::{Balance, ModeName, SentryConfig};
 use crate::contract::Contract;
 use crate::error::SentryError;
 use crate::policing::{Kind, PathKey, Policer, Servers};
@@ -105,6 +105,14 @@ impl Plan {
             .map(|(index, replica)| (ReplicaId(index as u16), &**replica))
     }
 
+    /// How a replica is chosen; in mode `ilac` the one that asks for most gets the request.
+    pub(crate) fn balance(&self) -> Balance {
+        match self.config.mode {
+            ModeName::Ilac => Balance::MostFree,
+            _ => self.config.balance,
+        }
+    }
+
     /// How requests are judged one by one, where the mode does.
     pub(crate) fn policing(&self) -> Option<Kind> {
         (self.config.mode == ModeName::Sentry).then(|| self.policer.kind())
@@ -172,6 +180,8 @@ pub(crate) fn initial_window(config: &SentryConfig) -> u32 {
     let limits = &config.limits;
     match config.mode {
         ModeName::Off => UNLIMITED,
+        // A newcomer is given one request, and asks for more (004 §III-B).
+        ModeName::Ilac => 1,
         ModeName::Auto => limits
             .window_initial
             .clamp(limits.window_min, limits.window_max),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
+use crate::answers::Answers;
 use crate::api::{Report, is_time};
 use crate::atomic::{AtomicF64, add_one};
 use crate::balance::Slots;
@@ -33,10 +34,14 @@ pub(crate) struct Replica {
     in_flight: AtomicU32,
     streams: AtomicU32,
     limit: AtomicU32,
+    trusted: AtomicU32,
     served: AtomicU64,
     occupancy: Occupancy,
     ages: Ages,
     recent: PeakEwma,
+    pub(crate) answers: Answers,
+    /// Its share of the requests, relative to the others', where balancing goes by that.
+    pub(crate) weight: AtomicF64,
     /// Its part of what all replicas can serve, 0 while unknown.
     pub(crate) drain_share: AtomicF64,
     reported: Reported,
@@ -49,10 +54,13 @@ impl Replica {
             in_flight: AtomicU32::new(0),
             streams: AtomicU32::new(0),
             limit: AtomicU32::new(limit),
+            trusted: AtomicU32::new(UNLIMITED),
             served: AtomicU64::new(0),
             occupancy: Occupancy::new(),
             ages: Ages::default(),
             recent: PeakEwma::default(),
+            answers: Answers::new(),
+            weight: AtomicF64::new(1.0),
             drain_share: AtomicF64::new(0.0),
             reported: Reported::default(),
         }
@@ -95,8 +103,26 @@ impl Replica {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
+    /// Lets it hold so many requests, within what it is trusted with.
+    pub(crate) fn grant(&self, wanted: u32, most: u32) -> u32 {
+        let trusted = self.trusted.load(Ordering::Relaxed);
+        let limit = wanted.min(most).min(trusted);
+        self.set_limit(limit);
+        limit
+    }
+
+    /// Bounds what [`Replica::grant`] gives, for a replica that behaves strangely.
+    pub(crate) fn trust(&self, most: u32) {
+        self.trusted.store(most, Ordering::Relaxed);
+    }
+
     pub(crate) fn has_room(&self) -> bool {
         self.is_up() && self.in_flight() < self.limit()
+    }
+
+    /// Slots that are not taken.
+    pub(crate) fn free(&self) -> u32 {
+        self.limit().saturating_sub(self.in_flight())
     }
 
     /// Takes a slot, if there is one or if it does not matter.
@@ -175,6 +201,7 @@ impl Replica {
 
     /// What it says about what is in it.
     pub(crate) fn on_report(&self, report: &Report) {
+        self.answers.on_report(report);
         self.reported.take(report, self.in_flight());
     }
 

@@ -24,6 +24,8 @@ pub struct Status {
     pub overloaded: Option<bool>,
     /// The controller's last step, where the mode has one.
     pub controller: Option<ControllerStatus>,
+    /// Optional content, where the mode decides about it.
+    pub brownout: Option<BrownoutStatus>,
     /// How requests are judged, in mode `sentry`.
     pub policing: Option<PolicingStatus>,
     /// Parts of reports that were not finite or not in their range.
@@ -60,6 +62,69 @@ fn terms(_: &mut SchemaGenerator) -> Schema {
         "type": "object",
         "properties": { "p": number, "i": number, "d": number, "saturated": { "type": "boolean" } },
     })
+}
+
+/// What was decided about optional content.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BrownoutStatus {
+    /// Response time that full responses are held at, at the quantile.
+    pub setpoint_seconds: f64,
+    /// The quantile, 0 to 1.
+    pub quantile: f64,
+    /// That quantile as it was measured last; absent before the first full response.
+    pub measured_seconds: Option<f64>,
+    /// `psi`: whoever waits longer is served without optional content.
+    pub threshold_seconds: f64,
+    /// Mean service time replicas are to aim at, where the mode has one.
+    pub service_target_seconds: Option<f64>,
+    /// Share of the requests dispatched lately that are served in full.
+    pub full_share: Option<f64>,
+    /// Leaving content out is not enough any more: admission refuses at the queue.
+    pub refusing: bool,
+    /// Per replica, where the mode controls their concurrency.
+    pub replicas: Vec<BrownoutReplica>,
+}
+
+/// A replica's service-time controller.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BrownoutReplica {
+    /// Its id.
+    pub id: ReplicaId,
+    /// `u`: how many requests at once meet the service time aimed at.
+    pub concurrency: f64,
+    /// `K`: seconds that a request takes per request in service.
+    pub gain_seconds: f64,
+    /// Whether the replica asks for requests itself.
+    pub asks: bool,
+    /// How it compares with the others.
+    pub standing: Standing,
+}
+
+/// How a replica behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// Like the others.
+    Good,
+    /// Much slower than the others: it gets one request at a time.
+    Suspect,
+    /// Holds requests and answers none: it gets nothing.
+    Silent,
+    /// Behaves again: it gets more bit by bit.
+    Returning,
+}
+
+impl Standing {
+    /// The word in events and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Suspect => "suspect",
+            Self::Silent => "silent",
+            Self::Returning => "returning",
+        }
+    }
 }
 
 /// One replica.
@@ -153,6 +218,8 @@ pub struct ClassStatus {
     pub served: u64,
     /// Those of them that were answered within the target.
     pub in_target: u64,
+    /// Those of them that were answered without optional content.
+    pub degraded: u64,
     /// Requests the replica failed.
     pub dropped: u64,
     /// Requests whose client left, while queued or in flight.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_control::Timestamp;
 use tidegate_sentry::{
-    Arrival, ClassId, Ending, Event, ModeName, PathKey, Permit, ReplicaId, Report, Resolution,
-    Sentry, SentryConfig, Ticket, Verdict,
+    Arrival, BrownoutReplica, BrownoutStatus, ClassId, Ending, Event, ModeName, PathKey, Permit,
+    ReplicaId, Report, Resolution, Sentry, SentryConfig, Standing, Ticket, Verdict,
 };
 
 const REPLICAS: usize = 3;
@@ -70,6 +70,7 @@ enum Op {
         replica: u16,
         utilization: f64,
         service_s: f64,
+        demand: i64,
     },
     Health {
         replica: u16,
@@ -96,6 +97,7 @@ fn op() -> impl Strategy<Value = Op> {
         Just(ModeName::Pi),
         Just(ModeName::Pid),
         Just(ModeName::Lqr),
+        Just(ModeName::Ilac),
         Just(ModeName::Sentry),
         Just(ModeName::Off),
     ];
@@ -110,8 +112,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => any::<usize>().prop_map(|which| Op::Reassign { which }),
         4 => any::<usize>().prop_map(|which| Op::Leave { which }),
         15 => (0..600u16).prop_map(|ms| Op::Wait { ms }),
-        3 => (0..4u16, number.clone(), number.clone())
-            .prop_map(|(replica, utilization, service_s)| Op::Report { replica, utilization, service_s }),
+        6 => (0..4u16, number.clone(), number.clone(), prop_oneof![4 => -3..5i64, 1 => any::<i64>()])
+            .prop_map(|(replica, utilization, service_s, demand)| Op::Report { replica, utilization, service_s, demand }),
         2 => (0..3u16, any::<bool>()).prop_map(|(replica, up)| Op::Health { replica, up }),
         1 => number.clone().prop_map(Op::Load),
         1 => mode.prop_map(Op::Mode),
@@ -220,10 +222,13 @@ impl Model {
                 replica,
                 utilization,
                 service_s,
+                demand,
             } => {
                 let report = Report {
                     utilization: Some(utilization),
                     service_seconds: Some(service_s),
+                    demand: Some(demand),
+                    dimmer: Some(utilization),
                     cpu_seconds: Some(service_s),
                     queue_seconds: Some(utilization),
                     ..Report::default()
@@ -299,8 +304,14 @@ impl Model {
                 replica.in_flight as usize >= here.count(),
                 "in flight is conserved"
             );
+            let silent = |brownout: &BrownoutStatus| {
+                brownout.replicas.iter().any(|controlled| {
+                    controlled.id == replica.id && controlled.standing == Standing::Silent
+                })
+            };
+            let is_silent = status.brownout.as_ref().is_some_and(silent);
             assert!(
-                replica.window.is_none_or(|window| window >= 1),
+                is_silent || replica.window.is_none_or(|window| window >= 1),
                 "a window has a slot"
             );
         }
@@ -316,11 +327,21 @@ impl Model {
                 .drain_rate
                 .is_none_or(|rate| rate.is_finite() && rate >= 0.0)
         );
+        if let Some(brownout) = &status.brownout {
+            let share_ok = |share: f64| (0.0..=1.0).contains(&share);
+            assert!(brownout.threshold_seconds.is_finite() && brownout.threshold_seconds >= 0.0);
+            assert!(brownout.full_share.is_none_or(share_ok));
+            let finite = |replica: &BrownoutReplica| {
+                replica.gain_seconds.is_finite() && replica.concurrency.is_finite()
+            };
+            assert!(brownout.replicas.iter().all(finite));
+        }
         for class in &status.classes {
             let lost = class.revenue_lost.iter().map(|(_, lost)| *lost);
             let money = lost.chain([class.revenue_earned]);
             assert!(money.into_iter().all(|sum| sum.is_finite() && sum >= 0.0));
             assert!((0.0..=1.0).contains(&class.delay_seconds));
+            assert!(class.degraded <= class.served, "degraded ones were served");
         }
         let controller_ok = |output: f64| output.is_finite();
         assert!(
@@ -393,6 +414,7 @@ sequences! {
     pi: ModeName::Pi;
     pid: ModeName::Pid;
     lqr: ModeName::Lqr;
+    ilac: ModeName::Ilac;
     sentry: ModeName::Sentry;
     off: ModeName::Off;
 }

@@ -112,6 +112,18 @@ fn many_classes_recover() {
     }
 }
 
+/// Without optional content there is nothing to leave out: admission does it alone.
+#[test]
+fn ilac_recovers_within_ten_seconds() {
+    let protect = "mode = 'ilac'\ntarget = '500ms'\nilac = { gamma = 0.5 }";
+    assert_recovers(protect, 0.99);
+    let soon = in_time(&spike(protect), 50.0, 60.0);
+    assert!(
+        soon >= 0.97,
+        "{soon:.3} in time ten seconds after the spike"
+    );
+}
+
 /// Half a minute at a twentieth of the capacity drives the rate to its minimum, where fewer requests
 /// are answered in an interval than `min_samples`. That is no low traffic: the gate turns the others
 /// away, and has to find out that it may open again.

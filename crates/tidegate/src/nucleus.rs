@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use tidegate_config::Dur;
 use tidegate_nucleus::sidecar::{self, Upstream};
-use tidegate_nucleus::{CpuMeter, Nucleus, NucleusConfig, UsageError, Whose};
+use tidegate_nucleus::{
+    CpuMeter, DimmerConfig, DimmerKind, Nucleus, NucleusConfig, UsageError, Whose,
+};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -37,6 +39,12 @@ pub(crate) struct Args {
     /// Sampling period of the service-time controller.
     #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = parse_period)]
     period: Dur,
+    /// Decide about optional content here where the proxy does not: brownout or brownout-cc.
+    #[arg(long, value_name = "KIND")]
+    dimmer: Option<Kind>,
+    /// With --dimmer: wanted response time of the service at the 95th percentile.
+    #[arg(long, value_name = "TIME", default_value = "1s", requires = "dimmer")]
+    setpoint: Dur,
     /// How long requests in flight may take after SIGTERM.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     drain: Dur,
@@ -45,9 +53,28 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Names of the dimmers.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Kind {
+    Brownout,
+    BrownoutCc,
+}
+
+impl Args {
+    fn dimmer(&self) -> Option<DimmerConfig> {
+        let kind = match self.dimmer? {
+            Kind::Brownout => DimmerKind::Brownout,
+            Kind::BrownoutCc => DimmerKind::BrownoutCc,
+        };
+        let setpoint = *self.setpoint;
+        Some(DimmerConfig { kind, setpoint })
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let config = NucleusConfig {
         period: *args.period,
+        dimmer: args.dimmer(),
         ..NucleusConfig::default()
     };
     let nucleus = Nucleus::new(config, Some(args.meter()?));

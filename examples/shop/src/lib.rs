@@ -9,12 +9,14 @@
 //! [`OptionalContent`](tidegate_nucleus::OptionalContent) that `pages/product.rs` looks at.
 
 mod basket;
+mod capacity;
 mod catalogue;
 mod error;
 mod money;
 mod pages;
 mod store;
 
+pub use capacity::VirtualCost;
 pub use error::ShopError;
 pub use pages::router;
 pub use store::{Shop, ShopConfig};

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use tidegate_config::Dur;
-use tidegate_example_shop::{Shop, ShopConfig, router};
-use tidegate_nucleus::{CpuMeter, Nucleus, NucleusConfig, Whose};
+use tidegate_example_shop::{Shop, ShopConfig, VirtualCost, router};
+use tidegate_nucleus::{CpuMeter, DimmerConfig, DimmerKind, Nucleus, NucleusConfig, Whose};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -31,6 +31,22 @@ struct Args {
     /// as often as that needs on this machine.
     #[arg(long, value_name = "TIME")]
     recommendation_cost: Option<Dur>,
+    /// For experiments on a busy machine: pages also take turns on a server that exists only on
+    /// paper, for this long with recommendations.
+    #[arg(long, value_name = "TIME", conflicts_with = "recommendation_cost")]
+    virtual_full: Option<Dur>,
+    /// With --virtual-full: the same for a page without recommendations.
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "1ms",
+        requires = "virtual_full"
+    )]
+    virtual_reduced: Dur,
+    /// Decide about recommendations here, by brownout-cc with this response time, where no proxy
+    /// does.
+    #[arg(long, value_name = "TIME")]
+    dim_at: Option<Dur>,
     /// How many requests are worked on at once.
     #[arg(long, value_name = "N", default_value_t = 64)]
     threads: usize,
@@ -54,6 +70,10 @@ fn run(args: &Args) -> Result<(), String> {
         database: args.database.clone(),
         past_orders: args.past_orders,
         recommendation_cost: args.recommendation_cost.map(|cost| *cost),
+        virtual_cost: args.virtual_full.map(|full| VirtualCost {
+            product: *args.virtual_reduced,
+            recommendations: full.saturating_sub(*args.virtual_reduced),
+        }),
     })
     .map_err(|error| error.to_string())?;
     let runtime = runtime(args.threads).map_err(|error| format!("cannot start: {error}"))?;
@@ -84,7 +104,14 @@ async fn serve(args: &Args, shop: Shop) -> Result<(), String> {
     let addr = listener.local_addr().map_err(failed)?;
     greet(args, addr, shop.passes()).map_err(failed)?;
 
-    let nucleus = Nucleus::new(NucleusConfig::default(), CpuMeter::new(Whose::This).ok());
+    let config = NucleusConfig {
+        dimmer: args.dim_at.map(|setpoint| DimmerConfig {
+            kind: DimmerKind::BrownoutCc,
+            setpoint: *setpoint,
+        }),
+        ..NucleusConfig::default()
+    };
+    let nucleus = Nucleus::new(config, CpuMeter::new(Whose::This).ok());
     axum::serve(listener, router(shop, nucleus))
         .with_graceful_shutdown(stop)
         .await

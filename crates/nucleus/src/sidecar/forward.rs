@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode, Version};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -18,7 +18,7 @@ use super::hop;
 use super::upstream::Upstream;
 use crate::nucleus::Nucleus;
 use crate::report::Room;
-use crate::wire::Instructions;
+use crate::wire::{self, Instructions};
 
 pub(super) type AnyBody = BoxBody<Bytes, hyper::Error>;
 
@@ -57,6 +57,9 @@ impl Forwarder {
     pub(super) async fn forward(&self, mut request: Request<Incoming>) -> Response<AnyBody> {
         let room = Room::of(&request);
         let flight = self.nucleus.begin(Instructions::read(request.headers()));
+        let flag = if flight.full() { "1" } else { "0" };
+        let flag = HeaderValue::from_static(flag);
+        request.headers_mut().insert(wire::OPTIONAL, flag);
         let upgrade = hop::upgrade(request.headers()).is_some();
         let front = upgrade.then(|| hyper::upgrade::on(&mut request));
         hop::prepare(&mut request);

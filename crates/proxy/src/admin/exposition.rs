@@ -1,6 +1,6 @@
 //! The page that Prometheus reads.
 
-use tidegate_sentry::{ClassStatus, ReplicaStatus, Status};
+use tidegate_sentry::{BrownoutReplica, BrownoutStatus, ClassStatus, ReplicaStatus, Status};
 
 use super::Operator;
 use crate::channel::ChannelStatus;
@@ -21,6 +21,7 @@ pub(super) fn page(operator: &Operator) -> String {
     engine(&mut text, &status);
     policing(&mut text, &status);
     controller(&mut text, &status);
+    brownout(&mut text, operator, status.brownout.as_ref());
     replicas(&mut text, operator, &status.replicas);
     data_plane(&mut text, &totals);
     if let Some(channel) = state.channel() {
@@ -133,11 +134,12 @@ fn decisions(text: &mut Text, classes: &[ClassStatus]) {
     }
     let mut ended = text.counter(
         "tidegate_requests_ended_total",
-        "Admitted requests by how they ended: served, dropped (the replica failed), abandoned (the client left), ignored (no sample).",
+        "Admitted requests by how they ended: served, degraded (served without optional content), dropped (the replica failed), abandoned (the client left), ignored (no sample).",
     );
     for class in classes {
         let endings = [
-            ("served", class.served),
+            ("served", class.served - class.degraded.min(class.served)),
+            ("degraded", class.degraded),
             ("dropped", class.dropped),
             ("abandoned", class.abandoned),
             ("ignored", class.ignored),
@@ -337,6 +339,86 @@ fn controller(text: &mut Text, status: &Status) {
     )
     .sample(&[name], step.bad_samples as f64);
 }
+
+/// Optional content, where the mode decides about it.
+fn brownout(text: &mut Text, operator: &Operator, status: Option<&BrownoutStatus>) {
+    let Some(status) = status else {
+        return;
+    };
+    let gauges = [
+        (
+            "tidegate_brownout_setpoint_seconds",
+            "Response time that full responses are held at.",
+            Some(status.setpoint_seconds),
+        ),
+        (
+            "tidegate_brownout_measured_seconds",
+            "That response time as it was measured last.",
+            status.measured_seconds,
+        ),
+        (
+            "tidegate_brownout_threshold_seconds",
+            "Waiting time beyond which optional content is left out (psi).",
+            Some(status.threshold_seconds),
+        ),
+        (
+            "tidegate_brownout_service_target_seconds",
+            "Service time that replicas are to aim at.",
+            status.service_target_seconds,
+        ),
+        (
+            "tidegate_brownout_full_share",
+            "Share of the requests dispatched lately that are served with optional content.",
+            status.full_share,
+        ),
+        (
+            "tidegate_brownout_refusing",
+            "1 while leaving content out is not enough and requests are refused.",
+            Some(f64::from(u8::from(status.refusing))),
+        ),
+    ];
+    for (name, help, value) in gauges {
+        if let Some(value) = value {
+            text.gauge(name, help).sample(&[], value);
+        }
+    }
+    let settings = operator.state.settings();
+    let named: Vec<_> = status
+        .replicas
+        .iter()
+        .filter_map(|replica| Some((settings.replica(replica.id)?.origin().to_string(), replica)))
+        .collect();
+    for (name, help, value) in PER_BROWNOUT_REPLICA {
+        let mut family = text.gauge(name, help);
+        for (url, replica) in &named {
+            family.sample(&[("replica", url)], value(replica));
+        }
+    }
+    let mut standing = text.gauge(
+        "tidegate_replica_standing",
+        "1 for how the replica compares with the others: good, suspect, silent or returning.",
+    );
+    for (url, replica) in &named {
+        let labels = [
+            ("replica", url.as_str()),
+            ("standing", replica.standing.as_str()),
+        ];
+        standing.sample(&labels, 1.0);
+    }
+}
+
+const PER_BROWNOUT_REPLICA: [Family<BrownoutReplica, f64>; 2] = [
+    (
+        "tidegate_replica_concurrency",
+        "Requests at once with which the replica meets the service time aimed at (u).",
+        |replica| replica.concurrency,
+    ),
+    (
+        "tidegate_replica_gain_seconds",
+        "Seconds that a request takes there per request in service (K).",
+        |replica| replica.gain_seconds,
+    ),
+];
 
 const PER_REPLICA: [Family<ReplicaStatus, f64>; 4] = [
     (

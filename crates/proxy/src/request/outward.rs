@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::header::{CONNECTION, COOKIE, EXPECT, HOST, UPGRADE, VIA};
+use http::header::{CONNECTION, COOKIE, EXPECT, HOST, TE, UPGRADE, VIA};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Version};
@@ -18,12 +18,14 @@ use crate::gate::Slot;
 use crate::hop::{self, Border};
 
 const CLASS: HeaderName = HeaderName::from_static("tidegate-class");
+const OPTIONAL: HeaderName = HeaderName::from_static("tidegate-optional");
+const SERVICE_TARGET_MS: HeaderName = HeaderName::from_static("tidegate-service-target-ms");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// Headers that we add at most; room for them is made once.
-const ADDED_MAX: usize = 8;
+const ADDED_MAX: usize = 11;
 
 /// Takes the request out of its order, made canonical: hop-by-hop fields and spoofed ones removed,
 /// ours added.
@@ -37,6 +39,8 @@ pub(crate) fn prepare(visit: &Visit, order: &mut Order, slot: &Slot) -> Request<
         add_host: !order.host_named,
         expects: order.expects_continue,
         upgrade: order.upgrade.as_ref().map(|switch| &switch.protocol),
+        optional: slot.optional(),
+        service_target: slot.service_target(),
     };
     write(
         &mut order.parts,
@@ -61,6 +65,9 @@ struct Notes<'a> {
     expects: bool,
     /// The protocol asked for in an upgrade that is passed on.
     upgrade: Option<&'a HeaderValue>,
+    /// Whether to include optional content, where we decide that.
+    optional: Option<bool>,
+    service_target: Option<Duration>,
 }
 
 fn write(parts: &mut Parts, client: &Client, forward: &Forward, notes: &Notes<'_>) {
@@ -96,10 +103,27 @@ fn write(parts: &mut Parts, client: &Client, forward: &Forward, notes: &Notes<'_
     }
     let millis = u64::try_from(notes.time_left.as_millis()).unwrap_or(u64::MAX);
     headers.insert(DEADLINE_MS, HeaderValue::from(millis));
+    if let Some(optional) = notes.optional {
+        speak_of_content(headers, optional, notes.service_target);
+    }
     if let Some(protocol) = notes.upgrade {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, protocol.clone());
     }
+}
+
+/// Tells the replica what to leave out and what to aim at. Its answer, which may come in trailers,
+/// is for us: hyper passes none on to a client that has not asked for them.
+fn speak_of_content(headers: &mut HeaderMap, optional: bool, target: Option<Duration>) {
+    let flag = if optional { "1" } else { "0" };
+    headers.insert(OPTIONAL, HeaderValue::from_static(flag));
+    if let Some(target) = target {
+        let millis = format!("{:.3}", target.as_secs_f64() * 1e3);
+        if let Ok(millis) = HeaderValue::from_str(&millis) {
+            headers.insert(SERVICE_TARGET_MS, millis);
+        }
+    }
+    headers.insert(TE, HeaderValue::from_static("trailers"));
 }
 
 fn set_target(parts: &mut Parts, target: PathAndQuery) {

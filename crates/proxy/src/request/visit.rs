@@ -73,6 +73,7 @@ impl Visit {
         if let Some(record) = &mut self.record {
             record.waited = Some(slot.waited());
             record.replica = Some(slot.replica());
+            record.optional = slot.optional();
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tidegate_control::Timestamp;
@@ -158,7 +159,7 @@ impl Relay {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Truncated>>> {
         if let Some(first) = self.first.take() {
-            return Poll::Ready(Some(Ok(self.pass(first))));
+            return Poll::Ready(self.pass(first).map(Ok));
         }
         match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Pending => {
@@ -167,7 +168,7 @@ impl Relay {
                 self.fail(UpstreamFailure::Timeout);
                 Poll::Ready(Some(Err(Truncated::Silent)))
             }
-            Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(self.pass(frame)))),
+            Poll::Ready(Some(Ok(frame))) => Poll::Ready(self.pass(frame).map(Ok)),
             Poll::Ready(Some(Err(_))) => {
                 self.fail(UpstreamFailure::Reset);
                 Poll::Ready(Some(Err(Truncated::Reset)))
@@ -180,8 +181,8 @@ impl Relay {
         }
     }
 
-    /// Notes a frame on its way through.
-    fn pass(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
+    /// Notes a frame on its way through; trailers that were for us only are the end.
+    fn pass(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
         let now = self.worker.state.now();
         self.heard = now;
         let frame = match frame.into_trailers() {
@@ -205,7 +206,8 @@ impl Relay {
             self.complete();
         }
         self.set_waiting(Some(now));
-        frame
+        let was_for_us = frame.trailers_ref().is_some_and(HeaderMap::is_empty);
+        (!was_for_us).then_some(frame)
     }
 
     fn complete(&mut self) {

@@ -1,8 +1,10 @@
 //! What a replica says about itself in headers or trailers.
 //!
-//! Our own `tidegate-utilization` and `tidegate-service-ms`, and the ORCA header
+//! Our own `tidegate-demand`, `tidegate-service-ms` and the others of `docs/nucleus.md`, and the ORCA header
 //! `endpoint-load-metrics` in its text (`TEXT cpu_utilization=0.3`) and JSON forms. The engine
 //! judges the numbers; here they are only read.
+
+use std::str::FromStr;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tidegate_sentry::{ReplicaId, Report};
@@ -12,6 +14,8 @@ use crate::state::State;
 
 const UTILIZATION: HeaderName = HeaderName::from_static("tidegate-utilization");
 const SERVICE_MS: HeaderName = HeaderName::from_static("tidegate-service-ms");
+const DEMAND: HeaderName = HeaderName::from_static("tidegate-demand");
+const DIMMER: HeaderName = HeaderName::from_static("tidegate-dimmer");
 const ENDPOINT_LOAD: HeaderName = HeaderName::from_static("endpoint-load-metrics");
 
 /// Removes from a replica's headers or trailers what is not for clients, and passes a report on.
@@ -28,13 +32,15 @@ pub(crate) fn strip(state: &State, replica: ReplicaId, headers: &mut HeaderMap) 
 fn read(headers: &HeaderMap) -> Option<Report> {
     let report = Report {
         utilization: number(headers.get(UTILIZATION)).or_else(|| orca(headers.get(ENDPOINT_LOAD))),
-        service_seconds: number(headers.get(SERVICE_MS)).map(|millis| millis / 1e3),
+        service_seconds: number(headers.get(SERVICE_MS)).map(|millis: f64| millis / 1e3),
+        demand: number(headers.get(DEMAND)),
+        dimmer: number(headers.get(DIMMER)),
         ..Report::default()
     };
     (report != Report::default()).then_some(report)
 }
 
-fn number(value: Option<&HeaderValue>) -> Option<f64> {
+fn number<N: FromStr>(value: Option<&HeaderValue>) -> Option<N> {
     value?.to_str().ok()?.trim().parse().ok()
 }
 
@@ -79,6 +85,7 @@ mod tests {
             .unwrap()
             .service_seconds;
         assert_eq!(service, Some(0.0125));
+        assert_eq!(report("tidegate-demand", "-2").unwrap().demand, Some(-2));
         for orca in [
             "TEXT cpu_utilization=0.3,mem_utilization=0.8",
             "TEXT application_utilization=0.3, cpu_utilization=0.9",
@@ -97,6 +104,7 @@ mod tests {
     fn what_is_no_report_is_none() {
         assert_eq!(report("server", "x"), None);
         assert_eq!(report("tidegate-utilization", "much"), None);
+        assert_eq!(report("tidegate-demand", "1.5"), None);
         assert_eq!(report("endpoint-load-metrics", "BIN AAAA"), None);
         assert_eq!(report("endpoint-load-metrics", "JSON {"), None);
         assert_eq!(report("endpoint-load-metrics", ""), None);

@@ -7,6 +7,7 @@
 )]
 
 mod classes;
+mod content;
 mod faults;
 mod forward;
 mod http2;

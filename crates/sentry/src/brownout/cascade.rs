@@ -29,8 +29,6 @@
 //! scenarios from 135 to 80, of which 42 come from one scenario that has room for everybody and
 //! answers sooner than the setpoint whatever one does (experiments/004).
 
-use super::TickSamples;
-
 /// Parameters of the balancer's two loops.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CascadeConfig {
@@ -81,12 +79,19 @@ impl CascadeConfig {
     }
 }
 
+/// What was measured in a sampling period; a part without samples is `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct CascadeSample {
+    /// Mean time that the requests dispatched in the period had waited.
+    pub waited_s: Option<f64>,
+    /// The configured quantile of the full responses completed in the period.
+    pub response_s: Option<f64>,
+}
+
 /// The balancer's side of ILAC.
 #[derive(Debug, Clone)]
 pub struct Cascade {
     config: CascadeConfig,
-    waited: TickSamples,
-    full_responses: TickSamples,
     waiting_error: f64,
     top_error: f64,
     waiting_integral: f64,
@@ -102,8 +107,6 @@ impl Cascade {
     pub fn new(config: CascadeConfig) -> Self {
         Self {
             config,
-            waited: TickSamples::default(),
-            full_responses: TickSamples::default(),
             waiting_error: 0.0,
             top_error: 0.0,
             waiting_integral: 0.0,
@@ -114,35 +117,46 @@ impl Cascade {
         }
     }
 
-    /// Whether a request that waited so long, and goes to a replica that takes `service_s` at the
-    /// moment, is served in full (eq. 1); counts it as a sample.
-    pub fn decide(&mut self, waited_s: f64, service_s: f64) -> bool {
-        self.waited.push(waited_s);
-        if self.config.predict {
-            waited_s + service_s <= self.config.setpoint_s + self.top_integral
-        } else {
-            waited_s <= self.threshold_s
-        }
+    /// Its parameters.
+    #[must_use]
+    pub fn config(&self) -> &CascadeConfig {
+        &self.config
     }
 
-    /// A response was completed, so long after its request arrived.
-    pub fn on_response(&mut self, response_s: f64, full: bool) {
-        if full {
-            self.full_responses.push(response_s);
+    /// Goes on with other parameters; the integrals stay, within their new bounds.
+    pub fn set_config(&mut self, config: CascadeConfig) {
+        self.config = config;
+    }
+
+    /// Whether a request that waited so long, and goes to a replica that takes `service_s` at the
+    /// moment, is served in full (eq. 1).
+    #[must_use]
+    pub fn decide(&self, waited_s: f64, service_s: f64) -> bool {
+        let known_s = match self.config.predict {
+            true => waited_s + service_s,
+            false => waited_s,
+        };
+        known_s <= self.limit_s()
+    }
+
+    /// What the waiting time, or with prediction the response time, is compared with.
+    #[must_use]
+    pub fn limit_s(&self) -> f64 {
+        match self.config.predict {
+            true => self.config.setpoint_s + self.top_integral,
+            false => self.threshold_s,
         }
     }
 
     /// Ends a sampling period: moves the setpoints and the threshold.
-    pub fn tick(&mut self) {
+    pub fn tick(&mut self, sample: CascadeSample) {
         let config = self.config;
-        if let Some(mean) = self.waited.mean() {
-            self.waiting_error = self.waiting_setpoint_s - mean;
+        if let Some(waited_s) = sample.waited_s {
+            self.waiting_error = self.waiting_setpoint_s - waited_s;
         }
-        if let Some(measured) = self.full_responses.quantile(config.quantile) {
-            self.top_error = config.setpoint_s - measured;
+        if let Some(response_s) = sample.response_s {
+            self.top_error = config.setpoint_s - response_s;
         }
-        self.waited.clear();
-        self.full_responses.clear();
 
         self.top_integral = self.top_integral.clamp(-0.5 * config.setpoint_s, 0.0);
         let total_s = config.setpoint_s + self.top_integral;
@@ -184,7 +198,7 @@ mod tests {
     fn serves_in_full_until_the_first_tick_and_by_the_threshold_after_it() {
         let mut cascade = Cascade::new(CascadeConfig::paper(1.0, 0.9));
         assert!(cascade.decide(100.0, 0.0));
-        cascade.tick();
+        cascade.tick(CascadeSample::default());
         assert!(cascade.decide(0.89, 0.0));
         assert!(!cascade.decide(0.91, 0.0));
     }
@@ -192,7 +206,7 @@ mod tests {
     #[test]
     fn splits_the_response_time_by_gamma() {
         let mut cascade = Cascade::new(CascadeConfig::paper(2.0, 0.75));
-        cascade.tick();
+        cascade.tick(CascadeSample::default());
         assert!((cascade.waiting_setpoint_s() - 1.5).abs() < 1e-12);
         assert!((cascade.service_setpoint_s() - 0.5).abs() < 1e-12);
     }
@@ -205,11 +219,12 @@ mod tests {
         let mut response_s = 0.0;
         let mut run = |cascade: &mut Cascade, factor: f64, ticks: usize| {
             for _ in 0..ticks {
-                cascade.tick();
+                cascade.tick(CascadeSample {
+                    waited_s: Some(cascade.threshold_s()).filter(|s| s.is_finite()),
+                    response_s: Some(response_s),
+                });
                 let mean_s = cascade.waiting_setpoint_s() + cascade.service_setpoint_s();
                 response_s = factor * mean_s;
-                cascade.decide(cascade.threshold_s(), 0.0);
-                cascade.on_response(response_s, true);
             }
             response_s
         };
@@ -222,9 +237,10 @@ mod tests {
     fn idleness_does_not_wind_the_threshold_up() {
         let mut cascade = Cascade::new(CascadeConfig::paper(1.0, 0.9));
         for _ in 0..10_000 {
-            cascade.decide(0.0, 0.0);
-            cascade.on_response(0.01, true);
-            cascade.tick();
+            cascade.tick(CascadeSample {
+                waited_s: Some(0.0),
+                response_s: Some(0.01),
+            });
         }
         assert!(
             cascade.threshold_s() <= 1.2 * 0.9 + 1e-9,

@@ -22,7 +22,7 @@ mod samples;
 pub mod service;
 pub mod weights;
 
-pub use cascade::{Cascade, CascadeConfig};
+pub use cascade::{Cascade, CascadeConfig, CascadeSample};
 pub use dimmer::Dimmer;
 pub use queue_cascade::QueueCascade;
 pub use samples::TickSamples;

@@ -91,12 +91,18 @@ impl ServiceControl {
 
     /// Ends a sampling period; `present` requests are at the replica now.
     pub fn tick(&mut self, present: usize) {
-        if let Some(mean) = self.served.mean() {
-            let weight = self.config.estimate_weight;
-            self.gain_s += weight * (mean / self.asked as f64 - self.gain_s);
-            self.error_s = self.setpoint_s - mean;
-        }
+        let mean_s = self.served.mean();
         self.served.clear();
+        self.tick_measured(mean_s, present);
+    }
+
+    /// The same for somebody who measured the mean service time of full responses elsewhere.
+    pub fn tick_measured(&mut self, mean_s: Option<f64>, present: usize) {
+        if let Some(mean_s) = mean_s {
+            let weight = self.config.estimate_weight;
+            self.gain_s += weight * (mean_s / self.asked as f64 - self.gain_s);
+            self.error_s = self.setpoint_s - mean_s;
+        }
         self.integral = self
             .integral
             .clamp(0.0, self.config.headroom + present as f64);
@@ -104,6 +110,19 @@ impl ServiceControl {
         // A full response takes some time, so the estimate is positive; the floor is for a clock
         // that stood still.
         self.integral += self.config.loop_gain / self.gain_s.max(1e-9) * self.error_s;
+    }
+
+    /// The replica may hold so many requests at once from now on, whoever decided it: what it takes
+    /// for one is measured against this.
+    pub fn grant(&mut self, concurrency: u32) {
+        self.asked = i64::from(concurrency.max(1));
+    }
+
+    /// Goes on from a concurrency that somebody else had found, without a jump.
+    pub fn track(&mut self, concurrency: u32) {
+        self.grant(concurrency);
+        self.integral = f64::from(concurrency.saturating_sub(1));
+        self.output = self.integral;
     }
 
     /// `u_a`: how many requests the replica should hold at once.

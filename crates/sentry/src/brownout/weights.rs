@@ -30,6 +30,12 @@ impl EqualDimmers {
         self.weights.iter_mut().for_each(|weight| *weight /= sum);
     }
 
+    /// The weights, in the order of the replicas.
+    #[must_use]
+    pub fn weights(&self) -> &[f64] {
+        &self.weights
+    }
+
     /// The replica for a request, given a uniform random number from `[0, 1)`.
     #[must_use]
     pub fn choose(&self, uniform: f64) -> usize {

@@ -3,10 +3,12 @@
 //! Everything is optional. The doc comments of the fields are the reference that operators read.
 
 mod classes;
+mod ilac;
 mod modes;
 mod policing;
 
 pub use classes::{ClassConfig, FairnessConfig, SessionConfig, TargetBand};
+pub use ilac::{IlacConfig, Quantile};
 pub use modes::{
     AutoConfig, Feedback, GateKind, LqrConfig, Measure, PiConfig, PidConfig, StaticConfig,
     StepConfig,
@@ -63,6 +65,8 @@ pub struct SentryConfig {
     pub pid: PidConfig,
     /// Parameters of mode `lqr`.
     pub lqr: LqrConfig,
+    /// Parameters of mode `ilac`.
+    pub ilac: IlacConfig,
     /// Parameters of mode `sentry`.
     pub sentry: SentryModeConfig,
     /// What is remembered of paths, in mode `sentry`.
@@ -87,6 +91,9 @@ pub enum ModeName {
     Pid,
     /// State feedback that balances response time and goodput (LQR-proxy).
     Lqr,
+    /// Replicas ask for requests, and optional content is left out before anybody is refused
+    /// (ILAC).
+    Ilac,
     /// Policing at extreme overload: classes in order of importance, each request judged by
     /// what it will cost against its class's target (Cataclysm).
     Sentry,
@@ -105,6 +112,7 @@ impl ModeName {
             Self::Pi => "pi",
             Self::Pid => "pid",
             Self::Lqr => "lqr",
+            Self::Ilac => "ilac",
             Self::Sentry => "sentry",
             Self::Off => "off",
         }
@@ -120,6 +128,14 @@ pub enum Balance {
     PeakEwma,
     /// The one with the fewest requests in flight.
     LeastInFlight,
+    /// The one with the most free slots. Mode `ilac` does this whatever is written here: the
+    /// replica that asks for most requests gets the next.
+    MostFree,
+    /// Two at random, the one with fewer requests in flight.
+    PowerOfTwo,
+    /// By weights that shift requests to replicas with a larger share of full answers, for
+    /// replicas that decide about optional content themselves (EPBH; `tidegate nucleus --dimmer`).
+    EqualDimmers,
     /// One after the other.
     RoundRobin,
     /// Any.
@@ -151,7 +167,7 @@ impl Default for QueueConfig {
 pub struct LimitsConfig {
     /// Smallest window `auto` may choose.
     pub window_min: u32,
-    /// Largest window `auto` may choose.
+    /// Largest window `auto` may choose, and most requests that `ilac` lets a replica hold.
     pub window_max: u32,
     /// Window `auto` starts with.
     pub window_initial: u32,

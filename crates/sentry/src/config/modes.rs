@@ -299,6 +299,7 @@ pub(super) fn validate(config: &SentryConfig) -> Result<(), SentryError> {
         ModeName::Pi => validate_feedback("pi", &config.pi.feedback()),
         ModeName::Pid => validate_feedback("pid", &config.pid.feedback()),
         ModeName::Lqr => validate_lqr(&config.lqr),
+        ModeName::Ilac => config.ilac.validate(config.target),
         ModeName::Sentry => config.sentry.validate(config),
         ModeName::Off => Ok(()),
     }
@@ -312,7 +313,7 @@ pub(super) fn interval_above_zero(key: &'static str, interval: Dur) -> Result<()
     Ok(())
 }
 
-fn refuse(table: &'static str, cause: &str) -> SentryError {
+pub(super) fn refuse(table: &'static str, cause: &str) -> SentryError {
     SentryError::Controller {
         table,
         cause: cause.to_owned(),

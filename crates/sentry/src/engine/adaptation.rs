@@ -10,14 +10,15 @@ use tidegate_control::Timestamp;
 
 use super::Sentry;
 use crate::api::Resolution;
+use crate::balance::Weighing;
 use crate::error::SentryError;
 use crate::event::{Event, Measurement, Observer};
-use crate::gate::Gate;
+use crate::gate::{ContentGate, Gate};
 use crate::mode::{self, Handover, Step, Strategy};
 use crate::monitor::{Interval, Totals};
 use crate::plan::Plan;
 use crate::sla::Sla;
-use crate::status::{ControllerStatus, PolicingStatus};
+use crate::status::{BrownoutStatus, ControllerStatus, PolicingStatus};
 
 /// Between the steps of slow strategies waiters still have to expire. Chosen: small against any
 /// target a person would notice.
@@ -40,6 +41,7 @@ pub(super) struct Adaptation {
     sla: Sla,
     /// Requests admitted per second in the last measured second.
     admitted_per_second: f64,
+    weighing: Weighing,
     events: Vec<Event>,
 }
 
@@ -57,6 +59,7 @@ impl Adaptation {
             since_measured: Interval::default(),
             sla: Sla::default(),
             admitted_per_second: 0.0,
+            weighing: Weighing::new(now),
             events: Vec::new(),
         })
     }
@@ -65,12 +68,24 @@ impl Adaptation {
         self.next_step.min(self.last_tick + HOUSEKEEPING)
     }
 
+    /// Puts in force what the strategy says about content before its first step.
+    pub(super) fn publish_content(&self, content: &ContentGate) {
+        match self.strategy.content_rule() {
+            Some(rule) => content.set(&rule),
+            None => content.turn_off(),
+        }
+    }
+
     pub(super) fn note(&mut self, event: Event) {
         self.events.push(event);
     }
 
     pub(super) fn controller(&self) -> Option<ControllerStatus> {
         self.strategy.status()
+    }
+
+    pub(super) fn brownout(&self) -> Option<BrownoutStatus> {
+        self.strategy.brownout()
     }
 
     pub(super) fn drain_rate(&self) -> Option<f64> {
@@ -92,6 +107,7 @@ impl Adaptation {
         old: &Plan,
         new: &Plan,
         gate: &Gate,
+        content: &ContentGate,
         now: Timestamp,
     ) -> Result<(), SentryError> {
         let mut strategy = mode::strategy(&new.config, now)?;
@@ -105,6 +121,7 @@ impl Adaptation {
             strategy.start(now, new, gate, Some(&handover));
             self.next_step = now + strategy.interval();
             self.strategy = strategy;
+            self.publish_content(content);
             self.since_step.clear();
         }
         if !same_mode {
@@ -187,6 +204,9 @@ impl<T> Sentry<T> {
             .drain(..)
             .for_each(|event| observer.on_event(&event));
         self.take_measurements(plan, adaptation, now);
+        adaptation
+            .weighing
+            .on_tick(now, plan.balance(), &plan.replicas);
         let (arrived, seconds) = (adaptation.tick.counts.arrived, adaptation.tick.seconds);
         let mut note = |event: Event| observer.on_event(&event);
         adaptation
@@ -227,6 +247,7 @@ impl<T> Sentry<T> {
                 interval: &adaptation.since_step,
                 plan,
                 gate: &self.gate,
+                content: &self.content,
                 dry_run: self.dry_run.load(Ordering::Relaxed),
                 observer,
             });

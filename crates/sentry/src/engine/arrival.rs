@@ -201,7 +201,7 @@ impl<T> Sentry<T> {
         match wanted {
             Some((id, replica)) if replica.is_up() => replica.take(now, slots).then_some(id),
             _ => {
-                let policy = plan.config.balance;
+                let policy = plan.balance();
                 self.balancer
                     .place(policy, &plan.replicas, now, slots, None)
             }
@@ -222,6 +222,10 @@ impl<T> Sentry<T> {
         }
         let state = &plan.replicas[usize::from(replica.0)];
         let generation = state.enter();
+        let content = match self.bypass() {
+            true => None,
+            false => self.content.decide(now - origin.oldest, state),
+        };
         Permit {
             replica,
             class: origin.class,
@@ -232,6 +236,7 @@ impl<T> Sentry<T> {
             generation,
             counted: origin.passed.counted,
             streaming: false,
+            content,
         }
     }
 

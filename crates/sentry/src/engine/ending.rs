@@ -7,6 +7,7 @@ use crate::api::{Ending, Permit, ReplicaId, Report, Resolution};
 use crate::atomic::add_one;
 use crate::balance::Slots;
 use crate::class::Class;
+use crate::config::ModeName;
 use crate::gate::Passed;
 use crate::plan::Plan;
 use crate::replica::Replica;
@@ -23,7 +24,7 @@ impl<T> Sentry<T> {
         } else {
             Slots::Free
         };
-        let policy = plan.config.balance;
+        let policy = plan.balance();
         let except = Some(permit.replica);
         let placed = self
             .balancer
@@ -118,6 +119,14 @@ impl<T> Sentry<T> {
         self.tally.response.record(response);
         self.tally.residence.record(residence);
         replica.on_served(now, residence, inside);
+        match permit.optional() {
+            Some(true) => {
+                self.content.on_full_response(response);
+                replica.answers.on_full(residence);
+            }
+            Some(false) => add_one(&class.counters.degraded),
+            None => {}
+        }
         if class
             .forecast
             .target()
@@ -134,6 +143,11 @@ impl<T> Sentry<T> {
         let plan = self.plan.load();
         if let Some(replica) = plan.replica(replica) {
             replica.on_report(report);
+            if plan.config.mode == ModeName::Ilac
+                && let Some(asked) = replica.answers.asked()
+            {
+                replica.grant(asked, plan.config.limits.window_max);
+            }
         }
         let cost = report.service_cost(plan.config.sentry.io_weight);
         if let (Some(_), Some(service_s)) = (plan.policing(), cost) {

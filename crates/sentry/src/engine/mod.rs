@@ -25,7 +25,7 @@ use tidegate_control::Timestamp;
 use crate::balance::Balancer;
 use crate::config::SentryConfig;
 use crate::error::SentryError;
-use crate::gate::Gate;
+use crate::gate::{ContentGate, Gate};
 use crate::monitor::Tally;
 use crate::plan::Plan;
 use crate::random::Dice;
@@ -51,6 +51,7 @@ pub struct Sentry<T> {
     plan: ArcSwap<Plan>,
     balancer: Balancer,
     gate: Gate,
+    content: ContentGate,
     gate_dice: Dice,
     tally: Tally,
     waiting: Lock<Waiting<T>>,
@@ -81,11 +82,14 @@ impl<T> Sentry<T> {
         let plan = Plan::new(config, replicas, now)?;
         let gate = Gate::new(now);
         let adaptation = Adaptation::new(&plan, &gate, now)?;
+        let content = ContentGate::new();
+        adaptation.publish_content(&content);
         Ok(Self {
             waiting: Lock::new(Waiting::new(&plan)),
             plan: ArcSwap::from_pointee(plan),
             balancer: Balancer::new(seed),
             gate,
+            content,
             gate_dice: Dice::new(seed ^ GATE_STREAM),
             lingering: Lingering::new(),
             tally: Tally::new(),

@@ -31,6 +31,7 @@ impl<T> Sentry<T> {
         if state.health() == Health::Retired || state.is_up() == up {
             return;
         }
+        state.answers.start_anew();
         state.set_health(if up { Health::Up } else { Health::Down });
         self.note(Event::Health {
             at: now,
@@ -57,7 +58,7 @@ impl<T> Sentry<T> {
         let mut adaptation = self.adaptation.lock();
         let old = self.plan.load_full();
         let (new, added) = old.changed(config, changes, now)?;
-        adaptation.reconfigure(&old, &new, &self.gate, now)?;
+        adaptation.reconfigure(&old, &new, &self.gate, &self.content, now)?;
         for change in changes {
             if let ReplicaChange::Remove(id) = *change {
                 new.replicas[usize::from(id.0)].set_health(Health::Retired);
@@ -112,6 +113,7 @@ impl<T> Sentry<T> {
             drain_rate: adaptation.drain_rate(),
             overloaded: adaptation.overloaded(),
             controller: adaptation.controller(),
+            brownout: adaptation.brownout(),
             policing: adaptation.policing(),
             bad_reports: self.tally.reports.bad(),
             replicas: replica_statuses(&plan),

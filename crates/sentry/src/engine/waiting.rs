@@ -51,6 +51,8 @@ pub(super) struct Origin {
     /// The session it opens.
     pub(super) opens: Option<u64>,
     pub(super) passed: Passed,
+    /// When the one who has waited longest arrived, of those who waited with it and itself.
+    pub(super) oldest: Timestamp,
 }
 
 impl Origin {
@@ -61,6 +63,7 @@ impl Origin {
             path: arrival.path,
             opens: opens(arrival),
             passed,
+            oldest: now,
         }
     }
 
@@ -71,7 +74,17 @@ impl Origin {
             path: waiter.path,
             opens: waiter.opens,
             passed: waiter.passed,
+            oldest: waiter.arrived,
         }
+    }
+
+    /// With the others who wait, for decisions about content: less important ones may have waited
+    /// longer.
+    fn among<T>(self, queue: &Queue<T>) -> Self {
+        let oldest = queue
+            .oldest()
+            .map_or(self.oldest, |oldest| oldest.min(self.oldest));
+        Self { oldest, ..self }
     }
 }
 
@@ -117,7 +130,7 @@ impl<T> Sentry<T> {
         if waiting.queue.none_before(arrival.class, arrival.sticky)
             && let Some(replica) = self.place(plan, now, arrival.sticky, Slots::Free)
         {
-            let origin = Origin::arriving(now, arrival, passed);
+            let origin = Origin::arriving(now, arrival, passed).among(&waiting.queue);
             return Ok(Verdict::Admit(self.permit(plan, now, origin, replica)));
         }
         self.refuse_if_sticky_is_late(plan, now, arrival, &waiting.queue)?;
@@ -337,7 +350,7 @@ impl<T> Sentry<T> {
         Some(match next {
             Next::Expire(refusal) => self.shed(&plan, &waiting, waiter, refusal),
             Next::Admit(replica) => {
-                let origin = self.settle(&waiting, &waiter);
+                let origin = self.settle(&waiting, &waiter).among(&waiting.queue);
                 let permit = self.permit(&plan, now, origin, replica);
                 (waiter.value, Resolution::Admit(permit))
             }

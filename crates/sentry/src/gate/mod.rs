@@ -3,6 +3,7 @@
 //! All of them are atomics only and take the time as an argument. `Gate` is the one at the
 //! entrance of the engine: any kind, exchangeable while requests pass.
 
+mod content;
 mod leaky_bucket;
 mod percent;
 mod token_bucket;
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use tidegate_control::Timestamp;
 
+pub(crate) use content::{ContentGate, ContentRule, Dispatched};
 pub use leaky_bucket::LeakyBucket;
 pub use percent::PercentBlocking;
 pub use token_bucket::TokenBucket;

@@ -4,8 +4,10 @@
 //! command to the gate, the windows and the classes' forecasts, from where requests read it.
 
 mod auto;
+mod dimming;
 mod feedback;
 mod fixed;
+mod ilac;
 mod lqr;
 mod off;
 mod sentry;
@@ -17,10 +19,10 @@ use tidegate_control::Timestamp;
 use crate::config::{GateKind, ModeName, SentryConfig};
 use crate::error::SentryError;
 use crate::event::{Event, Observer};
-use crate::gate::Gate;
+use crate::gate::{ContentGate, ContentRule, Gate};
 use crate::monitor::Interval;
 use crate::plan::Plan;
-use crate::status::{ControllerStatus, PolicingStatus};
+use crate::status::{BrownoutStatus, ControllerStatus, PolicingStatus};
 
 /// What a strategy sees and reaches in a step.
 pub(crate) struct Step<'a> {
@@ -29,6 +31,7 @@ pub(crate) struct Step<'a> {
     pub(crate) interval: &'a Interval,
     pub(crate) plan: &'a Plan,
     pub(crate) gate: &'a Gate,
+    pub(crate) content: &'a ContentGate,
     /// Nothing is enforced: what is in flight is not what the windows say.
     pub(crate) dry_run: bool,
     pub(crate) observer: &'a mut dyn Observer,
@@ -102,6 +105,16 @@ pub(crate) trait Strategy: std::fmt::Debug + Send {
         None
     }
 
+    /// What requests are judged by before the first step, where it decides about content.
+    fn content_rule(&self) -> Option<ContentRule> {
+        None
+    }
+
+    /// What was decided about optional content, for status and metrics.
+    fn brownout(&self) -> Option<BrownoutStatus> {
+        None
+    }
+
     /// How requests are judged, where the mode does that one by one.
     fn policing(&self) -> Option<PolicingStatus> {
         None
@@ -126,6 +139,7 @@ pub(crate) fn strategy(
         ModeName::Pi => Box::new(feedback::FeedbackLoop::pi(config)?),
         ModeName::Pid => Box::new(feedback::FeedbackLoop::pid(config)?),
         ModeName::Lqr => Box::new(lqr::Lqr::new(config)?),
+        ModeName::Ilac => Box::new(ilac::Ilac::new(config, now)?),
         ModeName::Sentry => Box::new(sentry::SentryMode::new(config, now)),
     })
 }

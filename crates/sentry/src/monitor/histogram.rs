@@ -29,6 +29,12 @@ fn middle_seconds(bucket: usize) -> f64 {
     (1_u64 << octave) as f64 * (1.0 + (sub + 0.5) * eighth) * 1e-9
 }
 
+/// How wide a bucket is, in seconds.
+fn width_seconds(bucket: usize) -> f64 {
+    let octave = LOWEST_BITS + (bucket >> SUB_BITS) as u32;
+    (1_u64 << (octave - SUB_BITS)) as f64 * 1e-9
+}
+
 /// What requests write into.
 #[derive(Debug)]
 pub(crate) struct AtomicHistogram {
@@ -100,6 +106,21 @@ impl Histogram {
         Some(middle_seconds(bucket))
     }
 
+    /// The same, with the samples of a bucket spread evenly over it: a controller that holds a
+    /// quantile at a setpoint would otherwise hold the middle of a bucket.
+    pub(crate) fn interpolated_quantile_seconds(&self, q: f64) -> Option<f64> {
+        let rank = q * self.count;
+        let mut below = 0.0;
+        for (bucket, &count) in self.buckets.iter().enumerate() {
+            if count > 0.0 && below + count >= rank {
+                let part = (rank - below) / count;
+                return Some(middle_seconds(bucket) + (part - 0.5) * width_seconds(bucket));
+            }
+            below += count;
+        }
+        None
+    }
+
     pub(crate) fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
             *mine += theirs;
@@ -139,6 +160,10 @@ mod tests {
         for (q, expected) in [(0.5, 0.5), (0.95, 0.95), (0.99, 0.99)] {
             let quantile = histogram.quantile_seconds(q).unwrap();
             assert!((quantile / expected - 1.0).abs() < 0.07, "{q}: {quantile}");
+        }
+        for (q, expected) in [(0.5, 0.5), (0.95, 0.95), (0.99, 0.99)] {
+            let quantile = histogram.interpolated_quantile_seconds(q).unwrap();
+            assert!((quantile / expected - 1.0).abs() < 0.01, "{q}: {quantile}");
         }
         assert!((histogram.mean_seconds().unwrap() - 0.5005).abs() < 1e-9);
         // Uniform: variance (b-a)^2/12 over mean^2 is one third.

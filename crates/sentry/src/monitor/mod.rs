@@ -67,6 +67,12 @@ impl Reports {
                 add_one(&self.bad);
             }
         }
+        if report
+            .dimmer
+            .is_some_and(|share| !(0.0..=1.0).contains(&share))
+        {
+            add_one(&self.bad);
+        }
         let times = [
             report.service_seconds,
             report.cpu_seconds,

@@ -270,6 +270,14 @@ impl<T> Queue<T> {
             .min_by_key(|&head| order(head))
     }
 
+    /// When the one who waits longest for a slot arrived, whatever its importance.
+    pub(crate) fn oldest(&self) -> Option<Timestamp> {
+        let lanes = self.classes.iter().flat_map(Lanes::waiting);
+        let heads = lanes.map(|lane| lane.head).filter(|&head| head != NONE);
+        let waiters = heads.filter_map(|head| self.slots[head as usize].waiter.as_ref());
+        waiters.map(|waiter| waiter.arrived).min()
+    }
+
     /// The last waiter in the least important class below `class`, to make room for a more
     /// important one.
     pub(crate) fn pop_less_important(&mut self, class: ClassId) -> Option<(Ticket, Waiter<T>)> {

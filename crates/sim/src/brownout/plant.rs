@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp1, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use tidegate_sentry::brownout::{Cascade, EqualDimmers, TickSamples};
+use tidegate_sentry::brownout::{Cascade, CascadeSample, EqualDimmers, TickSamples};
 
 use super::replica::{Job, Replica};
 use super::strategy::{Control, Route, Strategy};
@@ -341,7 +341,7 @@ impl<'a> Plant<'a> {
 
     /// ILAC: the head of the queue goes to the replica that asks for most, while any asks.
     fn dispatch(&mut self) {
-        let Some(mut cascade) = self.cascade.take() else {
+        let Some(cascade) = self.cascade.take() else {
             return;
         };
         while let Some(index) = self.hungriest() {
@@ -450,9 +450,6 @@ impl<'a> Plant<'a> {
 
     fn measure(&mut self, response_s: f64, full: bool) {
         self.tick_served += 1;
-        if let Some(cascade) = &mut self.cascade {
-            cascade.on_response(response_s, full);
-        }
         if full {
             self.tick_full.push(response_s);
         }
@@ -482,9 +479,10 @@ impl<'a> Plant<'a> {
         if self.now_s >= self.setup.warm_up_s {
             self.iae += period_s * (self.setup.setpoint_s - p95_s).abs();
         }
+        let sample = self.sample();
         self.record(p95_s);
         if let Some(cascade) = &mut self.cascade {
-            cascade.tick();
+            cascade.tick(sample);
         }
         if matches!(
             self.strategy,
@@ -502,6 +500,17 @@ impl<'a> Plant<'a> {
             self.weights.tick(&thetas);
         }
         self.next_tick_s += period_s;
+    }
+
+    fn sample(&mut self) -> CascadeSample {
+        let quantile = self
+            .cascade
+            .as_ref()
+            .map_or(0.95, |cascade| cascade.config().quantile);
+        CascadeSample {
+            waited_s: self.waited.mean(),
+            response_s: self.tick_full.quantile(quantile),
+        }
     }
 
     fn record(&mut self, p95_s: f64) {

@@ -6,7 +6,7 @@ use tidegate_sentry::{
     SentryError, Ticket, Verdict,
 };
 
-use super::protector::{Decision, Protector, RequestId, Wakes};
+use super::protector::{Decision, Orders, Protector, RequestId, Wakes};
 
 /// Drives a [`Sentry`], keeping permits and tickets for the scenario.
 #[derive(Debug)]
@@ -103,6 +103,20 @@ impl Protector for SentryProtector {
         decision
     }
 
+    fn orders(&self, request: RequestId) -> Orders {
+        match &self.held[request.slot()] {
+            Held::Permit(permit) => Orders {
+                full: permit.optional().unwrap_or(true),
+                service_target: permit.service_target(),
+            },
+            other => unreachable!("an admitted request holds a permit, not {other:?}"),
+        }
+    }
+
+    fn on_answer(&mut self, now: Timestamp, replica: ReplicaId, report: &Report) {
+        self.sentry.on_report(now, replica, report);
+    }
+
     fn reassign(&mut self, now: Timestamp, request: RequestId) -> Option<ReplicaId> {
         let permit = self.take_permit(request);
         let (permit, moved) = match self.sentry.reassign(now, permit) {
@@ -171,6 +185,10 @@ impl Protector for SentryProtector {
         let windows = status.replicas.iter().filter(|replica| replica.up);
         let window: Option<u32> = windows.map(|replica| replica.window).sum();
         gauge("window", window.map_or(f64::NAN, f64::from));
+        if let Some(brownout) = status.brownout {
+            gauge("threshold", brownout.threshold_seconds);
+            gauge("refusing", f64::from(u8::from(brownout.refusing)));
+        }
     }
 }
 

@@ -21,6 +21,8 @@ pub(super) struct Attempt {
     /// 1 for the first.
     pub(super) tries: u32,
     pub(super) work: f64,
+    /// What optional content adds to it.
+    pub(super) optional: f64,
     pub(super) patience: Option<Duration>,
     /// How long the answer is read or streamed after the work is done.
     pub(super) tail: Option<Tail>,
@@ -53,6 +55,8 @@ pub(super) struct Load {
     kinds: Vec<Kind>,
     mix: SimRng,
     work: SimRng,
+    optional: Option<Law>,
+    extra: SimRng,
     patience: SimRng,
     tail: SimRng,
     backoff: SimRng,
@@ -94,6 +98,8 @@ impl Load {
             kinds: kinds(scenario, spec)?,
             mix: stream("mix"),
             work: stream("service"),
+            optional: scenario.optional.clone(),
+            extra: stream("optional"),
             patience: stream("patience"),
             tail: stream("tail"),
             backoff: stream("backoff"),
@@ -139,6 +145,7 @@ impl Load {
             kind: at as u32,
             tries: 1,
             work: kind.work.sample(&mut self.work),
+            optional: (self.optional.as_ref()).map_or(0.0, |law| law.sample(&mut self.extra)),
             patience: timeout.map(|law| draw(law, &mut self.patience)),
             tail: (read.map(|law| Tail::Read(draw(law, &mut self.tail))))
                 .or_else(|| stream.map(|law| Tail::Stream(draw(law, &mut self.tail)))),

@@ -43,6 +43,7 @@
 
 mod guarded;
 mod load;
+mod nucleus;
 mod one_or_many;
 mod outcome;
 mod protector;
@@ -60,7 +61,7 @@ use crate::rng::Streams;
 pub use guarded::SentryProtector;
 pub use one_or_many::OneOrMany;
 pub use outcome::{Counts, Fate, Outcome, Row, Times, Totals};
-pub use protector::{Decision, Protector, RequestId, Wakes};
+pub use protector::{Decision, Orders, Protector, RequestId, Wakes};
 pub use spec::{
     Abandoned, ClassSpec, LoadSpec, Outage, Protect, ReplicaSpec, Scenario, ScenarioError,
 };

@@ -33,6 +33,8 @@ pub struct Counts {
     pub served: u64,
     /// Of them, within the target; all of them where there is none.
     pub in_target: u64,
+    /// Of those answered, without optional content.
+    pub degraded: u64,
     /// Streams that ended.
     pub streamed: u64,
     /// Attempts refused.
@@ -62,6 +64,7 @@ impl Counts {
         self.admitted += other.admitted;
         self.served += other.served;
         self.in_target += other.in_target;
+        self.degraded += other.degraded;
         self.streamed += other.streamed;
         self.shed += other.shed;
         self.dropped += other.dropped;
@@ -80,6 +83,7 @@ impl Counts {
             "admitted" => self.admitted,
             "goodput" => self.served,
             "goodput_in_target" => self.in_target,
+            "degraded" => self.degraded,
             "streamed" => self.streamed,
             "shed" => self.shed,
             "dropped" => self.dropped,
@@ -121,6 +125,8 @@ pub struct Row {
     pub classes: Vec<Counts>,
     /// Response times of what was served.
     pub response: Times,
+    /// 95th percentile of what was served with optional content.
+    pub full_p95: f64,
     /// Mean waiting time in the protector of what was admitted.
     pub waiting: f64,
     /// Mean number of requests inside replicas.
@@ -146,6 +152,8 @@ pub struct Totals {
     pub response: Moments,
     /// The same, for quantiles.
     pub histogram: Histogram,
+    /// Response times of what was served with optional content.
+    pub full: Histogram,
     /// Waiting time in the protector of what was admitted.
     pub waiting: Moments,
 }
@@ -157,6 +165,7 @@ impl Totals {
             counts: Counts::default(),
             response: Moments::default(),
             histogram: Histogram::default(),
+            full: Histogram::default(),
             waiting: Moments::default(),
         }
     }
@@ -189,6 +198,12 @@ impl Totals {
     #[must_use]
     pub fn displaced_share(&self) -> f64 {
         self.counts.displaced as f64 / self.counts.offered as f64
+    }
+
+    /// Share of answers with optional content.
+    #[must_use]
+    pub fn full_share(&self) -> f64 {
+        1.0 - self.counts.degraded as f64 / self.counts.served as f64
     }
 
     /// Share of attempts refused.
@@ -239,12 +254,13 @@ pub struct Outcome {
 impl Outcome {
     /// The series that every outcome has; counts are per second. Besides them there are
     /// `shed.<reason>`, `class.<name>.<count>` and `gauge.<name>`.
-    pub const SERIES: [&'static str; 21] = [
+    pub const SERIES: [&'static str; 23] = [
         "offered",
         "fresh",
         "admitted",
         "goodput",
         "goodput_in_target",
+        "degraded",
         "streamed",
         "shed",
         "dropped",
@@ -256,6 +272,7 @@ impl Outcome {
         "response_p95",
         "response_p99",
         "response_max",
+        "full_p95",
         "waiting",
         "in_flight",
         "queued",
@@ -302,6 +319,7 @@ impl Outcome {
             "response_p95" => row.response.p95,
             "response_p99" => row.response.p99,
             "response_max" => row.response.max,
+            "full_p95" => row.full_p95,
             "waiting" => row.waiting,
             "in_flight" => row.in_flight,
             "queued" => row.queued,

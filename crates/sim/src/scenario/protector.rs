@@ -1,7 +1,9 @@
 //! What stands between clients and replicas.
 
+use std::time::Duration;
+
 use tidegate_control::Timestamp;
-use tidegate_sentry::{Arrival, Ending, Observer, Refusal, ReplicaId};
+use tidegate_sentry::{Arrival, Ending, Observer, Refusal, ReplicaId, Report};
 
 use crate::slab::Key;
 
@@ -31,6 +33,15 @@ pub enum Decision {
 /// Requests whose waiting ended in this call, each with [`Decision::Admit`] or [`Decision::Shed`].
 pub type Wakes = std::collections::VecDeque<(RequestId, Decision)>;
 
+/// What a replica is told with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Orders {
+    /// Whether to include optional content.
+    pub full: bool,
+    /// The mean service time to aim at.
+    pub service_target: Option<Duration>,
+}
+
 /// Admission control and balancing, as the scenario drives it.
 ///
 /// The contract is that of [`tidegate_sentry`]: every request that arrived is admitted or shed, now
@@ -38,6 +49,20 @@ pub type Wakes = std::collections::VecDeque<(RequestId, Decision)>;
 pub trait Protector: std::fmt::Debug {
     /// A request arrives.
     fn on_arrival(&mut self, now: Timestamp, request: RequestId, arrival: &Arrival) -> Decision;
+
+    /// What the replica of an admitted request is told with it.
+    fn orders(&self, request: RequestId) -> Orders {
+        let _ = request;
+        Orders {
+            full: true,
+            service_target: None,
+        }
+    }
+
+    /// A replica that can leave something out says something with an answer, before that ends.
+    fn on_answer(&mut self, now: Timestamp, replica: ReplicaId, report: &Report) {
+        let _ = (now, replica, report);
+    }
 
     /// The replica it was sent to is not there; another one, if any.
     fn reassign(&mut self, now: Timestamp, request: RequestId) -> Option<ReplicaId>;

@@ -48,6 +48,7 @@ struct Interval {
     counts: Vec<Counts>,
     response: Moments,
     histogram: Histogram,
+    full: Histogram,
     waiting: Moments,
 }
 
@@ -68,6 +69,7 @@ impl Recorder {
                 counts: vec![Counts::default(); classes.len()],
                 response: Moments::default(),
                 histogram: Histogram::coarse(),
+                full: Histogram::coarse(),
                 waiting: Moments::default(),
             },
             class_totals: vec![Totals::new(measured); classes.len()],
@@ -119,7 +121,14 @@ impl Recorder {
         }
     }
 
-    pub(super) fn ended(&mut self, now: Timestamp, class: ClassId, fate: Fate, took: Duration) {
+    pub(super) fn ended(
+        &mut self,
+        now: Timestamp,
+        class: ClassId,
+        fate: Fate,
+        took: Duration,
+        full: bool,
+    ) {
         let target = self.classes[usize::from(class.0)].target;
         let in_target = target.is_none_or(|target| took <= target);
         let displaced = self.less_important_inside(class);
@@ -127,6 +136,7 @@ impl Recorder {
             Fate::Served => {
                 counts.served += 1;
                 counts.in_target += u64::from(in_target);
+                counts.degraded += u64::from(!full);
             }
             Fate::Streamed => counts.streamed += 1,
             Fate::Dropped => counts.dropped += 1,
@@ -138,7 +148,7 @@ impl Recorder {
             }
         });
         if fate == Fate::Served {
-            self.served(now, class, took.as_secs_f64());
+            self.served(now, class, took.as_secs_f64(), full);
         }
     }
 
@@ -160,9 +170,12 @@ impl Recorder {
             .any(|&inside| inside > 0)
     }
 
-    fn served(&mut self, now: Timestamp, class: ClassId, seconds: f64) {
+    fn served(&mut self, now: Timestamp, class: ClassId, seconds: f64, full: bool) {
         self.interval.response.add(seconds);
         self.interval.histogram.record(seconds);
+        if full {
+            self.interval.full.record(seconds);
+        }
         if now < self.warm_up {
             return;
         }
@@ -170,6 +183,9 @@ impl Recorder {
         for totals in [&mut self.totals, class] {
             totals.response.add(seconds);
             totals.histogram.record(seconds);
+            if full {
+                totals.full.record(seconds);
+            }
         }
     }
 
@@ -205,6 +221,7 @@ impl Recorder {
                 &mut interval.counts,
                 vec![Counts::default(); self.classes.len()],
             ),
+            full_p95: interval.full.quantile(0.95),
             response: interval.times(),
             waiting: std::mem::take(&mut interval.waiting).mean(),
             in_flight: self.in_flight.take(now),
@@ -251,6 +268,7 @@ impl Interval {
             max: response.max(),
         };
         self.histogram.clear();
+        self.full.clear();
         times
     }
 }

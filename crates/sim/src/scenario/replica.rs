@@ -1,8 +1,12 @@
 //! A replica while it runs: its server, its completion event, its reports.
 
-use tidegate_control::Timestamp;
+use std::time::Duration;
 
-use super::protector::RequestId;
+use tidegate_control::Timestamp;
+use tidegate_sentry::Report;
+
+use super::nucleus::Nucleus;
+use super::protector::{Orders, RequestId};
 use super::spec::{Abandoned, ReplicaSpec};
 use crate::engine::EventId;
 use crate::server::Station;
@@ -14,6 +18,7 @@ pub(super) struct Replica {
     pub(super) completion: Option<(Timestamp, EventId)>,
     pub(super) abandoned: Abandoned,
     pub(super) speed: f64,
+    nucleus: Option<Nucleus>,
     reported: Mark,
     recorded: Mark,
 }
@@ -59,8 +64,33 @@ impl Replica {
             completion: None,
             abandoned: spec.abandoned,
             speed,
+            nucleus: spec.nucleus.then(Nucleus::new),
             reported: Mark::START,
             recorded: Mark::START,
+        }
+    }
+
+    /// It starts again, and what its nucleus knew is lost.
+    pub(super) fn restart(&mut self) {
+        self.station.restore();
+        self.nucleus = self.nucleus.is_some().then(Nucleus::new);
+    }
+
+    /// A request came with these orders.
+    pub(super) fn told(&mut self, now: Timestamp, orders: &Orders) {
+        if let Some(nucleus) = &mut self.nucleus {
+            nucleus.begin(now, orders.service_target, self.station.len());
+        }
+    }
+
+    /// What it says about itself with an answer.
+    pub(super) fn answer(&mut self, now: Timestamp, took: Duration, full: bool) -> Report {
+        let present = self.station.len();
+        let nucleus = self.nucleus.as_mut();
+        Report {
+            service_seconds: Some(took.as_secs_f64()),
+            demand: nucleus.map(|nucleus| nucleus.end(now, took, full, present)),
+            ..Report::default()
         }
     }
 

@@ -47,6 +47,10 @@ pub struct Scenario {
     pub class: Vec<ClassSpec>,
     /// Work of a request, in seconds on one core at speed 1.
     pub service: Law,
+    /// Work that optional content adds to a request that is served in full; without it nothing can
+    /// be left out.
+    #[serde(default)]
+    pub optional: Option<Law>,
     /// Who sends requests.
     pub load: OneOrMany<LoadSpec>,
     /// Who serves them.
@@ -118,6 +122,8 @@ pub struct ReplicaSpec {
     pub down: Vec<Outage>,
     /// What it does with a request whose client has left.
     pub abandoned: Abandoned,
+    /// It has a nucleus: it runs its own service-time controller and asks for requests by demand.
+    pub nucleus: bool,
 }
 
 impl Default for ReplicaSpec {
@@ -132,6 +138,7 @@ impl Default for ReplicaSpec {
             speed: Schedule::constant(1.0).into(),
             down: Vec::new(),
             abandoned: Abandoned::default(),
+            nucleus: false,
         }
     }
 }

@@ -14,6 +14,7 @@ use rusqlite::Connection;
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
+use crate::capacity::{VirtualCost, VirtualServer};
 use crate::error::ShopError;
 use pool::Pool;
 pub(crate) use queries::{Order, Product, Selection};
@@ -28,6 +29,8 @@ pub struct ShopConfig {
     /// CPU time that recommendations should take, on average over all products: their query is
     /// repeated as often as that needs.
     pub recommendation_cost: Option<Duration>,
+    /// What product pages cost on a server that exists only on paper, if there is one.
+    pub virtual_cost: Option<VirtualCost>,
 }
 
 /// A shop that is open.
@@ -41,6 +44,7 @@ struct Shared {
     pool: Pool,
     /// How often the query of recommendations is run for each page.
     passes: u32,
+    on_paper: Option<VirtualServer>,
     /// Removed with the shop.
     _folder: Option<TempDir>,
 }
@@ -69,6 +73,7 @@ impl Shop {
         let shared = Arc::new(Shared {
             pool,
             passes,
+            on_paper: config.virtual_cost.map(VirtualServer::new),
             _folder: folder,
         });
         Ok(Self { shared })
@@ -106,6 +111,9 @@ impl Shop {
         full: bool,
     ) -> Result<Option<(Product, Option<Vec<Product>>)>, ShopError> {
         let passes = self.shared.passes;
+        if let Some(server) = &self.shared.on_paper {
+            server.serve(full).await;
+        }
         self.run(move |connection| {
             let Some(product) = queries::product(connection, id)? else {
                 return Ok(None);

@@ -13,13 +13,16 @@
 //! queue is kept shorter than the target allows: enough to keep every replica busy, and
 //! everything beyond would only make everybody wait.
 //!
+//! Where replicas can leave optional content out, that is done before anybody is refused
+//! ([`OfferedDimming`]).
+//!
 //! While the capacity is unknown, because the windows have not been found too small or large
 //! enough yet, nothing is refused on a forecast.
 //!
 //! What breaks it: a target below what the service needs for one request. Then everything is
 //! late, and the queue is kept at the little that keeps the service busy.
 
-mod drain;
+pub(super) mod drain;
 mod fleet;
 mod forecast;
 mod overload;
@@ -43,6 +46,7 @@ use self::overload::{Overload, Pressure};
 use self::recent::Recent;
 use self::residence::Residence;
 use self::target::DerivedTarget;
+use super::dimming::OfferedDimming;
 use super::{Handover, Step, Strategy};
 use crate::api::ClassId;
 use crate::class::{Class, NEVER, saturating_nanos};
@@ -50,7 +54,7 @@ use crate::config::SentryConfig;
 use crate::event::{Event, Outlook};
 use crate::gate::Gate;
 use crate::plan::Plan;
-use crate::status::ControllerStatus;
+use crate::status::{BrownoutStatus, ControllerStatus};
 
 /// Share of the target that residence in a replica may take before its window is made smaller, on
 /// average and for the slowest of a hundred.
@@ -82,6 +86,8 @@ pub(crate) struct Auto {
     residence: Residence,
     target: DerivedTarget,
     outlook: Option<Outlook>,
+    /// Where a replica has said that it can leave something out.
+    dimming: OfferedDimming,
 }
 
 impl Auto {
@@ -98,6 +104,7 @@ impl Auto {
             residence: Residence::default(),
             target: DerivedTarget::new(&config.auto),
             outlook: None,
+            dimming: OfferedDimming::default(),
         }
     }
 
@@ -200,7 +207,7 @@ impl Auto {
     /// Publishes what newcomers are judged by.
     fn publish(&self, step: &Step<'_>) {
         let known = self.fleet.capacity_is_known() && step.now >= self.warm_until;
-        match self.drain().filter(|_| known) {
+        match self.drain().filter(|_| known && !self.dimming.suffices()) {
             Some(drain) => self.publish_limits(step.plan, drain),
             None => self.publish_patience(step.plan),
         }
@@ -294,6 +301,7 @@ impl Strategy for Auto {
     fn step(&mut self, step: &mut Step<'_>) {
         let target = self.target_seconds(step.plan);
         self.count(step);
+        self.dimming.step(step, target);
         self.measure(step, target);
         self.judge_load(step, target);
         self.derive_target(step.plan);
@@ -317,6 +325,10 @@ impl Strategy for Auto {
 
     fn overloaded(&self) -> Option<bool> {
         Some(self.overload.is_overloaded())
+    }
+
+    fn brownout(&self) -> Option<BrownoutStatus> {
+        self.dimming.status()
     }
 
     fn status(&self) -> Option<ControllerStatus> {

@@ -8,19 +8,22 @@ use crate::experiment::Record;
 use crate::scenario::{Outcome, Scenario};
 
 /// Besides [`Outcome::SERIES`].
-const GAUGES: [&str; 4] = [
+const GAUGES: [&str; 6] = [
     "gauge.setpoint",
     "gauge.measured",
     "gauge.output",
     "gauge.window",
+    "gauge.threshold",
+    "gauge.refusing",
 ];
 
 /// The counts that a class has of its own.
-const CLASS_COUNTS: [&str; 7] = [
+const CLASS_COUNTS: [&str; 8] = [
     "offered",
     "admitted",
     "goodput",
     "goodput_in_target",
+    "degraded",
     "shed",
     "abandoned",
     "displaced",
@@ -30,7 +33,7 @@ const CLASS_COUNTS: [&str; 7] = [
 const CLASS_VALUES: [&str; 3] = ["in_target_share", "displaced_share", "response_p95"];
 
 /// Totals after the warm-up: rates per second, times in seconds.
-const VALUES: [&str; 13] = [
+pub(super) const VALUES: [&str; 15] = [
     "offered",
     "goodput",
     "goodput_in_target",
@@ -40,6 +43,8 @@ const VALUES: [&str; 13] = [
     "response_p95",
     "response_p99",
     "response_max",
+    "full_share",
+    "full_p95",
     "utilization",
     "power",
     "revenue",
@@ -104,6 +109,8 @@ fn with_totals(record: Record, outcome: &Outcome, scale: &Scale) -> Record {
         .with_value("response_p95", totals.histogram.quantile(0.95))
         .with_value("response_p99", totals.histogram.quantile(0.99))
         .with_value("response_max", totals.response.max())
+        .with_value("full_share", totals.full_share())
+        .with_value("full_p95", totals.full.quantile(0.95))
         .with_value("utilization", outcome.utilization)
         .with_value("power", scale.power(served, totals.response.mean()))
         .with_value("revenue", outcome.revenue() / totals.seconds)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_control::Timestamp;
 use tidegate_sentry::{ClassId, Ending, Refusal, ReplicaId};
 
-use super::{Event, Request, Stage, World};
+use super::{Event, Request, Stage, World, replica_id};
 use crate::client::Failure;
 use crate::engine::Calendar;
 use crate::scenario::load::{Attempt, Tail};
@@ -20,6 +20,8 @@ impl World<'_> {
         let id = RequestId(self.requests.insert(Request {
             attempt,
             arrived: now,
+            dispatched: now,
+            full: true,
             stage: Stage::Waiting,
             alarm: None,
         }));
@@ -66,8 +68,13 @@ impl World<'_> {
         self.recorder.admitted(now, class, now.since(arrived));
         let mut replica = usize::from(to.0);
         for _ in 0..self.replicas.len() {
+            let orders = self.protector.orders(id);
+            let request = self.request(id);
+            (request.dispatched, request.full) = (now, orders.full);
+            let optional = if orders.full { attempt.optional } else { 0.0 };
             let station = &mut self.replicas[replica].station;
-            if let Ok(job) = station.arrive(now, id, attempt.work) {
+            if let Ok(job) = station.arrive(now, id, attempt.work + optional) {
+                self.replicas[replica].told(now, &orders);
                 self.enter(now, id, Stage::Working { replica, job });
                 self.expect_completion(replica, calendar);
                 return;
@@ -109,10 +116,23 @@ impl World<'_> {
     fn serve(&mut self, id: RequestId, replica: usize, calendar: &mut Calendar<Event>) {
         let now = calendar.now();
         self.replicas[replica].station.finish(now);
+        self.answer(id, replica, now);
         self.protector
             .on_end(now, id, Ending::Served, &mut self.wakes);
         let attempt = self.end(id, Fate::Served, calendar);
         self.think(attempt.load as usize, calendar);
+    }
+
+    /// What a replica that can leave something out says with an answer.
+    fn answer(&mut self, id: RequestId, replica: usize, now: Timestamp) {
+        if self.scenario.optional.is_none() {
+            return;
+        }
+        let &mut Request {
+            dispatched, full, ..
+        } = self.request(id);
+        let report = self.replicas[replica].answer(now, now.since(dispatched), full);
+        self.protector.on_answer(now, replica_id(replica), &report);
     }
 
     fn start_tail(
@@ -185,7 +205,7 @@ impl World<'_> {
             calendar.cancel(alarm);
         }
         self.recorder
-            .ended(now, class, fate, now.since(request.arrived));
+            .ended(now, class, fate, now.since(request.arrived), request.full);
         request.attempt
     }
 

@@ -70,6 +70,9 @@ enum Event {
 struct Request {
     attempt: Attempt,
     arrived: Timestamp,
+    dispatched: Timestamp,
+    /// Whether optional content is included.
+    full: bool,
     stage: Stage,
     /// The end of the client's patience, or of the tail.
     alarm: Option<EventId>,

@@ -1,0 +1,189 @@
+//! The gate for optional content: whether a request that is dispatched is served in full.
+//!
+//! ```text
+//! full  ⇔  waited (+ what its replica takes for a full response, with prediction) ≤ limit
+//! ```
+//!
+//! (004 eq. 1; the prediction is ours). What counts as waited is the wait of whoever has waited longest
+//! at that moment: the same in a queue of one class, and in a queue of several the less important are
+//! not kept waiting for the optional content of others. The limit comes from the adaptation; requests only compare
+//! and count. Off, nothing is said about content and nothing is counted.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::api::Content;
+use crate::atomic::{AtomicF64, add_one};
+use crate::monitor::{AtomicHistogram, Histogram};
+use crate::replica::Replica;
+
+/// What requests are judged by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct ContentRule {
+    /// Seconds up to which a request is served in full.
+    pub(crate) limit_s: f64,
+    /// Compare with the predicted response time, not with the waiting time alone.
+    pub(crate) predict: bool,
+    /// Service time that replicas are told to aim at; nothing without it.
+    pub(crate) service_target_s: Option<f64>,
+    /// For every replica, or only for those that have said that they can leave something out.
+    pub(crate) everywhere: bool,
+}
+
+/// What was dispatched since the last look.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Dispatched {
+    pub(crate) requests: u64,
+    pub(crate) full: u64,
+    waited_s: f64,
+}
+
+impl Dispatched {
+    /// Mean waiting time, where anything was dispatched.
+    pub(crate) fn waited_s(&self) -> Option<f64> {
+        (self.requests > 0).then(|| self.waited_s / self.requests as f64)
+    }
+
+    /// Share of the requests to be served in full, where anything was dispatched.
+    pub(crate) fn full_share(&self) -> Option<f64> {
+        (self.requests > 0).then(|| self.full as f64 / self.requests as f64)
+    }
+}
+
+const OFF: u8 = 0;
+const WHERE_UNDERSTOOD: u8 = 1;
+const EVERYWHERE: u8 = 2;
+
+/// See the module's description.
+#[derive(Debug)]
+pub(crate) struct ContentGate {
+    scope: AtomicU8,
+    predict: AtomicBool,
+    limit_s: AtomicF64,
+    /// NaN without one.
+    service_target_s: AtomicF64,
+    requests: AtomicU64,
+    full: AtomicU64,
+    waited_ns: AtomicU64,
+    full_responses: AtomicHistogram,
+}
+
+impl ContentGate {
+    pub(crate) fn new() -> Self {
+        Self {
+            scope: AtomicU8::new(OFF),
+            predict: AtomicBool::new(false),
+            limit_s: AtomicF64::new(f64::INFINITY),
+            service_target_s: AtomicF64::new(f64::NAN),
+            requests: AtomicU64::new(0),
+            full: AtomicU64::new(0),
+            waited_ns: AtomicU64::new(0),
+            full_responses: AtomicHistogram::new(),
+        }
+    }
+
+    /// Says nothing about content.
+    pub(crate) fn turn_off(&self) {
+        self.scope.store(OFF, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(&self, rule: &ContentRule) {
+        self.predict.store(rule.predict, Ordering::Relaxed);
+        self.limit_s.store(rule.limit_s);
+        self.service_target_s
+            .store(rule.service_target_s.unwrap_or(f64::NAN));
+        let scope = match rule.everywhere {
+            true => EVERYWHERE,
+            false => WHERE_UNDERSTOOD,
+        };
+        self.scope.store(scope, Ordering::Relaxed);
+    }
+
+    /// What to say to the replica about a request, when so long was waited.
+    pub(crate) fn decide(&self, waited: Duration, replica: &Replica) -> Option<Content> {
+        match self.scope.load(Ordering::Relaxed) {
+            OFF => return None,
+            WHERE_UNDERSTOOD if !replica.answers.understands_optional() => return None,
+            _ => {}
+        }
+        let service_s = match self.predict.load(Ordering::Relaxed) {
+            true => replica.answers.expected_full_s(),
+            false => 0.0,
+        };
+        let optional = waited.as_secs_f64() + service_s <= self.limit_s.load();
+        add_one(&self.requests);
+        self.full.fetch_add(u64::from(optional), Ordering::Relaxed);
+        let waited_ns = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+        self.waited_ns.fetch_add(waited_ns, Ordering::Relaxed);
+        let target = Duration::try_from_secs_f64(self.service_target_s.load());
+        Some(Content {
+            optional,
+            service_target: target.ok(),
+        })
+    }
+
+    /// A full response was completed, so long after its request had arrived.
+    pub(crate) fn on_full_response(&self, response: Duration) {
+        self.full_responses.record(response);
+    }
+
+    /// What happened since the last call; the response times are added to `responses`.
+    pub(crate) fn take(&self, responses: &mut Histogram) -> Dispatched {
+        self.full_responses.drain_into(responses);
+        let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
+        Dispatched {
+            requests: take(&self.requests),
+            full: take(&self.full),
+            waited_s: take(&self.waited_ns) as f64 * 1e-9,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: ContentRule = ContentRule {
+        limit_s: 0.5,
+        predict: true,
+        service_target_s: Some(0.1),
+        everywhere: true,
+    };
+
+    fn optional(gate: &ContentGate, waited_ms: u64, replica: &Replica) -> Option<bool> {
+        let content = gate.decide(Duration::from_millis(waited_ms), replica);
+        content.map(|content| content.optional)
+    }
+
+    #[test]
+    fn a_request_is_served_in_full_while_it_is_expected_in_time() {
+        let (gate, replica) = (ContentGate::new(), Replica::new(1));
+        assert_eq!(optional(&gate, 900, &replica), None, "off says nothing");
+        gate.set(&RULE);
+        assert_eq!(optional(&gate, 450, &replica), Some(true));
+        for _ in 0..50 {
+            replica.answers.on_full(Duration::from_millis(200));
+        }
+        assert_eq!(optional(&gate, 250, &replica), Some(true));
+        assert_eq!(optional(&gate, 350, &replica), Some(false));
+        let taken = gate.take(&mut Histogram::default());
+        assert_eq!((taken.requests, taken.full), (3, 2));
+        assert!((taken.waited_s().unwrap() - 0.35).abs() < 1e-9);
+        assert_eq!(gate.take(&mut Histogram::default()), Dispatched::default());
+    }
+
+    #[test]
+    fn a_replica_that_cannot_leave_anything_out_is_not_told_to() {
+        let (gate, replica) = (ContentGate::new(), Replica::new(1));
+        gate.set(&ContentRule {
+            everywhere: false,
+            ..RULE
+        });
+        assert_eq!(optional(&gate, 900, &replica), None);
+        replica.answers.on_report(&crate::api::Report {
+            demand: Some(1),
+            ..Default::default()
+        });
+        assert_eq!(optional(&gate, 900, &replica), Some(false));
+    }
+}

@@ -1,0 +1,96 @@
+//! Refusing at the queue, once leaving content out is not enough.
+//!
+//! As in mode `auto`, a request waits behind `n` of its importance or above and is started after
+//! `n / r` (003 eq. 3 with measured quantities), where the drain rate `r` is what the replicas do
+//! with everybody served reduced. It is refused when that is beyond half of its target: whoever is
+//! let in is answered well in time, and the least important are the first for whom it is not.
+//!
+//! While dimming is in charge nobody is refused on a forecast; whoever has waited for two targets
+//! is refused all the same, because replicas that hang drain nothing.
+
+use crate::class::Class;
+use crate::mode::Step;
+use crate::mode::auto::drain::DrainMeter;
+use crate::plan::Plan;
+
+/// Share of the target that waiting may take.
+const WAIT_SHARE: f64 = 0.5;
+
+/// Requests that keep the replicas busy through the chance of arrivals; as in mode `auto`.
+const BUSY_REQUESTS: f64 = 10.0;
+
+/// Targets after which nobody waits any more.
+const PATIENCE_TARGETS: f64 = 2.0;
+
+/// See the module's description.
+#[derive(Debug)]
+pub(super) struct Admission {
+    target_s: f64,
+    drain: DrainMeter,
+    in_charge: bool,
+}
+
+impl Admission {
+    /// For classes without a target of their own, `target_s` is it.
+    pub(super) fn new(target_s: f64) -> Self {
+        Self {
+            target_s,
+            drain: DrainMeter::default(),
+            in_charge: false,
+        }
+    }
+
+    pub(super) fn set_target(&mut self, target_s: f64) {
+        self.target_s = target_s;
+    }
+
+    /// What can be served per second, known only while it is in charge.
+    pub(super) fn drain_rate(&self) -> Option<f64> {
+        self.drain.rate()
+    }
+
+    /// Refuses nobody on a forecast.
+    pub(super) fn stand_by(&self, plan: &Plan) {
+        for class in &plan.classes {
+            class.forecast.withdraw();
+            let patience_s = PATIENCE_TARGETS * self.target_of(class);
+            class.forecast.set_wait_limit(patience_s);
+        }
+    }
+
+    pub(super) fn step(&mut self, step: &Step<'_>, in_charge: bool) {
+        if in_charge != self.in_charge {
+            // What was drained with other content says nothing about this.
+            self.drain = DrainMeter::default();
+            self.in_charge = in_charge;
+        } else if in_charge && step.plan.queued() > 0 {
+            let served = step.interval.counts.served as f64;
+            self.drain.on_tick(served, step.interval.seconds);
+        }
+        match self.drain.rate().filter(|_| in_charge) {
+            Some(drain) => self.publish(step, drain),
+            None => self.stand_by(step.plan),
+        }
+    }
+
+    fn publish(&self, step: &Step<'_>, drain: f64) {
+        let offered = step.interval.per_second(step.interval.counts.arrived);
+        let residence_s = f64::from(step.plan.in_flight()) / drain;
+        let busy_s = BUSY_REQUESTS / drain;
+        for class in &step.plan.classes {
+            let target_s = self.target_of(class);
+            let wait_s = (WAIT_SHARE * target_s - residence_s).max(busy_s);
+            let forecast = &class.forecast;
+            forecast.set_ahead_limit(drain * wait_s);
+            forecast.set_wait_limit((target_s - residence_s).max(2.0 * busy_s));
+            forecast.drain.store(drain);
+            forecast.residence.store(residence_s);
+            forecast.pressure.store((offered / drain).max(1.0));
+        }
+    }
+
+    fn target_of(&self, class: &Class) -> f64 {
+        let own = class.forecast.target();
+        own.map_or(self.target_s, |target| target.as_secs_f64())
+    }
+}

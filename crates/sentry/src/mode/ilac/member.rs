@@ -1,0 +1,121 @@
+//! One replica under mode `ilac`: its service-time controller, and how far it is trusted.
+
+use super::fault::{Look, Watch};
+use crate::brownout::ServiceControl;
+use crate::config::IlacConfig;
+use crate::replica::Replica;
+use crate::status::Standing;
+
+/// See the module's description.
+#[derive(Debug)]
+pub(super) struct Member {
+    control: ServiceControl,
+    watch: Watch,
+    config: IlacConfig,
+    served: u64,
+    /// Whether any full response was measured: before that the gain is a guess.
+    measured: bool,
+    asks: bool,
+    up: bool,
+}
+
+impl Member {
+    pub(super) fn new(config: &IlacConfig) -> Self {
+        Self {
+            control: ServiceControl::new(config.service()),
+            watch: Watch::new(config.fault_ratio, config.silence.as_secs_f64()),
+            config: config.clone(),
+            served: 0,
+            measured: false,
+            asks: false,
+            up: true,
+        }
+    }
+
+    pub(super) fn set_config(&mut self, config: &IlacConfig) {
+        self.config = config.clone();
+        self.watch
+            .set_bounds(config.fault_ratio, config.silence.as_secs_f64());
+    }
+
+    /// Goes on from what the replica held under another mode.
+    pub(super) fn go_on_from(&mut self, held: u32) {
+        self.control.track(held);
+    }
+
+    /// Ends a sampling period; returns how it stands, if that changed.
+    pub(super) fn step(
+        &mut self,
+        replica: &Replica,
+        seconds: f64,
+        service_s: f64,
+        pack_s: Option<f64>,
+    ) -> Option<Standing> {
+        if !replica.is_up() {
+            self.up = false;
+            return None;
+        }
+        if !std::mem::replace(&mut self.up, true) {
+            self.come_back();
+        }
+        let in_flight = replica.in_flight();
+        self.control.set_setpoint(service_s);
+        if let Some(mean_s) = replica.answers.take_full_mean_s() {
+            self.control.tick_measured(Some(mean_s), in_flight as usize);
+            self.measured = true;
+        }
+        let served = replica.served();
+        let look = Look {
+            seconds,
+            gain_s: self.known_gain_s(),
+            pack_s,
+            answered: served != self.served,
+            in_flight,
+            wanted: self.wanted(replica),
+        };
+        self.served = served;
+        self.asks = replica.answers.asked().is_some();
+        let changed = self.watch.on_tick(&look);
+        replica.trust(self.watch.trust());
+        changed
+    }
+
+    /// It was down: nothing that was known of it holds any more.
+    fn come_back(&mut self) {
+        self.control = ServiceControl::new(self.config.service());
+        self.measured = false;
+        self.watch.come_back();
+    }
+
+    /// How many requests at once it should have: what it asked for, else what is found here.
+    pub(super) fn wanted(&self, replica: &Replica) -> u32 {
+        let found = || u32::try_from(self.control.concurrency()).unwrap_or(u32::MAX);
+        replica.answers.asked().unwrap_or_else(found)
+    }
+
+    /// It was given so many.
+    pub(super) fn granted(&mut self, limit: u32) {
+        self.control.grant(limit);
+    }
+
+    pub(super) fn concurrency(&self) -> f64 {
+        self.control.output()
+    }
+
+    pub(super) fn gain_s(&self) -> f64 {
+        self.control.gain_s()
+    }
+
+    /// The gain, if it is more than a guess.
+    pub(super) fn known_gain_s(&self) -> Option<f64> {
+        (self.up && self.measured).then(|| self.gain_s())
+    }
+
+    pub(super) fn asks(&self) -> bool {
+        self.asks
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        self.watch.standing()
+    }
+}
