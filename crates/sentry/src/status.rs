@@ -65,7 +65,7 @@ fn terms(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// What was decided about optional content.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct BrownoutStatus {
     /// Response time that full responses are held at, at the quantile.
     pub setpoint_seconds: f64,
@@ -86,7 +86,7 @@ pub struct BrownoutStatus {
 }
 
 /// A replica's service-time controller.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct BrownoutReplica {
     /// Its id.
     pub id: ReplicaId,
@@ -101,7 +101,7 @@ pub struct BrownoutReplica {
 }
 
 /// How a replica behaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
     /// Like the others.

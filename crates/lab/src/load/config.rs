@@ -26,6 +26,8 @@ pub struct LoadConfig {
     pub spacing: Spacing,
     /// When the last one is sent.
     pub duration: Duration,
+    /// Requests due before this are sent and shown second by second, but left out of the totals.
+    pub warm_up: Duration,
     /// HTTP/1.1 or HTTP/2.
     pub protocol: Protocol,
     /// At most so many connections per target.
@@ -50,6 +52,7 @@ impl LoadConfig {
             rate,
             spacing: Spacing::poisson(),
             duration,
+            warm_up: Duration::ZERO,
             protocol: Protocol::Http1,
             connections: 1000,
             timeout: Duration::from_secs(1),
@@ -69,6 +72,9 @@ impl LoadConfig {
         }
         if self.timeout.is_zero() || self.duration.is_zero() || self.connections == 0 {
             return Err(LoadError::Zero);
+        }
+        if self.warm_up >= self.duration {
+            return Err(LoadError::WarmUp);
         }
         let expected = self.rate.cumulative(self.duration.as_secs_f64());
         if expected > REQUESTS_MAX {
@@ -177,6 +183,9 @@ pub enum LoadError {
     /// A zero that would never end or never begin.
     #[error("timeout, duration and connections must be above 0")]
     Zero,
+    /// Nothing would be left to measure.
+    #[error("the warm-up, which is not measured, must be shorter than the duration")]
+    WarmUp,
     /// Weights that choose nothing.
     #[error("the weights of the requests must be numbers from 0, at least one above 0")]
     Weights,
@@ -232,6 +241,9 @@ mod tests {
         nowhere.targets.clear();
         assert!(matches!(nowhere.validate(), Err(LoadError::NoTarget)));
         assert!(matches!(config(1.0, 0).validate(), Err(LoadError::Zero)));
+        let mut unmeasured = config(1.0, 1);
+        unmeasured.warm_up = Duration::from_secs(1);
+        assert!(matches!(unmeasured.validate(), Err(LoadError::WarmUp)));
         let forever = config(1e6, 3600);
         assert!(matches!(forever.validate(), Err(LoadError::TooMany(_))));
     }

@@ -85,7 +85,7 @@ impl<'a> Run<'a> {
     fn start(config: LoadConfig, mix: Mix, observer: Observer<'a>) -> Self {
         let streams = Streams::new(config.seed);
         Self {
-            recorder: Recorder::new(config.target_time, config.requests.len()),
+            recorder: Recorder::new(config.target_time, config.requests.len(), config.warm_up),
             choices: streams.stream("load/mix"),
             streams,
             mix,
@@ -160,7 +160,8 @@ impl<'a> Run<'a> {
 
     fn report(&self) -> LoadReport {
         let requests = self.recorder.requests.summary();
-        let duration_s = self.config.duration.as_secs_f64();
+        let measured = self.config.duration - self.config.warm_up;
+        let duration_s = measured.as_secs_f64();
         let kinds = self.config.requests.iter().zip(&self.recorder.kinds);
         LoadReport {
             seed: self.config.seed,

@@ -84,6 +84,13 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
+    /// When the first try was meant to be sent.
+    pub(super) fn due(&self) -> Timestamp {
+        self.attempts
+            .first()
+            .map_or(Timestamp::ZERO, |attempt| attempt.due)
+    }
+
     /// From the intended time of the first try to the end of the last.
     pub(super) fn latency(&self) -> Duration {
         match (self.attempts.first(), self.attempts.last()) {

@@ -12,7 +12,7 @@ use tidegate_config::Dur;
 pub struct LoadReport {
     /// The seed of the arrivals; the same seed and schedule offer the same requests.
     pub seed: u64,
-    /// Length of the schedule.
+    /// Length of the schedule that was measured.
     pub duration_s: f64,
     /// What counts as in time.
     pub target_ms: f64,

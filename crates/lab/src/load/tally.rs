@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use tidegate_control::Timestamp;
 
 use super::outcome::{Ending, Outcome};
 use super::report::{Quantiles, Second, Summary};
@@ -122,6 +123,8 @@ fn count(counts: &mut BTreeMap<Box<str>, u64>, reason: &str) {
 #[derive(Debug)]
 pub(super) struct Recorder {
     target: Duration,
+    /// Requests due earlier are in no total.
+    measured_from: Timestamp,
     /// Whole requests: the last try decides, the first one starts the clock.
     pub(super) requests: Tally,
     /// Each try by itself.
@@ -140,9 +143,10 @@ struct OpenSecond {
 }
 
 impl Recorder {
-    pub(super) fn new(target: Duration, kinds: usize) -> Self {
+    pub(super) fn new(target: Duration, kinds: usize, warm_up: Duration) -> Self {
         Self {
             target,
+            measured_from: Timestamp::ZERO + warm_up,
             requests: Tally::default(),
             attempts: Tally::default(),
             // One kind is the whole: not counted twice.
@@ -159,6 +163,10 @@ impl Recorder {
 
     pub(super) fn on_outcome(&mut self, outcome: &Outcome) {
         let (ending, latency) = (outcome.ending(), outcome.latency());
+        self.open.record(ending, latency, self.target);
+        if outcome.due() < self.measured_from {
+            return;
+        }
         self.requests.record(ending, latency, self.target);
         if let Some(tally) = self.kinds.get_mut(outcome.kind) {
             tally.record(ending, latency, self.target);
@@ -170,7 +178,6 @@ impl Recorder {
         if *ending != Ending::Unsent {
             self.lag.record(outcome.lag);
         }
-        self.open.record(ending, latency, self.target);
     }
 
     /// Closes the open second and returns its row.
@@ -212,7 +219,6 @@ impl OpenSecond {
 mod tests {
     use super::super::outcome::Attempt;
     use super::*;
-    use tidegate_control::Timestamp;
 
     const TARGET: Duration = Duration::from_millis(100);
 
@@ -236,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_retried_request_is_judged_from_its_first_due_time() {
-        let mut recorder = Recorder::new(TARGET, 1);
+        let mut recorder = Recorder::new(TARGET, 1, Duration::ZERO);
         recorder.on_outcome(&outcome(vec![
             attempt(0, 5, Ending::Shed("predicted".into())),
             attempt(200, 250, Ending::Ok),
@@ -255,6 +261,15 @@ mod tests {
     }
 
     #[test]
+    fn what_was_due_during_the_warm_up_is_in_its_second_alone() {
+        let mut recorder = Recorder::new(TARGET, 1, Duration::from_secs(1));
+        recorder.on_outcome(&outcome(vec![attempt(999, 1050, Ending::Ok)]));
+        recorder.on_outcome(&outcome(vec![attempt(1000, 1050, Ending::Ok)]));
+        assert_eq!(recorder.requests.summary().total, 1);
+        assert_eq!(recorder.close_second(0).ok, 2);
+    }
+
+    #[test]
     fn every_request_is_in_exactly_one_class() {
         let endings = [
             Ending::Ok,
@@ -266,7 +281,7 @@ mod tests {
             Ending::Broken,
             Ending::Unsent,
         ];
-        let mut recorder = Recorder::new(TARGET, 1);
+        let mut recorder = Recorder::new(TARGET, 1, Duration::ZERO);
         for ending in endings {
             recorder.on_offered();
             recorder.on_outcome(&outcome(vec![attempt(0, 1, ending)]));
@@ -283,7 +298,7 @@ mod tests {
 
     #[test]
     fn seconds_follow_each_other_and_start_empty() {
-        let mut recorder = Recorder::new(TARGET, 1);
+        let mut recorder = Recorder::new(TARGET, 1, Duration::ZERO);
         recorder.on_outcome(&outcome(vec![attempt(0, 10, Ending::Ok)]));
         assert_eq!(recorder.close_second(3).in_flight, 3);
         let empty = recorder.close_second(0);

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_sentry::SentryConfig;
+use tidegate_sentry::{ClassConfig, SentryConfig};
 
-use super::ideal::mean_work_s;
+use super::ideal::Clairvoyant;
 use crate::rivals::Rival;
 use crate::rng::Streams;
 use crate::scenario::{Choice, NoProtection, Protector, Scenario, ScenarioError, SentryProtector};
@@ -91,8 +91,16 @@ impl Contender {
 }
 
 fn auto(scenario: &Scenario, target: bool) -> SentryConfig {
+    let classes = scenario.class.iter().map(|class| ClassConfig {
+        name: class.name.clone(),
+        target: class.target,
+        revenue: class.revenue,
+        guarantee: None,
+        targets: Vec::new(),
+    });
     SentryConfig {
         target: scenario.target.filter(|_| target),
+        classes: classes.collect(),
         ..SentryConfig::default()
     }
 }
@@ -102,15 +110,11 @@ fn tuned(kind: Kind, scenario: &Scenario) -> Rival {
     let target = scenario
         .target
         .map_or(Duration::from_secs(1), |target| *target);
-    let cores: f64 = scenario
-        .replica
-        .iter()
-        .map(|replica| f64::from(replica.count.get()) * f64::from(replica.cores.get()))
-        .sum();
+    let cores = scenario.nominal_capacity();
     match kind {
         Kind::Fixed => Rival::Fixed {
             // Little's law: in flight = capacity times response time.
-            limit: (0.7 * target.as_secs_f64() * cores / mean_work_s(scenario)).max(1.0),
+            limit: (0.7 * target.as_secs_f64() * cores / Clairvoyant::of(scenario).work_s).max(1.0),
         },
         Kind::Aimd => Rival::Aimd {
             timeout: target.into(),

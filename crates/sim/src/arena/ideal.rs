@@ -12,62 +12,59 @@ use crate::scenario::{Outcome, Scenario};
 /// crosses the capacity within an interval.
 #[must_use]
 pub fn ideal(scenario: &Scenario, outcome: &Outcome) -> f64 {
-    let honest = Honest::of(scenario);
+    let clairvoyant = Clairvoyant::of(scenario);
     let warm_up_s = scenario.warm_up.as_secs_f64();
     outcome
         .rows
         .iter()
         .filter(|row| row.at - outcome.interval >= warm_up_s - 1e-9)
         .map(|row| {
-            let arrived = row.counts.fresh as f64 * honest.share;
-            arrived.min(row.capacity * outcome.interval / honest.work_s)
+            let arrived = row.counts.fresh as f64 * clairvoyant.share;
+            arrived.min(row.capacity * outcome.interval / clairvoyant.work_s)
         })
         .sum()
 }
 
-/// Mean work of an honest request, in seconds on a core.
-pub(super) fn mean_work_s(scenario: &Scenario) -> f64 {
-    Honest::of(scenario).work_s
-}
-
-/// The ordinary clients of a scenario.
-struct Honest {
+/// Whom a clairvoyant serves: the ordinary clients of a scenario.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Clairvoyant {
     /// Their share of all requests.
-    share: f64,
+    pub share: f64,
     /// Mean work of one of their requests, in seconds on a core.
-    work_s: f64,
+    pub work_s: f64,
+    target_s: f64,
 }
 
-impl Honest {
-    fn of(scenario: &Scenario) -> Self {
-        let target_s = scenario.target.map_or(0.0, |target| target.as_secs_f64());
-        let clients: Vec<&ClientSpec> = scenario
-            .load
-            .iter()
-            .flat_map(|load| load.client.iter())
-            .collect();
-        let all: f64 = clients.iter().map(|client| client.share).sum();
+impl Clairvoyant {
+    /// The one of a scenario.
+    #[must_use]
+    pub fn of(scenario: &Scenario) -> Self {
+        let mut clairvoyant = Self {
+            share: 0.0,
+            work_s: 0.0,
+            target_s: scenario.target.map_or(0.0, |target| target.as_secs_f64()),
+        };
+        let clients = || scenario.load.iter().flat_map(|load| load.client.iter());
+        let all: f64 = clients().map(|client| client.share).sum();
         let (mut share, mut work) = (0.0, 0.0);
-        for client in clients
-            .into_iter()
-            .filter(|client| is_honest(client, target_s))
-        {
+        for client in clients().filter(|client| clairvoyant.serves(client)) {
             share += client.share;
             work += client.share * client.law(&scenario.service).mean();
         }
-        Self {
-            share: share / all,
-            work_s: work / share,
-        }
+        clairvoyant.share = share / all;
+        clairvoyant.work_s = work / share;
+        clairvoyant
     }
-}
 
-fn is_honest(client: &ClientSpec, target_s: f64) -> bool {
-    let patient = client
-        .timeout
-        .as_ref()
-        .is_none_or(|timeout| timeout.mean() >= target_s);
-    patient && client.work == 1.0 && client.stream.is_none() && client.read.is_none()
+    /// Whether a client is patient enough to be served and asks for what everybody asks for.
+    #[must_use]
+    pub fn serves(&self, client: &ClientSpec) -> bool {
+        let patient = client
+            .timeout
+            .as_ref()
+            .is_none_or(|timeout| timeout.mean() >= self.target_s);
+        patient && client.work == 1.0 && client.stream.is_none() && client.read.is_none()
+    }
 }
 
 #[cfg(test)]

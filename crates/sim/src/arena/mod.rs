@@ -13,7 +13,7 @@ mod ideal;
 mod report;
 
 pub use contender::{Contender, contenders};
-pub use ideal::ideal;
+pub use ideal::{Clairvoyant, ideal};
 pub use report::{ArenaReport, Cell};
 
 use rayon::prelude::*;

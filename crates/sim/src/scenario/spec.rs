@@ -144,6 +144,16 @@ impl Default for ReplicaSpec {
 }
 
 impl ReplicaSpec {
+    /// How many of them there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count.get() as usize
+    }
+
+    fn nominal_capacity(&self) -> f64 {
+        f64::from(self.count.get()) * f64::from(self.cores.get())
+    }
+
     /// The server model of one of them.
     #[must_use]
     pub fn station(&self) -> StationSpec {
@@ -165,6 +175,16 @@ pub struct Outage {
     /// When it is back, empty; never when not given.
     #[serde(default)]
     pub until: Option<Dur>,
+}
+
+impl Outage {
+    fn covers(&self, seconds: f64) -> bool {
+        let from = self.from.as_secs_f64();
+        let until = self
+            .until
+            .map_or(f64::INFINITY, |until| until.as_secs_f64());
+        (from..until).contains(&seconds)
+    }
 }
 
 /// What a replica does with a request whose client has left.
@@ -357,6 +377,30 @@ impl Scenario {
                 ))
             }
         }
+    }
+
+    /// Seconds of work that all replicas can do per second, at speed 1 and all alive.
+    #[must_use]
+    pub fn nominal_capacity(&self) -> f64 {
+        self.replica.iter().map(ReplicaSpec::nominal_capacity).sum()
+    }
+
+    /// The same at a time of the scenario, by the schedules of speeds and outages.
+    #[must_use]
+    pub fn capacity_at(&self, seconds: f64) -> f64 {
+        let at = |replica: &ReplicaSpec| {
+            let speed = replica.speed.value_at(seconds);
+            let up = !replica.down.iter().any(|outage| outage.covers(seconds));
+            replica.nominal_capacity() * if up { speed } else { 0.0 }
+        };
+        self.replica.iter().map(at).sum()
+    }
+
+    /// The highest rate of its open loads together.
+    #[must_use]
+    pub fn peak_rate(&self) -> f64 {
+        let rates = self.load.iter().filter_map(|load| load.rate.as_ref());
+        rates.map(RateFunction::max).sum()
     }
 
     /// Number of replicas in all.

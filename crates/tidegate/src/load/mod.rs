@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// For how long requests are sent.
     #[arg(long, value_name = "TIME", required_unless_present = "schedule")]
     duration: Option<Dur>,
+    /// Requests of this first part are sent but left out of the totals.
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    warm_up: Dur,
     /// A TOML file with `rate` (steps, ramps, shapes), `duration` and `[[request]]` kinds.
     #[arg(long, value_name = "FILE")]
     schedule: Option<PathBuf>,
@@ -152,6 +155,7 @@ impl Args {
                 .connections
                 .unwrap_or(if self.http2 { 4 } else { 1000 }),
             timeout: self.timeout.0,
+            warm_up: self.warm_up.0,
             retry: self.retries.retry(),
             target_time: self.target_time.0,
             seed: self.seed,

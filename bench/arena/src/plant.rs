@@ -1,0 +1,252 @@
+//! The protected service: one process per replica of a scenario, whose speed follows the scenario's
+//! schedule, and who die and come back when it says so.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use tidegate_config::Size;
+use tidegate_lab::app::{self, AppConfig, Discipline, SlowPath};
+use tidegate_sim::arena::Entry;
+use tidegate_sim::scenario::{Abandoned, ReplicaSpec, Scenario};
+use tidegate_sim::server::Bound;
+
+use crate::failure::Failure;
+use crate::process::{Server, free_addr};
+use crate::visitors::slow_path;
+
+/// A ramp of the capacity is taken in steps this short.
+const RAMP_STEP: Duration = Duration::from_millis(500);
+
+/// Long enough that a page is more than a packet, short enough to be nobody's bottleneck.
+const PAGE: Size = Size(1024);
+
+/// The hidden subcommand that is one replica.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReplicaArgs {
+    #[arg(long)]
+    scenario: String,
+    #[arg(long)]
+    index: usize,
+    #[arg(long)]
+    listen: SocketAddr,
+    #[arg(long)]
+    seed: u64,
+}
+
+/// Runs one replica until the process is ended.
+pub(crate) fn serve(args: &ReplicaArgs) -> Result<(), Failure> {
+    let entry = entry(&args.scenario)?;
+    let spec = specs(&entry.scenario)
+        .nth(args.index)
+        .ok_or_else(|| Failure::said(format!("{} has no replica {}", args.scenario, args.index)))?;
+    let config = AppConfig {
+        listen: args.listen,
+        seed: args.seed,
+        ..config(&entry.scenario, spec)
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::system("no runtime"))?;
+    runtime.block_on(async {
+        let app = app::spawn(config).await;
+        let app = app.map_err(Failure::system(args.listen.to_string()))?;
+        app.serve().await;
+        Ok(())
+    })
+}
+
+/// The scenario of that name.
+pub(crate) fn entry(name: &str) -> Result<Entry, Failure> {
+    let entries = tidegate_sim::arena::entries()?;
+    let known: Vec<String> = entries.iter().map(|entry| entry.name.clone()).collect();
+    entries
+        .into_iter()
+        .find(|entry| entry.name == name)
+        .ok_or_else(|| {
+            Failure::said(format!(
+                "no scenario `{name}`; there are: {}",
+                known.join(", ")
+            ))
+        })
+}
+
+/// The replicas one by one.
+fn specs(scenario: &Scenario) -> impl Iterator<Item = &ReplicaSpec> {
+    let each = |spec| std::iter::repeat_n(spec, ReplicaSpec::count(spec));
+    scenario.replica.iter().flat_map(each)
+}
+
+fn config(scenario: &Scenario, spec: &ReplicaSpec) -> AppConfig {
+    let slow = scenario.load.iter().flat_map(|load| load.client.iter());
+    let slow = slow.filter(|client| client.work != 1.0);
+    AppConfig {
+        discipline: match spec.slots {
+            Some(Bound::Limited(slots)) if slots <= spec.cores.get() => Discipline::Fifo,
+            None => Discipline::Fifo,
+            Some(at_once) => Discipline::Sharing { at_once },
+        },
+        queue: spec.queue,
+        penalty: spec.penalty,
+        slow_paths: slow
+            .map(|client| SlowPath {
+                prefix: slow_path(client.work),
+                factor: client.work,
+            })
+            .collect(),
+        response: PAGE,
+        cancel: spec.abandoned == Abandoned::Cancel,
+        report: true,
+        ..AppConfig::new(spec.cores, scenario.service.clone())
+    }
+}
+
+/// All replicas of a scenario, running.
+#[derive(Debug)]
+pub(crate) struct Plant {
+    scenario: String,
+    seed: u64,
+    replicas: Vec<(SocketAddr, Server)>,
+    changes: Vec<Change>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Change {
+    at: Duration,
+    replica: usize,
+    to: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum State {
+    Speed(f64),
+    Dead,
+    Back,
+}
+
+impl Plant {
+    pub(crate) fn start(entry: &Entry, seed: u64) -> Result<Self, Failure> {
+        let mut plant = Self {
+            scenario: entry.name.clone(),
+            seed,
+            replicas: Vec::new(),
+            changes: changes(&entry.scenario),
+        };
+        for index in 0..entry.scenario.replica_count() {
+            let addr = free_addr()?;
+            let server = plant.replica(index, addr)?;
+            plant.replicas.push((addr, server));
+        }
+        Ok(plant)
+    }
+
+    fn replica(&self, index: usize, addr: SocketAddr) -> Result<Server, Failure> {
+        let program = std::env::current_exe().map_err(Failure::system("cannot find myself"))?;
+        let mut command = Command::new(program);
+        command.args(["replica", "--scenario", &self.scenario]);
+        command.args(["--index", &index.to_string(), "--listen", &addr.to_string()]);
+        command.args(["--seed", &(self.seed ^ (index as u64) << 32).to_string()]);
+        Server::start(&format!("replica {index}"), addr, &mut command)
+    }
+
+    pub(crate) fn addrs(&self) -> Vec<SocketAddr> {
+        self.replicas.iter().map(|(addr, _)| *addr).collect()
+    }
+
+    /// Carries out the scenario's changes, counted from now, until they are done or the other end of
+    /// `over` is dropped.
+    pub(crate) fn follow(&mut self, over: Receiver<()>) -> Result<(), Failure> {
+        let start = Instant::now();
+        for change in self.changes.clone() {
+            let wait = change.at.saturating_sub(start.elapsed());
+            if over.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected) {
+                return Ok(());
+            }
+            self.make(change)?;
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, change: Change) -> Result<(), Failure> {
+        let (addr, server) = &mut self.replicas[change.replica];
+        let addr = *addr;
+        match change.to {
+            State::Speed(speed) => {
+                set_speed(addr, speed).map_err(Failure::system("a replica's speed"))
+            }
+            State::Dead => {
+                server.kill();
+                Ok(())
+            }
+            State::Back => {
+                self.replicas[change.replica].1 = self.replica(change.replica, addr)?;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn changes(scenario: &Scenario) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for (replica, spec) in specs(scenario).enumerate() {
+        let speeds = spec.speed.steps(RAMP_STEP).into_iter();
+        changes.extend(speeds.map(|(at, speed)| Change {
+            at: at.since(tidegate_control::Timestamp::ZERO),
+            replica,
+            to: State::Speed(speed),
+        }));
+        for outage in &spec.down {
+            let change = |at, to| Change { at, replica, to };
+            changes.push(change(outage.from.0, State::Dead));
+            changes.extend(outage.until.map(|until| change(until.0, State::Back)));
+        }
+    }
+    changes.sort_by_key(|change| change.at);
+    changes
+}
+
+/// One request by hand: a change is rare, and the answer is not needed beyond its status.
+fn set_speed(addr: SocketAddr, speed: f64) -> std::io::Result<()> {
+    let body = serde_json::json!({ "speed": speed }).to_string();
+    let mut stream = TcpStream::connect(addr)?;
+    write!(
+        stream,
+        "POST /_app/params HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    if answer.starts_with("HTTP/1.1 200") {
+        Ok(())
+    } else {
+        Err(std::io::Error::other(answer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_and_deaths_are_changes_in_order() {
+        let text = "duration = '9s'\nservice = '10ms'\nload = { rate = '1/s' }\n\
+                    [[replica]]\n[[replica]]\n\
+                    speed = [{ at = '0s', value = 1 }, { at = '5s', value = 0.5 }]\n\
+                    down = [{ from = '2s', until = '3s' }]";
+        let scenario = Entry::parse("a.toml", text).unwrap().scenario;
+        let seen: Vec<(u64, usize, State)> = changes(&scenario)
+            .into_iter()
+            .filter(|change| change.to != State::Speed(1.0))
+            .map(|change| (change.at.as_secs(), change.replica, change.to))
+            .collect();
+        let expected = [
+            (2, 1, State::Dead),
+            (3, 1, State::Back),
+            (5, 1, State::Speed(0.5)),
+        ];
+        assert_eq!(seen, expected);
+    }
+}
