@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate_control::Timestamp;
 
@@ -12,7 +13,7 @@ use crate::policing::PathKey;
 pub struct ClassId(pub u16);
 
 /// Index of a replica in the configuration in force.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 pub struct ReplicaId(pub u16);
 
 /// What the driver knows of a request when it arrives.
