@@ -8,12 +8,12 @@
 //! history is cut where the ticks before and after differ by more than chance allows,
 //!
 //! ```text
-//! |r1 - r2| > z sqrt(D r (1/t1 + 1/t2))
+//! 2 |√(c2 + 3/8) - √(k (c1 + 3/8))| > z √(D (1 + k))        k = t2 / t1
 //! ```
 //!
-//! with the rates `r1`, `r2` over the times `t1`, `t2` on both sides, `r` over both, and the index
-//! of dispersion `D` of the counts (1 for Poisson; estimated, because long requests leave in
-//! bunches). So a loss of three quarters of 100 requests/s is noticed after 0.3 s, and a steady rate is known to a few
+//! with the counts `c1`, `c2` over the times `t1`, `t2` on both sides (Huffman 1984, for the ratio of
+//! two Poisson rates), and the index of dispersion `D` of the counts (1 for Poisson; estimated,
+//! because long requests leave in bunches). So a loss of three quarters of 100 requests/s is noticed after 0.3 s, and a steady rate is known to a few
 //! per cent.
 //!
 //! What breaks it: requests that differ so much that `D` is beyond its bound; then the estimate
@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 /// Chance deviations a change has to exceed. Chosen: with up to a hundred places to cut at every
 /// tick, a steady history is cut less than once in some minutes, and a needless cut only costs
 /// precision.
-const CUT_Z: f64 = 4.0;
+const CUT_Z: f64 = 4.5;
 
 /// Longest history, in seconds of waiting requests.
 const MEMORY_SECONDS: f64 = 10.0;
@@ -69,10 +69,6 @@ impl Tick {
             seconds: self.seconds - other.seconds,
         }
     }
-
-    fn rate(self) -> f64 {
-        self.served / self.seconds
-    }
 }
 
 /// See the module's description.
@@ -106,6 +102,11 @@ impl DrainMeter {
         let few = self.sum.served < SAMPLES_MIN;
         let served = self.sum.served + if few { 0.5 } else { 0.0 };
         (self.known && self.sum.seconds > 0.0).then(|| served / self.sum.seconds)
+    }
+
+    /// How long the estimate looks back.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.sum.seconds
     }
 
     /// Whether the estimate rests on so many completions or so many seconds.
@@ -162,7 +163,7 @@ impl DrainMeter {
         for (index, tick) in self.ticks.iter().enumerate().rev() {
             let older = self.sum.minus(recent);
             if recent.seconds > 0.0 && older.seconds > 0.0 {
-                let z = significance(older, recent, self.sum.rate(), dispersion);
+                let z = significance(older, recent, dispersion);
                 if z > worst.0 {
                     worst = (z, index + 1);
                 }
@@ -173,12 +174,13 @@ impl DrainMeter {
     }
 }
 
-/// How many chance deviations lie between two rates. One completion more or less than counted
-/// keeps a history of zeros from being certain.
-fn significance(older: Tick, recent: Tick, rate: f64, dispersion: f64) -> f64 {
-    let times = 1.0 / older.seconds + 1.0 / recent.seconds;
-    let rate = rate.max(1.0 / (older.seconds + recent.seconds));
-    (older.rate() - recent.rate()).abs() / (dispersion * rate * times).sqrt()
+/// How many chance deviations lie between two rates, by counts whose variance the square root makes
+/// equal (Huffman 1984), so that it holds for a handful of completions as well.
+fn significance(older: Tick, recent: Tick, dispersion: f64) -> f64 {
+    let ratio = recent.seconds / older.seconds;
+    let seen = (recent.served + 0.375).sqrt();
+    let expected = (ratio * (older.served + 0.375)).sqrt();
+    2.0 * (seen - expected).abs() / (dispersion * (1.0 + ratio)).sqrt()
 }
 
 #[cfg(test)]

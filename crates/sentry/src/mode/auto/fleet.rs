@@ -29,6 +29,10 @@ const GENERATION_MOST: f64 = 30.0;
 pub(crate) struct FleetTick {
     /// Somebody waits.
     pub(crate) waiting: bool,
+    /// Those who wait; without bound in overload.
+    pub(crate) queued: f64,
+    /// See [`ReplicaTick`].
+    pub(crate) target: f64,
     /// See [`ReplicaTick`].
     pub(crate) residence_max: f64,
     /// See [`ReplicaTick`].
@@ -123,7 +127,7 @@ impl Fleet {
         mean * up().count() as f64
     }
 
-    /// One tick of every member; says what they did while all of them were full.
+    /// One tick of every member; says what they did while they were full.
     pub(crate) fn on_tick(&mut self, step: &mut Step<'_>, fleet: &FleetTick) -> Full {
         let mut fulls = Vec::with_capacity(self.members.len());
         for (index, member) in self.members.iter_mut().enumerate() {
@@ -134,7 +138,7 @@ impl Fleet {
             let from = member.search.window();
             let cause = member.on_tick(step, fleet, full);
             member.publish(step.now, self.warm_up, fleet.residence_mean);
-            fulls.push(full);
+            fulls.push((member.search.rate(), full));
             if let Some(cause) = cause {
                 step.observe(&Event::Window {
                     at: step.now,
@@ -145,7 +149,7 @@ impl Fleet {
                 });
             }
         }
-        full_together(&fulls, step.interval.seconds)
+        full_together(&fulls)
     }
 
     /// Whether throughput of late was capacity, and not what too small windows let through: of at
@@ -212,6 +216,8 @@ impl Member {
             now: step.now,
             full,
             binding: fleet.waiting && !step.dry_run,
+            queued: fleet.queued / step.plan.up().count() as f64,
+            target: fleet.target,
             residence_max: fleet.residence_max,
             residence_long: fleet.residence_long,
         };
@@ -255,18 +261,32 @@ fn bounds(config: &SentryConfig) -> Bounds {
     }
 }
 
-/// What all replicas did while all of them were full: their rates together, over the mean time they
-/// were full; nothing if one of them was not for half of the tick.
-fn full_together(fulls: &[Full], tick_seconds: f64) -> Full {
-    let all_full = fulls.iter().all(|full| full.seconds > tick_seconds / 2.0);
-    if fulls.is_empty() || !all_full {
-        return Full::default();
-    }
-    let seconds = fulls.iter().map(|full| full.seconds).sum::<f64>() / fulls.len() as f64;
-    let rate: f64 = fulls.iter().map(|full| full.done / full.seconds).sum();
+/// What the replicas did while they were full, as if of one: `d` requests in a time `t` with
+///
+/// ```text
+/// d = Σ dᵢ        t = Σ tᵢ rᵢ / Σ rᵢ
+/// ```
+///
+/// where the i-th was full for `tᵢ` and does `rᵢ` requests per second then (the mean of the others
+/// where that is not known), so that `d / t` is on average what they can do together. No tick may be
+/// left out for being full only in part: those that are full throughout are the slow ones.
+fn full_together(fulls: &[(Option<f64>, Full)]) -> Full {
+    let known = || fulls.iter().filter_map(|(rate, _)| *rate);
+    let mean = known().sum::<f64>() / known().count().max(1) as f64;
+    let unknown = if mean > 0.0 { mean } else { 1.0 };
+    let weight = |rate: &Option<f64>| rate.unwrap_or(unknown);
+    let weights: f64 = fulls.iter().map(|(rate, _)| weight(rate)).sum();
+    let seconds = fulls
+        .iter()
+        .map(|(rate, full)| weight(rate) * full.seconds)
+        .sum::<f64>();
     Full {
-        seconds,
-        done: rate * seconds,
+        seconds: if weights > 0.0 {
+            seconds / weights
+        } else {
+            0.0
+        },
+        done: fulls.iter().map(|(_, full)| full.done).sum(),
     }
 }
 
@@ -275,14 +295,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_add_up_over_the_time_all_were_full() {
+    fn replicas_count_by_what_they_do() {
         let full = |seconds, done| Full { seconds, done };
-        let both = full_together(&[full(0.1, 5.0), full(0.08, 8.0)], 0.1);
-        assert!((both.done / both.seconds - 150.0).abs() < 1e-9);
-        assert_eq!(
-            full_together(&[full(0.1, 5.0), full(0.04, 8.0)], 0.1),
-            Full::default()
-        );
-        assert_eq!(full_together(&[], 0.1), Full::default());
+        // 90/s and 10/s: the slow one alone is full, and does its part.
+        let slow = [(Some(90.0), full(0.0, 0.0)), (Some(10.0), full(0.1, 1.0))];
+        let both = full_together(&slow);
+        assert!((both.done / both.seconds - 100.0).abs() < 1e-9);
+        let equal = [(None, full(0.1, 5.0)), (Some(50.0), full(0.1, 5.0))];
+        let both = full_together(&equal);
+        assert!((both.done / both.seconds - 100.0).abs() < 1e-9);
+        assert_eq!(full_together(&[]), Full::default());
     }
 }

@@ -53,13 +53,18 @@ use crate::class::{Class, NEVER, saturating_nanos};
 use crate::config::SentryConfig;
 use crate::event::{Event, Outlook};
 use crate::gate::Gate;
+use crate::number::within;
 use crate::plan::Plan;
 use crate::status::{BrownoutStatus, ControllerStatus};
 
 /// Share of the target that residence in a replica may take before its window is made smaller, on
-/// average and for the slowest of a hundred.
+/// average and for the slowest of a hundred, but not below the last.
 const RESIDENCE_SHARE: f64 = 0.4;
 const RESIDENCE_TAIL_SHARE: f64 = 0.5;
+const RESIDENCE_SHARE_LEAST: f64 = 0.1;
+
+/// A derived target allows for no wider spread of residence than this (that of exponential times).
+const TARGET_SPREAD_MAX: f64 = 5.0;
 
 /// Ticks over which what is being done is looked at.
 const LATELY: usize = 10;
@@ -144,7 +149,12 @@ impl Auto {
         let tail = RESIDENCE_TAIL_SHARE / self.residence.spread(NEARLY_ALL);
         let fleet_tick = FleetTick {
             waiting,
-            residence_max: target * tail.min(RESIDENCE_SHARE),
+            queued: match self.overload.is_overloaded() {
+                true => f64::INFINITY,
+                false => f64::from(step.plan.queued()),
+            },
+            target,
+            residence_max: target * within(tail, RESIDENCE_SHARE_LEAST, RESIDENCE_SHARE),
             residence_long: self.residence.quantile(MOST),
             residence_mean: self.residence.mean().unwrap_or(0.0),
         };
@@ -176,6 +186,7 @@ impl Auto {
             seconds: step.interval.seconds,
             arrived: step.interval.counts.arrived as f64,
             drain,
+            drain_seconds: self.total.seconds(),
             dispersion: self.total.dispersion(),
             target,
             backlog: f64::from(step.plan.queued()) / drain / target,
@@ -193,7 +204,7 @@ impl Auto {
     /// Where no target is configured, follows what the service needs.
     fn derive_target(&mut self, plan: &Plan) {
         if let Some(base) = self.fleet.base_residence() {
-            let p99 = base * self.residence.spread(NEARLY_ALL);
+            let p99 = base * self.residence.spread(NEARLY_ALL).min(TARGET_SPREAD_MAX);
             self.target.follow(base, p99, self.drain());
         }
         let derived = Duration::from_secs_f64(self.target.seconds());

@@ -6,7 +6,7 @@
 //! the service has room. So a long queue alone counts as a burst until
 //!
 //! - more arrived than could be served, by more than chance allows, over some recent time `t`:
-//!   `a > r t + z sqrt(D r t)` with the drain rate `r`; or
+//!   `a > r t + z sqrt(D r t (1 + t / s))` with the drain rate `r` as measured over `s`; or
 //! - the load of the last while leaves no room for bursts, or
 //! - the queue has stood beyond the target for longer than bursts last.
 //!
@@ -31,9 +31,9 @@ const ROOM_Z: f64 = 2.0;
 /// A queue beyond the target is no burst if it stands longer than bursts of its size last. The more
 /// requests a target's worth of queue holds, the less likely is such a burst at all; chosen: so
 /// many squared requests, at least and at most so many seconds.
-const STANDING_REQUESTS: f64 = 8000.0;
+const STANDING_REQUESTS: f64 = 12_000.0;
 const STANDING_LEAST: f64 = 1.0;
-const STANDING_MOST: f64 = 20.0;
+const STANDING_MOST: f64 = 40.0;
 
 /// Quiet for this long ends the overload.
 const QUIET_SECONDS: f64 = 1.0;
@@ -49,13 +49,24 @@ const QUIET_SHARE: f64 = 0.25;
 pub(crate) struct Pressure {
     pub(crate) seconds: f64,
     pub(crate) arrived: f64,
-    /// Requests per second that can be served.
+    /// Requests per second that can be served, and how long it took to measure that.
     pub(crate) drain: f64,
+    pub(crate) drain_seconds: f64,
     pub(crate) dispersion: f64,
     /// The target, in seconds.
     pub(crate) target: f64,
     /// Time to drain the queue, over the target.
     pub(crate) backlog: f64,
+}
+
+impl Pressure {
+    /// Chance deviation between what arrives in `t` seconds at the drain rate and what the drain
+    /// rate, itself measured over `s` seconds only, says: `sqrt(D r t (1 + t / s))`.
+    fn deviation(&self, seconds: f64) -> f64 {
+        let measured = self.drain_seconds.max(f64::MIN_POSITIVE);
+        let variance = self.dispersion.max(1.0) * self.drain * seconds;
+        (variance * (1.0 + seconds / measured)).sqrt()
+    }
 }
 
 /// See the module's description.
@@ -90,7 +101,7 @@ impl Overload {
     fn has_room(&self, pressure: &Pressure) -> bool {
         let (arrived, seconds) = self.arrivals.total();
         let served = pressure.drain * seconds;
-        let chance = ROOM_Z * (pressure.dispersion.max(1.0) * served).sqrt();
+        let chance = ROOM_Z * pressure.deviation(seconds);
         !self.arrivals.is_full() || arrived < ROOM * served + chance
     }
 
@@ -126,8 +137,7 @@ impl Overload {
     /// Whether some stretch of the recent past brought more than can be served.
     fn exceeds(&self, pressure: &Pressure) -> bool {
         self.arrivals.stretches(HISTORY).any(|(arrived, seconds)| {
-            let served = pressure.drain * seconds;
-            arrived > served + EXCESS_Z * (pressure.dispersion.max(1.0) * served).sqrt()
+            arrived > pressure.drain * seconds + EXCESS_Z * pressure.deviation(seconds)
         })
     }
 }
@@ -145,6 +155,7 @@ mod tests {
             seconds: 0.1,
             arrived,
             drain: 100.0,
+            drain_seconds: 10.0,
             dispersion: 1.0,
             target: 0.5,
             backlog,

@@ -9,7 +9,7 @@ const FADE: f64 = 0.967;
 const SHAPE_SAMPLES: f64 = 50.0;
 
 /// Bounds of the ratio of a high quantile to the mean.
-const SPREAD_MAX: f64 = 5.0;
+const SPREAD_MAX: f64 = 10.0;
 
 /// See the module's description.
 #[derive(Debug, Default)]

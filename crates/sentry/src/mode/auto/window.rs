@@ -41,10 +41,10 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// The smallest whole window that is at least `window`.
-    fn at_least(self, window: f64) -> u32 {
+    /// The nearest whole window that is allowed.
+    fn nearest(self, window: f64) -> u32 {
         // `as` saturates and maps NaN to zero.
-        (window.ceil() as u32).clamp(self.min, self.max)
+        (window.round() as u32).clamp(self.min, self.max)
     }
 }
 
@@ -56,6 +56,10 @@ pub(crate) struct ReplicaTick {
     pub(crate) full: Full,
     /// Somebody had to wait for it.
     pub(crate) binding: bool,
+    /// The replica's part of those who wait; without bound in overload.
+    pub(crate) queued: f64,
+    /// The target, in seconds.
+    pub(crate) target: f64,
     /// What few requests take longer than, at present, in seconds.
     pub(crate) residence_long: f64,
     /// Largest mean time a request should spend in the replica, in seconds.
@@ -68,17 +72,20 @@ pub(crate) type Cause = &'static str;
 /// Where the window is set, in knees, and one more: room for the time between two requests, and
 /// for an error of the estimate. The second where requests would take too long otherwise.
 const ROOMY: f64 = 1.5;
-const TIGHT: f64 = 1.1;
+const TIGHT: f64 = 1.25;
 /// A window below this many knees is too small.
-const NARROW: f64 = 1.15;
+const NARROW: f64 = 1.05;
 /// While capacity is unknown: residence below this many bases calls for a larger window, above
 /// that many it is longer for certain and throughput is capacity; and the samples it takes.
 const NARROW_FIRST: f64 = 1.35;
 const CROWDED_FIRST: f64 = 1.6;
 const FIRST_SAMPLES: f64 = 15.0;
 const CROWDED_SAMPLES: f64 = 40.0;
+/// While capacity is unknown, a queue that takes less than this share of the target is no reason to
+/// look for more.
+const PRESSING: f64 = 0.1;
 /// Samples of a base that is to be relied on.
-const BASE_SAMPLES: f64 = 50.0;
+const BASE_SAMPLES: f64 = 100.0;
 /// A smaller window has to be below this share of the present one to be worth it, and without a
 /// knee is not below that share of it at once.
 const WORTH: f64 = 0.75;
@@ -118,15 +125,24 @@ const DOWN_TO_KNEE: Test = Test {
     alternative: 0.4,
     reference: 40.0,
 };
+/// Down, where answers are late anyway: half of the throughput counts. Less says that the service
+/// itself is too slow for the target.
+const DOWN_FROM_LATE: Test = Test {
+    alternative: 0.2,
+    reference: 20.0,
+};
 
 /// Completions that make a throughput, and what stands in for them in a slow service.
 const REFERENCE: f64 = 30.0;
 const REFERENCE_SECONDS: f64 = 8.0;
 /// Completions of a throughput that the speed is measured by.
 const SPEED_REFERENCE: f64 = 100.0;
-/// Pause between trials up, and where the window seems to be below the knee.
+/// Share of the target beyond which residence makes most answers late, and from which on a larger
+/// window is not tried.
+const LATE: f64 = 0.8;
+const LONG: f64 = 0.5;
+/// Pause between trials up.
 const PAUSE: Duration = Duration::from_secs(20);
-const PAUSE_NARROW: Duration = Duration::from_secs(4);
 /// The same before capacity is known, after load that went away.
 const PAUSE_FIRST: Duration = Duration::from_secs(2);
 /// A trial that has not come to a decision in this time has none.
@@ -285,9 +301,14 @@ impl WindowSearch {
     fn find_capacity(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
         let window = f64::from(self.window);
         let residence = window / rate;
+        if tick.queued < PRESSING * tick.target * rate {
+            return "hold";
+        }
         match self.profile.base(window * ELSEWHERE, FIRST_SAMPLES) {
             Some(_) if !self.rests_on(FIRST_SAMPLES) => "hold",
-            Some(base) if residence < base * NARROW_FIRST => self.grow(tick.now, rate),
+            Some(base) if residence < base * NARROW_FIRST => {
+                self.grow(tick.now, rate, window * GROWTH_FIRST)
+            }
             Some(base) if residence > base * CROWDED_FIRST => {
                 self.confirmed = self.rests_on(CROWDED_SAMPLES);
                 "hold"
@@ -309,18 +330,22 @@ impl WindowSearch {
     /// Throughput is capacity; is the window what it takes?
     fn adjust(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
         let window = f64::from(self.window);
+        let residence = window / rate;
         let knee = self.knee(rate);
-        if knee.is_some_and(|knee| window < NARROW * knee) {
-            let to = window * GROWTH;
-            return self.start(tick, Kind::Up, UP, to, PAUSE_NARROW);
-        }
         let enough = self.enough(knee, rate * tick.residence_max);
+        if knee.is_some_and(|knee| window < NARROW * knee) {
+            return self.grow(tick.now, rate, enough);
+        }
         if enough < window * WORTH && !self.is_refuted(tick.now, rate) {
             let (test, to) = match knee {
+                _ if residence > LATE * tick.target => (DOWN_FROM_LATE, enough),
                 Some(_) => (DOWN_TO_KNEE, enough),
                 None => (DOWN, enough.max(window * AT_ONCE)),
             };
             return self.start(tick, Kind::Down, test, to, Duration::ZERO);
+        }
+        if residence > LONG * tick.target {
+            return "hold";
         }
         self.start(tick, Kind::Up, UP, window * GROWTH, PAUSE)
     }
@@ -343,15 +368,15 @@ impl WindowSearch {
         if let Some(enough) = enough.filter(worth)
             && !self.is_refuted(tick.now, rate)
         {
-            self.window = self.bounds.at_least(enough);
+            self.window = self.bounds.nearest(enough);
         }
         "shrink"
     }
 
     /// Nobody holds anybody up: more are served with more.
-    fn grow(&mut self, now: Timestamp, rate: f64) -> Cause {
+    fn grow(&mut self, now: Timestamp, rate: f64, to: f64) -> Cause {
         self.let_leave(now, LEAVING_UP * f64::from(self.window) / rate);
-        self.window = self.bounds.at_least(f64::from(self.window) * GROWTH_FIRST);
+        self.window = self.bounds.nearest(to);
         self.restart_meter(None);
         "grow"
     }
@@ -378,7 +403,7 @@ impl WindowSearch {
         to: f64,
         pause: Duration,
     ) -> Cause {
-        let to = self.bounds.at_least(to);
+        let to = self.bounds.nearest(to);
         let Some(rate) = self.meter.rate().filter(|_| self.rests_on(test.reference)) else {
             return "hold";
         };
