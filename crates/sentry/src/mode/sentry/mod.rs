@@ -9,12 +9,14 @@
 //! What breaks it: a service whose replicas slow down for reasons that are not requests in
 //! service. The test sees it as longer service times, after some tens of requests.
 
+mod endings;
 mod meter;
 
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
+use self::endings::Endings;
 use self::meter::Meter;
 use super::{Handover, Step, Strategy, without_forecast};
 use crate::config::SentryConfig;
@@ -55,6 +57,7 @@ pub(crate) struct SentryMode {
     refused_share: f64,
     /// Rates over the threshold's periods.
     loads: Meter,
+    endings: Endings,
     next_threshold: Timestamp,
     next_aging: Timestamp,
 }
@@ -67,6 +70,7 @@ impl SentryMode {
             arrivals: Meter::new(NEWEST),
             refused_share: 0.0,
             loads: Meter::new(NEWEST_PERIOD),
+            endings: Endings::default(),
             next_threshold: now + config.sentry.threshold_interval.0,
             next_aging: now + AGING,
         }
@@ -101,7 +105,8 @@ impl SentryMode {
                 service_s: class.cost.service_s().unwrap_or(0.0),
             })
             .collect();
-        let room = servers_left(plan, &loads);
+        let useful = self.endings.useful_share(plan);
+        let room = useful * servers_left(plan, &loads);
         plan.policer
             .threshold
             .set(&Threshold::compute(&loads, room));
@@ -175,6 +180,7 @@ impl Strategy for SentryMode {
         plan.policer.set_kind(self.switch.kind());
         self.arrivals.start(now, plan);
         self.loads.start(now, plan);
+        self.endings = Endings::of(plan);
         self.set_delays(now, plan);
     }
 
