@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision setup
+.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-policing bench-dataplane bench-decision setup
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ hostile: setup ## hostile requests through the proxy; CORPUS=DIR adds vectors of
 	$(CARGO) run --quiet -p tidegate-hostile --locked -- $(if $(CORPUS),--corpus $(CORPUS))
 
 check: test lint docs ## what CI runs
+
+bench-policing: ## decisions per second, in batches and by the threshold
+	$(CARGO) bench -p tidegate-sentry --bench policing
 
 bench-simulator: ## events per second against ciw and simpy
 	bench/simulator/run

@@ -24,6 +24,8 @@ pub(crate) struct Class {
     pub(crate) counters: Counters,
     pub(crate) contract: Contract,
     pub(crate) cost: Cost,
+    /// How long requests are held before they are examined, in nanoseconds.
+    delay_ns: AtomicU64,
 }
 
 /// What the adaptation published for the class: with this a newcomer is judged.
@@ -126,7 +128,17 @@ impl Class {
             cost: Cost {
                 service_s: AtomicF64::new(0.0),
             },
+            delay_ns: AtomicU64::new(0),
         }
+    }
+
+    pub(crate) fn delay(&self) -> Duration {
+        Duration::from_nanos(self.delay_ns.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_delay(&self, delay: Duration) {
+        let nanos = saturating_nanos(delay);
+        self.delay_ns.store(nanos, Ordering::Relaxed);
     }
 
     pub(crate) fn queued(&self) -> u32 {
@@ -142,6 +154,7 @@ impl Class {
             band: self.band_status(config),
             guarantee: self.contract.guarantee_status(now),
             service_seconds: self.cost.service_s(),
+            delay_seconds: self.delay().as_secs_f64(),
             revenue: self.contract.revenue(),
             revenue_earned: self.contract.revenue() * load(&counters.in_target) as f64,
             revenue_lost: counters.lost(self.contract.revenue()),

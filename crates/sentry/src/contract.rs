@@ -29,25 +29,20 @@ pub(crate) struct Contract {
 
 impl Contract {
     pub(crate) fn new(now: Timestamp, config: Option<&ClassConfig>) -> Self {
-        let contract = Self {
-            revenue: AtomicF64::new(1.0),
-            guarantee: LeakyBucket::new(now, 0.0, 1.0),
-            guaranteed_rate: AtomicF64::new(0.0),
+        let (rate, depth) = guarantee(config);
+        Self {
+            revenue: AtomicF64::new(revenue(config)),
+            guarantee: LeakyBucket::new(now, rate, depth),
+            guaranteed_rate: AtomicF64::new(rate),
             guaranteed: AtomicU64::new(0),
             band: AtomicU32::new(0),
-        };
-        contract.renew(now, config);
-        contract
+        }
     }
 
     /// Takes over what is configured now.
     pub(crate) fn renew(&self, now: Timestamp, config: Option<&ClassConfig>) {
-        self.revenue
-            .store(config.map_or(1.0, |class| class.revenue));
-        let rate = config
-            .and_then(|class| class.guarantee)
-            .map_or(0.0, |rate| rate.0);
-        let depth = (rate * BURST_SECONDS).max(BURST_REQUESTS_MIN);
+        let (rate, depth) = guarantee(config);
+        self.revenue.store(revenue(config));
         self.guarantee.set_rate(now, rate, depth);
         self.guaranteed_rate.store(rate);
     }
@@ -87,4 +82,15 @@ impl Contract {
     pub(crate) fn set_band(&self, band: usize) {
         self.band.store(band as u32, Ordering::Relaxed);
     }
+}
+
+fn revenue(config: Option<&ClassConfig>) -> f64 {
+    config.map_or(1.0, |class| class.revenue)
+}
+
+/// Rate and depth of the bucket.
+fn guarantee(config: Option<&ClassConfig>) -> (f64, f64) {
+    let rate = config.and_then(|class| class.guarantee);
+    let rate = rate.map_or(0.0, |rate| rate.0);
+    (rate, (rate * BURST_SECONDS).max(BURST_REQUESTS_MIN))
 }

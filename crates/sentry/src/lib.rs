@@ -38,6 +38,7 @@ pub mod policing;
 mod queue;
 mod random;
 mod replica;
+mod session;
 mod sla;
 mod status;
 
@@ -46,9 +47,10 @@ pub use api::{
     ShedReason, Ticket, Verdict,
 };
 pub use config::{
-    AutoConfig, Balance, ClassConfig, DEFAULT_CLASS, Feedback, GateKind, LimitsConfig,
-    LowTrafficConfig, LqrConfig, Measure, ModeName, PathConfig, PiConfig, PidConfig, Policing,
-    QueueConfig, SentryConfig, SentryModeConfig, StaticConfig, StepConfig, TargetBand, WarmUp,
+    AutoConfig, Balance, ClassConfig, DEFAULT_CLASS, FairnessConfig, Feedback, GateKind,
+    LimitsConfig, LowTrafficConfig, LqrConfig, Measure, ModeName, PathConfig, PiConfig, PidConfig,
+    Policing, QueueConfig, SentryConfig, SentryModeConfig, SessionConfig, StaticConfig, StepConfig,
+    TargetBand, WarmUp,
 };
 pub use engine::Sentry;
 pub use error::SentryError;

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use tidegate_control::Timestamp;
 
-use crate::api::{ClassId, ReplicaChange, ReplicaId};
+use crate::api::{Arrival, ClassId, ReplicaChange, ReplicaId};
 use crate::class::Class;
 use crate::config::{ModeName, SentryConfig};
 use crate::contract::Contract;
 use crate::error::SentryError;
 use crate::policing::{Kind, PathKey, Policer, Servers};
 use crate::replica::{Health, Replica, UNLIMITED};
+use crate::session::Sessions;
 
 /// Replicas have small ids.
 const REPLICAS_MAX: usize = 10_000;
@@ -22,6 +23,7 @@ pub(crate) struct Plan {
     pub(crate) classes: Vec<Arc<Class>>,
     pub(crate) replicas: Vec<Arc<Replica>>,
     pub(crate) policer: Arc<Policer>,
+    pub(crate) sessions: Arc<Sessions>,
 }
 
 impl Plan {
@@ -41,6 +43,7 @@ impl Plan {
                 .map(|_| Arc::new(Replica::new(limit)))
                 .collect(),
             policer: Arc::new(Policer::new(config)),
+            sessions: Arc::new(sessions(config)),
             config: Arc::new(config.clone()),
         })
     }
@@ -62,6 +65,13 @@ impl Plan {
                 true => Arc::clone(&self.policer),
                 false => Arc::new(Policer::new(config)),
             },
+            sessions: match self
+                .sessions
+                .suits(config.sessions.max, config.sessions.lifetime.0)
+            {
+                true => Arc::clone(&self.sessions),
+                false => Arc::new(sessions(config)),
+            },
             config: Arc::new(config.clone()),
         };
         Ok((plan, added))
@@ -69,7 +79,17 @@ impl Plan {
 
     /// A class by its id; an id that went with an older configuration is the last class.
     pub(crate) fn class(&self, class: ClassId) -> &Class {
-        &self.classes[usize::from(class.0).min(self.classes.len() - 1)]
+        &self.classes[self.class_index(class)]
+    }
+
+    pub(crate) fn class_index(&self, class: ClassId) -> usize {
+        usize::from(class.0).min(self.classes.len() - 1)
+    }
+
+    /// Whether a request belongs to a session that was admitted.
+    pub(crate) fn prefers(&self, now: Timestamp, arrival: &Arrival) -> bool {
+        let session = arrival.session;
+        session.is_some_and(|session| self.sessions.knows(now, session))
     }
 
     pub(crate) fn replica(&self, replica: ReplicaId) -> Option<&Replica> {
@@ -113,8 +133,7 @@ impl Plan {
 
     /// Waiters of this importance or above.
     pub(crate) fn queued_ahead(&self, class: ClassId) -> u32 {
-        let last = usize::from(class.0).min(self.classes.len() - 1);
-        self.classes[..=last]
+        self.classes[..=self.class_index(class)]
             .iter()
             .map(|class| class.queued())
             .sum()
@@ -144,6 +163,10 @@ impl Plan {
     }
 }
 
+fn sessions(config: &SentryConfig) -> Sessions {
+    Sessions::new(config.sessions.max, config.sessions.lifetime.0)
+}
+
 /// A replica's window before anything is known about it.
 pub(crate) fn initial_window(config: &SentryConfig) -> u32 {
     let limits = &config.limits;
@@ -169,6 +192,9 @@ fn classes_of(config: &SentryConfig, old: &[Arc<Class>], now: Timestamp) -> Vec<
                 return Arc::new(Class::new(name.to_owned(), target, contract));
             };
             known.contract.renew(now, config.class(id));
+            if config.mode != ModeName::Sentry {
+                known.set_delay(std::time::Duration::ZERO);
+            }
             let target = config.target_in_band(id, known.contract.band());
             known.forecast.set_target(target);
             Arc::clone(known)

@@ -133,6 +133,8 @@ pub struct ClassStatus {
     pub guarantee: Option<GuaranteeStatus>,
     /// What a request costs a server on its own, in seconds, where the mode measures it.
     pub service_seconds: Option<f64>,
+    /// How long its requests are held before they are examined, in mode `sentry`.
+    pub delay_seconds: f64,
     /// What a request in time is worth.
     pub revenue: f64,
     /// Requests answered within the target, at that price.

@@ -8,21 +8,48 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_control::Timestamp;
 use tidegate_sentry::{
-    Arrival, ClassId, Ending, Event, ModeName, Permit, ReplicaId, Report, Resolution, Sentry,
-    SentryConfig, Ticket, Verdict,
+    Arrival, ClassId, Ending, Event, ModeName, PathKey, Permit, ReplicaId, Report, Resolution,
+    Sentry, SentryConfig, Ticket, Verdict,
 };
 
 const REPLICAS: usize = 3;
 const QUEUE_MAX: u32 = 20;
+const CLASSES: u16 = 5;
+
+#[derive(Debug, Clone)]
+struct Arrive {
+    class: u16,
+    bytes: u32,
+    sticky: Option<u16>,
+    deadline_ms: Option<u16>,
+    path: Option<u64>,
+    tenant: Option<u64>,
+    session: Option<u64>,
+}
+
+fn arrive() -> impl Strategy<Value = Arrive> {
+    let rarely = |what: std::ops::Range<u16>| prop::option::weighted(0.1, what);
+    let often = |what: std::ops::Range<u64>| prop::option::weighted(0.5, what);
+    let request = (0..=CLASSES, 0..5000u32, rarely(0..4), rarely(0..2000));
+    let who = (often(0..20), often(0..5), often(0..10));
+    (request, who).prop_map(|(request, who)| {
+        let (class, bytes, sticky, deadline_ms) = request;
+        let (path, tenant, session) = who;
+        Arrive {
+            class,
+            bytes,
+            sticky,
+            deadline_ms,
+            path,
+            tenant,
+            session,
+        }
+    })
+}
 
 #[derive(Debug, Clone)]
 enum Op {
-    Arrive {
-        class: u16,
-        bytes: u32,
-        sticky: Option<u16>,
-        deadline_ms: Option<u16>,
-    },
+    Arrive(Arrive),
     End {
         which: usize,
         ending: Ending,
@@ -48,6 +75,7 @@ enum Op {
         replica: u16,
         up: bool,
     },
+    Load(f64),
     Mode(ModeName),
     Kill(bool),
     DryRun(bool),
@@ -76,16 +104,16 @@ fn op() -> impl Strategy<Value = Op> {
         1 => any::<f64>(),
     ];
     prop_oneof![
-        40 => (0..2u16, 0..5000u32, prop::option::weighted(0.1, 0..4u16), prop::option::weighted(0.1, 0..2000u16))
-            .prop_map(|(class, bytes, sticky, deadline_ms)| Op::Arrive { class, bytes, sticky, deadline_ms }),
+        40 => arrive().prop_map(Op::Arrive),
         30 => (any::<usize>(), ending).prop_map(|(which, ending)| Op::End { which, ending }),
         2 => any::<usize>().prop_map(|which| Op::Stream { which }),
         2 => any::<usize>().prop_map(|which| Op::Reassign { which }),
         4 => any::<usize>().prop_map(|which| Op::Leave { which }),
         15 => (0..600u16).prop_map(|ms| Op::Wait { ms }),
-        3 => (0..4u16, number.clone(), number)
+        3 => (0..4u16, number.clone(), number.clone())
             .prop_map(|(replica, utilization, service_s)| Op::Report { replica, utilization, service_s }),
         2 => (0..3u16, any::<bool>()).prop_map(|(replica, up)| Op::Health { replica, up }),
+        1 => number.clone().prop_map(Op::Load),
         1 => mode.prop_map(Op::Mode),
         1 => any::<bool>().prop_map(Op::Kill),
         1 => any::<bool>().prop_map(Op::DryRun),
@@ -94,9 +122,15 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn config(mode: ModeName) -> SentryConfig {
+    let more: String = (2..CLASSES)
+        .map(|class| format!("[[classes]]\nname = 'class-{class}'\n"))
+        .collect();
     let text = format!(
         "mode = '{}'\ntarget = '500ms'\nstatic = {{ rate = '20/s' }}\nqueue = {{ max_requests = {QUEUE_MAX}, max_bytes = '40kB' }}\n\
-         [[classes]]\nname = 'gold'\n[[classes]]\nname = 'bronze'\n",
+         sessions = {{ lifetime = '2s', max = 8 }}\nfairness = {{ shards = 4 }}\n\
+         sentry = {{ interval = '100ms', threshold_interval = '300ms', cpu_quiet = '1s' }}\n\
+         [[classes]]\nname = 'gold'\nguarantee = '3/s'\n\
+         [[classes]]\nname = 'bronze'\nrevenue = 0.5\ntargets = [{{ above = '50/s', target = '1s' }}]\n{more}",
         mode.as_str()
     );
     tidegate_config::parse("sequences.toml", &text).expect("the configuration is valid")
@@ -144,14 +178,7 @@ impl Model {
         let mut wake = |id: u64, resolution: Resolution| woken.push((id, resolution));
         let now = self.now;
         match *op {
-            Op::Arrive {
-                class,
-                bytes,
-                sticky,
-                deadline_ms,
-            } => {
-                self.arrive(class, bytes, sticky, deadline_ms);
-            }
+            Op::Arrive(ref request) => self.arrive(request),
             Op::End { which, ending } if !self.permits.is_empty() => {
                 let (_, permit, _) = self.permits.swap_remove(which % self.permits.len());
                 self.sentry.on_end(now, permit, ending, &mut wake);
@@ -207,6 +234,7 @@ impl Model {
                 self.sentry
                     .set_health(now, ReplicaId(replica), up, &mut wake);
             }
+            Op::Load(share) => self.sentry.on_load(now, share),
             Op::Mode(mode) => {
                 self.sentry
                     .reconfigure(now, &config(mode), &[], &mut wake)
@@ -221,15 +249,19 @@ impl Model {
         self.invariants();
     }
 
-    fn arrive(&mut self, class: u16, bytes: u32, sticky: Option<u16>, deadline_ms: Option<u16>) {
+    fn arrive(&mut self, request: &Arrive) {
         let id = self.next;
         self.next += 1;
+        let in_ms = |ms: u16| self.now + Duration::from_millis(u64::from(ms));
         let arrival = Arrival {
-            class: ClassId(class),
-            bytes,
-            sticky: sticky.map(ReplicaId),
-            deadline: deadline_ms.map(|ms| self.now + Duration::from_millis(u64::from(ms))),
-            ..Arrival::default()
+            class: ClassId(request.class),
+            bytes: request.bytes,
+            sticky: request.sticky.map(ReplicaId),
+            deadline: request.deadline_ms.map(in_ms),
+            path: request.path.map(|path| PathKey(path << 32)),
+            tenant: request.tenant,
+            session: request.session,
+            session_entry: request.bytes % 2 == 0,
         };
         match self.sentry.on_arrival(self.now, &arrival, || id) {
             Verdict::Admit(permit) => {
@@ -284,6 +316,12 @@ impl Model {
                 .drain_rate
                 .is_none_or(|rate| rate.is_finite() && rate >= 0.0)
         );
+        for class in &status.classes {
+            let lost = class.revenue_lost.iter().map(|(_, lost)| *lost);
+            let money = lost.chain([class.revenue_earned]);
+            assert!(money.into_iter().all(|sum| sum.is_finite() && sum >= 0.0));
+            assert!((0.0..=1.0).contains(&class.delay_seconds));
+        }
         let controller_ok = |output: f64| output.is_finite();
         assert!(
             status

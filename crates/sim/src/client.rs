@@ -47,6 +47,10 @@ pub struct ClientSpec {
     pub stream: Option<Law>,
     /// Bytes of a request while it waits.
     pub bytes: u32,
+    /// The path it asks for: requests of a path cost alike, as the protection may learn.
+    pub path: Option<String>,
+    /// The tenant it belongs to.
+    pub tenant: Option<String>,
 }
 
 impl Default for ClientSpec {
@@ -62,6 +66,8 @@ impl Default for ClientSpec {
             read: None,
             stream: None,
             bytes: 1024,
+            path: None,
+            tenant: None,
         }
     }
 }

@@ -88,6 +88,30 @@ fn lqr_recovers() {
     );
 }
 
+#[test]
+fn sentry_recovers() {
+    let policing = |kind: &str| {
+        format!(
+            "mode = 'sentry'\ntarget = '500ms'\nsentry = {{ policing = '{kind}', threshold_interval = '5s' }}"
+        )
+    };
+    assert_recovers(&policing("batch"), 0.98);
+    assert_recovers(&policing("threshold"), 0.95);
+}
+
+#[test]
+fn many_classes_recover() {
+    let classes: String = (0..20)
+        .map(|class| format!("[[protect.classes]]\nname = 'class-{class}'\n"))
+        .collect();
+    for mode in ["auto", "sentry"] {
+        assert_recovers(
+            &format!("mode = '{mode}'\ntarget = '500ms'\n{classes}"),
+            0.98,
+        );
+    }
+}
+
 /// Half a minute at a twentieth of the capacity drives the rate to its minimum, where fewer requests
 /// are answered in an interval than `min_samples`. That is no low traffic: the gate turns the others
 /// away, and has to find out that it may open again.

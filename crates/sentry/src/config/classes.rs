@@ -1,6 +1,8 @@
 //! What an operator may say about classes of requests: what they are worth, what they are
 //! promised, and how fast their answers have to be.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidegate_config::{Dur, Rate};
@@ -39,6 +41,54 @@ pub struct TargetBand {
     pub above: Rate,
     /// The target there.
     pub target: Dur,
+}
+
+/// How tenants of a class share it: they take turns in the queue.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct FairnessConfig {
+    /// Queues that tenants are spread over; each stands in the shorter of two.
+    pub shards: u16,
+}
+
+impl Default for FairnessConfig {
+    fn default() -> Self {
+        Self { shards: 64 }
+    }
+}
+
+/// Sessions: once a request that may open one was admitted, later requests of the session are
+/// preferred within their class, because half a checkout earns nothing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SessionConfig {
+    /// How long after it was opened; 0 for no sessions.
+    pub lifetime: Dur,
+    /// Sessions that are remembered; each takes eight bytes.
+    pub max: usize,
+}
+
+impl Default for SessionConfig {
+    fn default() -> Self {
+        Self {
+            lifetime: Dur(Duration::from_secs(600)),
+            max: 16_384,
+        }
+    }
+}
+
+impl SessionConfig {
+    pub(super) fn validate(&self) -> Result<(), SentryError> {
+        const MAX: usize = 1 << 24;
+        match self.max > MAX {
+            true => Err(SentryError::out_of_range(
+                "sessions.max",
+                self.max,
+                "write at most 16777216, which takes 130 MB",
+            )),
+            false => Ok(()),
+        }
+    }
 }
 
 fn one() -> f64 {
@@ -140,7 +190,7 @@ impl SentryConfig {
     /// The target configured for a class without a crowd: its own, that of a row from zero on, or
     /// the application's.
     #[must_use]
-    pub fn target_of(&self, class: ClassId) -> Option<std::time::Duration> {
+    pub fn target_of(&self, class: ClassId) -> Option<Duration> {
         let own = self.class(class).and_then(|class| {
             let first = class.targets.first().filter(|band| band.above.0 == 0.0);
             class.target.or(first.map(|band| band.target))
@@ -149,11 +199,7 @@ impl SentryConfig {
     }
 
     /// The target of a class in a row of its table, counted from 1; 0 is before the first.
-    pub(crate) fn target_in_band(
-        &self,
-        class: ClassId,
-        band: usize,
-    ) -> Option<std::time::Duration> {
+    pub(crate) fn target_in_band(&self, class: ClassId, band: usize) -> Option<Duration> {
         let rows = self.class(class).map_or(&[][..], |class| &class.targets);
         match band.min(rows.len()).checked_sub(1) {
             Some(row) => Some(rows[row].target.0),

@@ -6,7 +6,7 @@ mod classes;
 mod modes;
 mod policing;
 
-pub use classes::{ClassConfig, TargetBand};
+pub use classes::{ClassConfig, FairnessConfig, SessionConfig, TargetBand};
 pub use modes::{
     AutoConfig, Feedback, GateKind, LqrConfig, Measure, PiConfig, PidConfig, StaticConfig,
     StepConfig,
@@ -33,6 +33,10 @@ pub struct SentryConfig {
     pub target: Option<Dur>,
     /// Classes of requests, the most important first. Without any there is one, `default`.
     pub classes: Vec<ClassConfig>,
+    /// How tenants of a class share it.
+    pub fairness: FairnessConfig,
+    /// Sessions whose requests are preferred within their class once they were admitted.
+    pub sessions: SessionConfig,
     /// How a replica is chosen among those with a free slot.
     pub balance: Balance,
     /// Bounds of the central queue.
@@ -209,6 +213,7 @@ impl SentryConfig {
         self.validate_classes()?;
         self.validate_limits()?;
         self.paths.validate()?;
+        self.sessions.validate()?;
         modes::validate(self)
     }
 

@@ -27,6 +27,17 @@ pub struct SentryModeConfig {
     pub cpu_low: Share,
     /// How long its CPU use has to stay below `cpu_low` before it does.
     pub cpu_quiet: Dur,
+    /// Share of the requests of a class that may be refused because of less important ones that
+    /// were admitted a moment earlier (`epsilon`); less important classes are held for a moment so
+    /// that it is kept.
+    pub denied_max: Share,
+    /// Longest time that a class is held, as a share of its target.
+    pub delay_max: Share,
+    /// A class is held so many times longer than the next more important one.
+    pub delay_ratio: f64,
+    /// How long the classes are held, the most important first, in place of what is computed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub delays: Vec<Dur>,
     /// Weight of the time a request waits for disk and network in its service time (`alpha` of
     /// equation 2), where replicas report both.
     pub io_weight: f64,
@@ -43,6 +54,10 @@ impl Default for SentryModeConfig {
             cpu_high: Share(0.8),
             cpu_low: Share(0.6),
             cpu_quiet: Dur(Duration::from_secs(30)),
+            denied_max: Share(0.01),
+            delay_max: Share(0.15),
+            delay_ratio: 2.0,
+            delays: Vec::new(),
             io_weight: 1.0,
             service_time: Dur(Duration::from_millis(10)),
         }
@@ -125,6 +140,20 @@ impl SentryModeConfig {
                 "sentry.cpu_low",
                 self.cpu_low,
                 "write at most sentry.cpu_high",
+            ));
+        }
+        if !(self.delay_ratio.is_finite() && self.delay_ratio >= 1.0) {
+            return Err(SentryError::out_of_range(
+                "sentry.delay_ratio",
+                self.delay_ratio,
+                "less important classes are held no shorter: write 1 or more",
+            ));
+        }
+        if !self.delays.is_sorted() {
+            return Err(SentryError::out_of_range(
+                "sentry.delays",
+                "not in order",
+                "less important classes are held no shorter: write them from short to long",
             ));
         }
         if !(self.io_weight.is_finite() && self.io_weight >= 0.0) {

@@ -162,11 +162,16 @@ impl<T> Sentry<T> {
             return;
         };
         let plan = self.plan.load_full();
-        self.tick(&plan, &mut adaptation, now, observer);
-        self.next_tick_ns
-            .store(adaptation.next_tick().as_nanos(), Ordering::Relaxed);
+        if now >= adaptation.next_tick() {
+            self.tick(&plan, &mut adaptation, now, observer);
+            self.trim(&plan, now);
+        }
+        let next_tick = adaptation.next_tick();
+        let next = self
+            .examine(&plan, now)
+            .map_or(next_tick, |next| next.min(next_tick));
+        self.next_tick_ns.store(next.as_nanos(), Ordering::Relaxed);
         drop(adaptation);
-        self.trim(&plan, now);
         self.dispatch(now, wake);
     }
 

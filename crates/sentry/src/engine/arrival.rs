@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidegate_control::Timestamp;
 
 use super::Sentry;
+use super::policing::Judged;
 use super::waiting::Origin;
 use crate::api::{Arrival, ClassId, Permit, Refusal, ReplicaId, ShedReason, Verdict};
 use crate::atomic::add_one;
@@ -52,7 +53,9 @@ impl<T> Sentry<T> {
         if let Some(permit) = self.guaranteed(plan, now, arrival) {
             return Ok(Verdict::Admit(permit));
         }
-        self.police(plan, arrival)?;
+        if let Judged::Held(bucket) = self.police(plan, now, arrival)? {
+            return self.hold(plan, now, arrival, bucket, waiter);
+        }
         let passed = self.pass_gate(plan, now, arrival.class)?;
         let verdict = self.enter(plan, now, arrival, passed, waiter);
         if verdict.is_err() {
@@ -92,7 +95,9 @@ impl<T> Sentry<T> {
             return Err(self.refusal(plan, ShedReason::NoReplica, arrival.class));
         }
         let ahead = plan.queued_ahead(arrival.class);
-        self.refuse_if_late(plan, now, arrival, ahead)?;
+        if let Err(refusal) = self.refuse_if_late(plan, now, arrival, ahead) {
+            self.displace_last(plan, now, arrival, refusal)?;
+        }
         self.park(plan, now, arrival, passed, waiter)
     }
 
@@ -123,8 +128,8 @@ impl<T> Sentry<T> {
         if plan.class(arrival.class).contract.guarantees(now) {
             return Passed { counted: false };
         }
-        let judged = self.police(plan, arrival);
-        let passed = judged.and_then(|()| self.pass_gate(plan, now, arrival.class));
+        let judged = self.police(plan, now, arrival);
+        let passed = judged.and_then(|_| self.pass_gate(plan, now, arrival.class));
         let late = passed.as_ref().err().copied().map_or_else(
             || {
                 let excess = plan.in_flight_beyond_windows();
@@ -212,6 +217,9 @@ impl<T> Sentry<T> {
         replica: ReplicaId,
     ) -> Permit {
         add_one(&plan.class(origin.class).counters.admitted);
+        if let Some(session) = origin.opens {
+            plan.sessions.open(now, session);
+        }
         let state = &plan.replicas[usize::from(replica.0)];
         let generation = state.enter();
         Permit {

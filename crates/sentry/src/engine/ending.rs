@@ -144,15 +144,40 @@ impl<T> Sentry<T> {
 }
 
 /// What a request would cost on its own, from what it took in company: while `k` share a server
-/// each takes `k` times as long, or waits for the others in turn. Replicas that say what requests
-/// cost know better.
+/// each takes `k` times as long, or waits for the others in turn. If `k` grows or falls evenly
+/// from `a` to `b` meanwhile, what the request got is the time over `(b - a) / ln(b / a)`. Replicas
+/// that say what requests cost know better.
 fn learn_cost(plan: &Plan, now: Timestamp, permit: &Permit, inside: u32) {
     let replica = &plan.replicas[usize::from(permit.replica.0)];
     if plan.policing().is_none() || replica.reports_cost() {
         return;
     }
-    let inside = f64::midpoint(f64::from(permit.inside), f64::from(inside)).max(1.0);
+    let inside = logarithmic_mean(f64::from(permit.inside), f64::from(inside));
     let service_s = (now - permit.admitted).as_secs_f64() / inside;
     plan.class(permit.class).cost.learn(service_s);
     plan.policer.learn(permit.path, service_s);
+}
+
+/// `(b - a) / ln(b / a)` of two numbers from 1 on, and their mean where they are about the same.
+fn logarithmic_mean(a: f64, b: f64) -> f64 {
+    let (a, b) = (a.max(1.0), b.max(1.0));
+    let ratio = b / a;
+    if (ratio - 1.0).abs() < 1e-3 {
+        return f64::midpoint(a, b);
+    }
+    (b - a) / ratio.ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_logarithmic_mean_lies_between() {
+        assert!((logarithmic_mean(4.0, 4.0) - 4.0).abs() < 1e-12);
+        assert!((logarithmic_mean(1.0, 100.0) - 99.0 / 100f64.ln()).abs() < 1e-9);
+        assert_eq!(logarithmic_mean(3.0, 9.0), logarithmic_mean(9.0, 3.0));
+        assert!((logarithmic_mean(1000.0, 1000.5) - 1000.25).abs() < 1e-3);
+        assert_eq!(logarithmic_mean(0.0, 0.0), 1.0);
+    }
 }

@@ -57,6 +57,8 @@ pub struct Sentry<T> {
     lingering: Lingering,
     /// Waiters that have to be resolved, for looking at without the lock.
     parked: AtomicU32,
+    /// Waiters that are held until their class is examined.
+    held: AtomicU32,
     parked_bytes: AtomicU64,
     kill_switch: AtomicBool,
     dry_run: AtomicBool,
@@ -80,7 +82,7 @@ impl<T> Sentry<T> {
         let gate = Gate::new(now);
         let adaptation = Adaptation::new(&plan, &gate, now)?;
         Ok(Self {
-            waiting: Lock::new(Waiting::new(plan.classes.len())),
+            waiting: Lock::new(Waiting::new(&plan)),
             plan: ArcSwap::from_pointee(plan),
             balancer: Balancer::new(seed),
             gate,
@@ -88,6 +90,7 @@ impl<T> Sentry<T> {
             lingering: Lingering::new(),
             tally: Tally::new(),
             parked: AtomicU32::new(0),
+            held: AtomicU32::new(0),
             parked_bytes: AtomicU64::new(0),
             kill_switch: AtomicBool::new(false),
             dry_run: AtomicBool::new(config.dry_run),

@@ -116,7 +116,7 @@ impl<T> Sentry<T> {
             bad_reports: self.tally.reports.bad(),
             replicas: replica_statuses(&plan),
             queue: QueueStatus {
-                requests: self.parked.load(Ordering::Relaxed),
+                requests: self.parked.load(Ordering::Relaxed) + self.held.load(Ordering::Relaxed),
                 bytes: self.parked_bytes.load(Ordering::Relaxed),
             },
             classes: class_statuses(&plan, now),

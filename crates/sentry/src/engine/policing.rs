@@ -1,11 +1,38 @@
-//! Mode `sentry` on the request path: is there time left for this request?
+//! Mode `sentry` on the request path (003 §3.1, 3.2): is there time left for this request?
+//!
+//! A class without a delay is judged as its requests arrive. Others are held, by what they cost,
+//! and examined every `d_i`: classes in order of importance, cheap requests first, those of a
+//! bucket with one test. As many as the test allows are let in; where some are not, the class has
+//! failed, and everything less important is dropped without a test.
+
+use std::sync::atomic::Ordering;
 
 use tidegate_control::Timestamp;
 
 use super::Sentry;
-use crate::api::{Arrival, Refusal, ShedReason};
+use super::waiting::Waiting;
+use crate::api::{Arrival, ClassId, Refusal, ShedReason, Verdict};
+use crate::atomic::add_one;
+use crate::gate::Passed;
 use crate::plan::Plan;
-use crate::policing::Kind;
+use crate::policing::buckets::{BUCKETS, bucket_of, service_s_of};
+use crate::policing::{Kind, Servers};
+use crate::queue::Waiter;
+
+/// What becomes of a request that is not refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Judged {
+    Passed,
+    /// It waits in this bucket until its class is examined.
+    Held(u8),
+}
+
+/// An examination under way.
+struct Examination {
+    servers: Servers,
+    /// A class has failed, with these figures.
+    failed: Option<(f64, f64)>,
+}
 
 impl<T> Sentry<T> {
     /// What share of its CPU the driver itself uses, from 0 to 1; about once a second. In mode
@@ -15,40 +42,204 @@ impl<T> Sentry<T> {
     }
 
     /// Judges a request one by one, where the mode does.
-    pub(super) fn police(&self, plan: &Plan, arrival: &Arrival) -> Result<(), Refusal> {
+    pub(super) fn police(
+        &self,
+        plan: &Plan,
+        now: Timestamp,
+        arrival: &Arrival,
+    ) -> Result<Judged, Refusal> {
         match plan.policing() {
-            None => Ok(()),
-            Some(Kind::Threshold) => self.pass_threshold(plan, arrival),
-            Some(Kind::Batch) => self.pass_test(plan, arrival),
+            None => Ok(Judged::Passed),
+            Some(Kind::Threshold) => self.pass_threshold(plan, now, arrival),
+            Some(Kind::Batch) => self.pass_test(plan, now, arrival),
         }
     }
 
-    fn pass_threshold(&self, plan: &Plan, arrival: &Arrival) -> Result<(), Refusal> {
-        let class = usize::from(arrival.class.0).min(plan.classes.len() - 1);
-        match plan.policer.threshold.admit(class) {
-            true => Ok(()),
+    fn pass_threshold(
+        &self,
+        plan: &Plan,
+        now: Timestamp,
+        arrival: &Arrival,
+    ) -> Result<Judged, Refusal> {
+        let class = plan.class_index(arrival.class);
+        let threshold = &plan.policer.threshold;
+        let preferred = || threshold.share(class) > 0.0 && plan.prefers(now, arrival);
+        match threshold.admit(class) || preferred() {
+            true => Ok(Judged::Passed),
             false => Err(Refusal {
                 measured: 1.0,
-                limit: plan.policer.threshold.share(class),
+                limit: threshold.share(class),
                 ..self.refusal(plan, ShedReason::Threshold, arrival.class)
             }),
         }
     }
 
-    /// Equation 4 for a request on its own.
-    fn pass_test(&self, plan: &Plan, arrival: &Arrival) -> Result<(), Refusal> {
-        let Some(target) = plan.class(arrival.class).forecast.target() else {
-            return Ok(());
+    /// Equation 4 for a request on its own, or a place in a bucket.
+    fn pass_test(&self, plan: &Plan, now: Timestamp, arrival: &Arrival) -> Result<Judged, Refusal> {
+        let class = plan.class(arrival.class);
+        let Some(target) = class.forecast.target() else {
+            return Ok(Judged::Passed);
         };
         let service_s = plan.service_s(arrival.class, arrival.path);
-        let response_s = plan.servers().response_s(1, service_s);
-        match response_s <= target.as_secs_f64() {
-            true => Ok(()),
-            false => Err(Refusal {
-                measured: response_s,
-                limit: target.as_secs_f64(),
-                ..self.refusal(plan, ShedReason::Policed, arrival.class)
-            }),
+        if !class.delay().is_zero() && !plan.prefers(now, arrival) {
+            return Ok(Judged::Held(bucket_of(service_s)));
+        }
+        let servers = plan.servers();
+        let response_s = servers.response_s(1, service_s);
+        let in_time = response_s <= target.as_secs_f64() || servers.count() == 0;
+        plan.policer.examined(1, u32::from(!in_time));
+        if in_time {
+            return Ok(Judged::Passed);
+        }
+        let figures = (response_s, target.as_secs_f64());
+        self.drop_below(plan, plan.class_index(arrival.class), figures);
+        Err(self.policed(plan, arrival.class, figures))
+    }
+
+    fn policed(&self, plan: &Plan, class: ClassId, (measured, limit): (f64, f64)) -> Refusal {
+        Refusal {
+            measured,
+            limit,
+            ..self.refusal(plan, ShedReason::Policed, class)
+        }
+    }
+
+    /// Puts a request into its bucket.
+    pub(super) fn hold(
+        &self,
+        plan: &Plan,
+        now: Timestamp,
+        arrival: &Arrival,
+        bucket: u8,
+        value: impl FnOnce() -> T,
+    ) -> Result<Verdict, Refusal> {
+        let mut waiting = self.waiting.lock();
+        self.make_room(plan, &mut waiting, arrival)?;
+        let class = plan.class(arrival.class);
+        add_one(&class.counters.waited);
+        class.queued.fetch_add(1, Ordering::Relaxed);
+        self.held.fetch_add(1, Ordering::SeqCst);
+        let ticket = waiting.queue.push(Waiter {
+            bucket: Some(bucket),
+            ..self.waiter(plan, now, arrival, Passed { counted: false }, value())
+        });
+        let index = plan.class_index(arrival.class);
+        let examined = waiting.exams.of(index, class.delay(), now);
+        self.next_tick_ns
+            .fetch_min(examined.as_nanos(), Ordering::Relaxed);
+        self.publish_bytes(&waiting);
+        Ok(Verdict::Wait(ticket))
+    }
+
+    /// Examines the classes that are due; returns when the next one is.
+    pub(super) fn examine(&self, plan: &Plan, now: Timestamp) -> Option<Timestamp> {
+        let delays = || plan.classes.iter().map(|class| class.delay());
+        let idle = self.held.load(Ordering::SeqCst) == 0 && delays().all(|delay| delay.is_zero());
+        if idle || plan.policing() != Some(Kind::Batch) {
+            return None;
+        }
+        let mut waiting = self.waiting.lock();
+        let mut examination = Examination {
+            servers: plan.servers(),
+            failed: None,
+        };
+        for class in 0..plan.classes.len() {
+            let due = waiting.exams.due(class, plan.classes[class].delay(), now);
+            match examination.failed {
+                Some(figures) => self.drop_held(plan, &mut waiting, class, figures),
+                None if due => self.examine_class(plan, &mut waiting, class, &mut examination),
+                None => {}
+            }
+        }
+        waiting.exams.next(delays())
+    }
+
+    fn examine_class(
+        &self,
+        plan: &Plan,
+        waiting: &mut Waiting<T>,
+        class: usize,
+        examination: &mut Examination,
+    ) {
+        let state = &plan.classes[class];
+        let target_s = state
+            .forecast
+            .target()
+            .map_or(f64::MAX, |t| t.as_secs_f64());
+        let limit_s = target_s - state.delay().as_secs_f64();
+        for bucket in 0..BUCKETS {
+            let held = waiting.queue.held_in(class, bucket);
+            if held == 0 {
+                continue;
+            }
+            let service_s = service_s_of(bucket);
+            let response_s = examination.servers.response_s(held, service_s);
+            let fit = examination.servers.fit(held, service_s, limit_s);
+            plan.policer.examined(held, held - fit);
+            self.release(waiting, class, bucket, fit);
+            examination.servers.admit(fit);
+            if fit < held {
+                let figures = (response_s, limit_s);
+                self.drop_bucket(plan, waiting, class, bucket, figures);
+                examination.failed = Some(figures);
+            }
+        }
+    }
+
+    /// Lets the first of a bucket wait for a slot.
+    fn release(&self, waiting: &mut Waiting<T>, class: usize, bucket: u8, count: u32) {
+        waiting.queue.release(class, bucket, count);
+        self.held.fetch_sub(count, Ordering::SeqCst);
+        self.parked.fetch_add(count, Ordering::SeqCst);
+    }
+
+    fn drop_bucket(
+        &self,
+        plan: &Plan,
+        waiting: &mut Waiting<T>,
+        class: usize,
+        bucket: u8,
+        figures: (f64, f64),
+    ) {
+        let refusal = self.policed(plan, ClassId(class as u16), figures);
+        while let Some(out) = waiting.queue.pop_held(class, bucket) {
+            self.evict(plan, waiting, out, refusal);
+        }
+    }
+
+    /// Drops what a class holds, without a test.
+    fn drop_held(&self, plan: &Plan, waiting: &mut Waiting<T>, class: usize, figures: (f64, f64)) {
+        let held = waiting.queue.held_of(class);
+        if held > 0 {
+            plan.policer.examined(held, held);
+            (0..BUCKETS).for_each(|bucket| self.drop_bucket(plan, waiting, class, bucket, figures));
+        }
+    }
+
+    /// A class has failed: everything less important goes.
+    fn drop_below(&self, plan: &Plan, class: usize, figures: (f64, f64)) {
+        if self.held.load(Ordering::SeqCst) > 0 {
+            let mut waiting = self.waiting.lock();
+            (class + 1..plan.classes.len())
+                .for_each(|below| self.drop_held(plan, &mut waiting, below, figures));
+        }
+    }
+
+    /// When requests are no longer judged in batches, those that are held are let go.
+    pub(super) fn release_if_unjudged(&self) {
+        if self.held.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let plan = self.plan.load();
+        if plan.policing() == Some(Kind::Batch) && !self.bypass() {
+            return;
+        }
+        let mut waiting = self.waiting.lock();
+        for class in 0..plan.classes.len() {
+            for bucket in 0..BUCKETS {
+                let held = waiting.queue.held_in(class, bucket);
+                self.release(&mut waiting, class, bucket, held);
+            }
         }
     }
 }

@@ -12,19 +12,23 @@ use crate::balance::Slots;
 use crate::gate::Passed;
 use crate::plan::Plan;
 use crate::policing::PathKey;
+use crate::policing::exams::Exams;
 use crate::queue::{Queue, Waiter};
 
 /// The queue, and those who were put out of it and have not been told yet.
 #[derive(Debug)]
 pub(super) struct Waiting<T> {
     pub(super) queue: Queue<T>,
+    /// When classes whose requests are held are examined.
+    pub(super) exams: Exams,
     evicted: VecDeque<Evicted<T>>,
 }
 
 impl<T> Waiting<T> {
-    pub(super) fn new(classes: usize) -> Self {
+    pub(super) fn new(plan: &Plan) -> Self {
         Self {
-            queue: Queue::new(classes),
+            queue: Queue::new(plan.classes.len(), plan.config.fairness.shards),
+            exams: Exams::default(),
             evicted: VecDeque::new(),
         }
     }
@@ -44,6 +48,8 @@ pub(super) struct Origin {
     pub(super) class: ClassId,
     pub(super) arrived: Timestamp,
     pub(super) path: Option<PathKey>,
+    /// The session it opens.
+    pub(super) opens: Option<u64>,
     pub(super) passed: Passed,
 }
 
@@ -53,6 +59,7 @@ impl Origin {
             class: arrival.class,
             arrived: now,
             path: arrival.path,
+            opens: opens(arrival),
             passed,
         }
     }
@@ -62,9 +69,14 @@ impl Origin {
             class: waiter.class,
             arrived: waiter.arrived,
             path: waiter.path,
+            opens: waiter.opens,
             passed: waiter.passed,
         }
     }
+}
+
+fn opens(arrival: &Arrival) -> Option<u64> {
+    arrival.session.filter(|_| arrival.session_entry)
 }
 
 /// What can be done about the waiter at the head of a lane.
@@ -113,18 +125,61 @@ impl<T> Sentry<T> {
         let class = plan.class(arrival.class);
         add_one(&class.counters.waited);
         class.queued.fetch_add(1, Ordering::Relaxed);
-        let ticket = waiting.queue.push(Waiter {
-            value: waiter(),
+        let waiter = self.waiter(plan, now, arrival, passed, waiter());
+        let ticket = waiting.queue.push(waiter);
+        self.publish_bytes(waiting);
+        Ok(Verdict::Wait(ticket))
+    }
+
+    pub(super) fn waiter(
+        &self,
+        plan: &Plan,
+        now: Timestamp,
+        arrival: &Arrival,
+        passed: Passed,
+        value: T,
+    ) -> Waiter<T> {
+        Waiter {
+            value,
             class: arrival.class,
             bytes: arrival.bytes,
             arrived: now,
             deadline: arrival.deadline,
             sticky: arrival.sticky,
             path: arrival.path,
+            tenant: arrival.tenant,
+            opens: opens(arrival),
+            preferred: plan.prefers(now, arrival),
+            bucket: None,
             passed,
-        });
-        self.publish_bytes(waiting);
-        Ok(Verdict::Wait(ticket))
+        }
+    }
+
+    /// A newcomer for whom the queue is too long takes the place of the last in its class if it
+    /// would be served sooner: its session was admitted, or its tenant has fewer waiting.
+    pub(super) fn displace_last(
+        &self,
+        plan: &Plan,
+        now: Timestamp,
+        arrival: &Arrival,
+        refusal: Refusal,
+    ) -> Result<(), Refusal> {
+        let preferred = plan.prefers(now, arrival);
+        if arrival.tenant.is_none() && !preferred {
+            return Err(refusal);
+        }
+        let mut waiting = self.waiting.lock();
+        let jumps = waiting
+            .queue
+            .jumps(arrival.class, arrival.tenant, preferred);
+        let class = plan.class_index(arrival.class);
+        match jumps.then(|| waiting.queue.pop_last(class)).flatten() {
+            Some(last) => {
+                self.evict(plan, &mut waiting, last, refusal);
+                Ok(())
+            }
+            None => Err(refusal),
+        }
     }
 
     /// A sticky session waits for one replica only, at that one's rate.
@@ -149,7 +204,7 @@ impl<T> Sentry<T> {
     }
 
     /// Finds room within the queue's bounds, at the expense of less important waiters if need be.
-    fn make_room(
+    pub(super) fn make_room(
         &self,
         plan: &Plan,
         waiting: &mut Waiting<T>,
@@ -186,13 +241,17 @@ impl<T> Sentry<T> {
     }
 
     /// Puts a waiter, already out of the queue, among those to be told.
-    fn evict(
+    pub(super) fn evict(
         &self,
         plan: &Plan,
         waiting: &mut Waiting<T>,
-        (ticket, waiter): (Ticket, Waiter<T>),
+        (ticket, mut waiter): (Ticket, Waiter<T>),
         refusal: Refusal,
     ) {
+        if waiter.bucket.take().is_some() {
+            self.held.fetch_sub(1, Ordering::SeqCst);
+            self.parked.fetch_add(1, Ordering::SeqCst);
+        }
         plan.class(waiter.class)
             .queued
             .fetch_sub(1, Ordering::Relaxed);
@@ -203,7 +262,7 @@ impl<T> Sentry<T> {
         });
     }
 
-    fn publish_bytes(&self, waiting: &Waiting<T>) {
+    pub(super) fn publish_bytes(&self, waiting: &Waiting<T>) {
         self.parked_bytes
             .store(waiting.queue.bytes(), Ordering::Relaxed);
     }
@@ -241,7 +300,11 @@ impl<T> Sentry<T> {
 
     /// A waiter is gone from here, whichever way.
     fn settle(&self, waiting: &Waiting<T>, waiter: &Waiter<T>) -> Origin {
-        self.parked.fetch_sub(1, Ordering::SeqCst);
+        let count = match waiter.bucket {
+            Some(_) => &self.held,
+            None => &self.parked,
+        };
+        count.fetch_sub(1, Ordering::SeqCst);
         self.publish_bytes(waiting);
         Origin::of(waiter)
     }
@@ -249,6 +312,7 @@ impl<T> Sentry<T> {
     /// Resolves waiters as long as one can go. Each is told without the lock held, so that `wake`
     /// may call into the engine again.
     pub(super) fn dispatch(&self, now: Timestamp, wake: &mut dyn FnMut(T, Resolution)) {
+        self.release_if_unjudged();
         self.lingering.release(now);
         while self.parked.load(Ordering::SeqCst) > 0 {
             let Some((value, resolution)) = self.resolve_one(now) else {
@@ -369,7 +433,11 @@ impl<T> Sentry<T> {
             let position = new.classes.iter().position(|class| class.name == *name);
             ClassId(position.unwrap_or(new.classes.len() - 1) as u16)
         };
-        waiting.queue.reclassify(new.classes.len(), index_of);
+        let shards = new.config.fairness.shards;
+        waiting
+            .queue
+            .reclassify(new.classes.len(), shards, index_of);
+        waiting.exams = Exams::default();
         for class in old.classes.iter().chain(&new.classes) {
             class.queued.store(0, Ordering::Relaxed);
         }

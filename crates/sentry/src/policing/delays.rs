@@ -5,8 +5,9 @@
 //! smallest for which, by the paper's approximation, the chance stays below `epsilon`:
 //!
 //! ```text
-//! Pr(Z_i) = sum_{j>i} (1 - e^{-lambda_j d_j}) prod_{h<j} e^{-lambda_h d_h} sum_{l>=1} (1 - F_j(l d_j / N))      (10)-(13)
-//! Pr(denied, given that a request of class i arrived) = p_drop (1 - p_drop) Pr(Z_i) < epsilon
+//! Pr(Z_i) = (1 - p_drop) sum_{j>i} (1 - e^{-lambda_j d_j}) prod_{h<j} e^{-lambda_h d_h}
+//!                                  sum_{l>=1} (1 - F_j(l d_j / N))                   (10)-(13)
+//! Pr(denied, given that a request of class i arrived) = p_drop Pr(Z_i) < epsilon     (8)
 //! ```
 //!
 //! The paper bounds the chance *per examination* (eq. 8 has the factor `1 - e^{-lambda_i d_i}` that
@@ -69,17 +70,11 @@ pub fn delays_s(
     if !drop_share.is_finite() || drop_share <= 0.0 || classes.len() < 2 {
         return none;
     }
-    let chance = |delays: &[f64]| {
-        let full = drop_share.min(1.0);
-        // A system that refuses all the time still admits one now and then: without the floor a
-        // complete overload would need no delays at all.
-        let admits = (1.0 - full).max(0.01);
-        (0..classes.len())
-            .map(|class| {
-                full * admits * less_important_in_service(classes, delays, in_service, class)
-            })
-            .fold(0.0, f64::max)
+    let system = System {
+        in_service,
+        full: drop_share.min(1.0),
     };
+    let chance = |delays: &[f64]| system.worst_chance(classes, delays);
     if chance(&spread(bounds.delay_max_s)) > bounds.epsilon {
         return spread(bounds.delay_max_s);
     }
@@ -105,22 +100,43 @@ fn spread_s(classes: usize, first_s: f64, bounds: &DelayBounds) -> Vec<f64> {
         .collect()
 }
 
-/// Pr(Z_i): the chance that a less important request is still in service, eq. 10 to 13.
-fn less_important_in_service(
-    classes: &[ClassArrivals],
-    delays: &[f64],
+/// What the servers are like when somebody arrives.
+#[derive(Debug, Clone, Copy)]
+struct System {
+    /// Requests in service at once (`N`).
     in_service: f64,
-    class: usize,
-) -> f64 {
-    let mut no_better_arrived = 1.0;
-    let mut sum = 0.0;
-    for (other, (arrivals, &delay_s)) in classes.iter().zip(delays).enumerate() {
-        if other > class {
-            sum += no_better_arrived * still_there(arrivals, delay_s, in_service);
-        }
-        no_better_arrived *= (-arrivals.rate.max(0.0) * delay_s).exp();
+    /// Chance that they are as many as can be (`p_drop`).
+    full: f64,
+}
+
+impl System {
+    /// The largest chance of all classes that a request is denied because of a less important one.
+    fn worst_chance(&self, classes: &[ClassArrivals], delays: &[f64]) -> f64 {
+        let chance = |class| self.full * self.less_important_in_service(classes, delays, class);
+        (0..classes.len()).map(chance).fold(0.0, f64::max)
     }
-    sum.min(1.0)
+
+    /// Pr(Z_i): the chance that a less important request is still in service, eq. 10 to 13.
+    fn less_important_in_service(
+        &self,
+        classes: &[ClassArrivals],
+        delays: &[f64],
+        class: usize,
+    ) -> f64 {
+        // A system that refuses all the time still admits one now and then: without the floor a
+        // complete overload would need no delays at all.
+        let admits = (1.0 - self.full).max(0.01);
+        let mut no_better_arrived = 1.0;
+        let mut sum = 0.0;
+        for (other, (arrivals, &delay_s)) in classes.iter().zip(delays).enumerate() {
+            if other > class {
+                let there = still_there(arrivals, delay_s, self.in_service);
+                sum += admits * no_better_arrived * there;
+            }
+            no_better_arrived *= (-arrivals.rate.max(0.0) * delay_s).exp();
+        }
+        sum.min(1.0)
+    }
 }
 
 /// `(1 - e^{-lambda d}) / (e^{d / (N s)} - 1)`, and its limit `lambda N s` for `d -> 0`.
@@ -171,7 +187,11 @@ mod tests {
             ..DelayBounds::default()
         };
         let delays = delays_s(&SHOP, 3.0, 0.5, &bounds);
-        let chance = |delays: &[f64]| 0.25 * less_important_in_service(&SHOP, delays, 3.0, 0);
+        let system = System {
+            in_service: 3.0,
+            full: 0.5,
+        };
+        let chance = |delays: &[f64]| system.worst_chance(&SHOP, delays);
         assert!(delays[1] > 0.0 && delays[2] >= delays[1]);
         assert!(chance(&delays) <= 0.02);
         let shorter: Vec<f64> = delays.iter().map(|delay_s| 0.9 * delay_s).collect();

@@ -6,7 +6,9 @@
 //!   more important ones that arrive a moment later;
 //! - [`table`] and [`path`]: what a request will cost, by its path.
 
+pub(crate) mod buckets;
 pub mod delays;
+pub(crate) mod exams;
 pub mod path;
 mod policer;
 mod servers;

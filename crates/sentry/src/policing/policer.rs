@@ -1,7 +1,7 @@
 //! What policing reads on the request path: which kind is in force, the threshold, and what
 //! requests cost.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::{PathKey, ServiceTable, ThresholdGate};
 use crate::atomic::AtomicF64;
@@ -34,6 +34,8 @@ pub(crate) struct Policer {
     services: ServiceTable,
     /// What the driver last said about its own CPU use; NaN before it has.
     cpu_share: AtomicF64,
+    examined: AtomicU64,
+    refused: AtomicU64,
 }
 
 impl Policer {
@@ -47,6 +49,8 @@ impl Policer {
             threshold: ThresholdGate::new(CLASSES_MAX),
             services: ServiceTable::new(paths, EVICTION_SEED),
             cpu_share: AtomicF64::new(f64::NAN),
+            examined: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
         }
     }
 
@@ -81,6 +85,21 @@ impl Policer {
     /// Paths that nobody asks for any more make room.
     pub(crate) fn age_paths(&self) {
         self.services.age();
+    }
+
+    /// So many requests were judged, and so many of them refused.
+    pub(crate) fn examined(&self, requests: u32, refused: u32) {
+        self.examined
+            .fetch_add(u64::from(requests), Ordering::Relaxed);
+        self.refused
+            .fetch_add(u64::from(refused), Ordering::Relaxed);
+    }
+
+    /// Share of the requests judged since the last call that were refused, if any were judged.
+    pub(crate) fn take_refused_share(&self) -> Option<f64> {
+        let examined = self.examined.swap(0, Ordering::Relaxed);
+        let refused = self.refused.swap(0, Ordering::Relaxed);
+        (examined > 0).then(|| refused as f64 / examined as f64)
     }
 
     pub(crate) fn set_cpu_share(&self, share: f64) {

@@ -38,6 +38,23 @@ impl Servers {
         f64::from(self.in_service) / f64::from(self.count.max(1))
     }
 
+    /// So many more are in service.
+    pub(crate) fn admit(&mut self, batch: u32) {
+        self.in_service = self.in_service.saturating_add(batch);
+    }
+
+    /// How many of `batch` requests pass the test: all of them, or the first that do. Without
+    /// servers all: there is nothing to judge them by.
+    pub(crate) fn fit(&self, batch: u32, service_s: f64, limit_s: f64) -> u32 {
+        if self.count == 0 {
+            return batch;
+        }
+        let queue_s = self.queue_s / f64::from(self.count);
+        let each = ((limit_s - queue_s) / service_s - self.in_service_each()).floor();
+        // `as` saturates, and maps what is negative and NaN to zero.
+        (each as u32).saturating_mul(self.count).min(batch)
+    }
+
     /// When the last of `batch` more would be answered.
     pub(crate) fn response_s(&self, batch: u32, service_s: f64) -> f64 {
         let servers = self.count.max(1);
@@ -57,6 +74,19 @@ mod tests {
         servers.add(20, 0.3);
         // Q = 0.2, eta = 15, beta = 5 on 2 servers: 3 more each.
         assert!((servers.response_s(5, 0.01) - (0.2 + 18.0 * 0.01)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_fits_passes_the_test_and_one_more_on_each_does_not() {
+        let mut servers = Servers::default();
+        (0..3).for_each(|_| servers.add(20, 0.05));
+        let (service_s, limit_s) = (1.0 / 60.0, 0.9);
+        let fit = servers.fit(1000, service_s, limit_s);
+        assert!(servers.response_s(fit, service_s) <= limit_s);
+        assert!(servers.response_s(fit + 3, service_s) > limit_s);
+        assert_eq!(servers.fit(2, service_s, limit_s), 2);
+        servers.admit(fit);
+        assert_eq!(servers.fit(10, service_s, limit_s), 0);
     }
 
     #[test]

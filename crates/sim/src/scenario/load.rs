@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use rand::RngExt;
 use tidegate_control::Timestamp;
-use tidegate_sentry::{Arrival, ClassId};
+use tidegate_sentry::policing::PathHasher;
+use tidegate_sentry::{Arrival, ClassId, PathKey};
 
 use super::spec::{LoadSpec, Scenario, ScenarioError};
 use crate::client::{Failure, Retry};
@@ -75,6 +76,8 @@ struct Kind {
     read: Option<Law>,
     stream: Option<Law>,
     bytes: u32,
+    path: Option<PathKey>,
+    tenant: Option<u64>,
 }
 
 impl Load {
@@ -153,6 +156,8 @@ impl Load {
             class: kind.class,
             bytes: kind.bytes,
             deadline: kind.deadline.map(|deadline| now + deadline),
+            path: kind.path,
+            tenant: kind.tenant,
             ..Arrival::default()
         }
     }
@@ -192,9 +197,13 @@ fn source(spec: &LoadSpec, rng: SimRng) -> Source {
     }
 }
 
+/// In a simulation nobody has to be kept from guessing hashes.
+const NAMES_KEY: (u64, u64) = (0, 0);
+
 fn kinds(scenario: &Scenario, spec: &LoadSpec) -> Result<Vec<Kind>, ScenarioError> {
     let total: f64 = spec.client.iter().map(|client| client.share).sum();
     let mut up_to = 0.0;
+    let hasher = PathHasher::new(NAMES_KEY, &[]);
     spec.client
         .iter()
         .map(|client| {
@@ -209,6 +218,8 @@ fn kinds(scenario: &Scenario, spec: &LoadSpec) -> Result<Vec<Kind>, ScenarioErro
                 read: client.read.clone(),
                 stream: client.stream.clone(),
                 bytes: client.bytes,
+                path: client.path.as_deref().map(|path| hasher.hash(path)),
+                tenant: client.tenant.as_deref().map(|name| hasher.hash(name).0),
             })
         })
         .collect()

@@ -48,6 +48,7 @@ mod outcome;
 mod protector;
 mod recorder;
 mod replica;
+mod revenue;
 mod spec;
 mod unprotected;
 mod world;

@@ -43,6 +43,8 @@ pub struct Counts {
     pub abandoned: u64,
     /// Requests whose last attempt failed.
     pub given_up: u64,
+    /// Of those refused, the ones that found a less important request in service.
+    pub displaced: u64,
     /// Refusals by reason, in the order of [`ShedReason::ALL`].
     pub shed_by: [u64; ShedReason::ALL.len()],
 }
@@ -65,6 +67,7 @@ impl Counts {
         self.dropped += other.dropped;
         self.abandoned += other.abandoned;
         self.given_up += other.given_up;
+        self.displaced += other.displaced;
         for (sum, part) in self.shed_by.iter_mut().zip(other.shed_by) {
             *sum += part;
         }
@@ -82,6 +85,7 @@ impl Counts {
             "dropped" => self.dropped,
             "abandoned" => self.abandoned,
             "given_up" => self.given_up,
+            "displaced" => self.displaced,
             reason => {
                 let word = reason.strip_prefix("shed.")?;
                 let found = ShedReason::ALL.iter().find(|r| r.as_str() == word)?;
@@ -175,6 +179,18 @@ impl Totals {
         self.counts.offered as f64 / self.seconds
     }
 
+    /// Share of attempts answered within the target.
+    #[must_use]
+    pub fn in_target_share(&self) -> f64 {
+        self.counts.in_target as f64 / self.counts.offered as f64
+    }
+
+    /// Share of attempts that were refused while a less important request was in service.
+    #[must_use]
+    pub fn displaced_share(&self) -> f64 {
+        self.counts.displaced as f64 / self.counts.offered as f64
+    }
+
     /// Share of attempts refused.
     #[must_use]
     pub fn shed_share(&self) -> f64 {
@@ -204,6 +220,10 @@ pub struct Outcome {
     pub totals: Totals,
     /// The same by class.
     pub class_totals: Vec<Totals>,
+    /// What the classes are worth, per request in time.
+    pub revenues: Vec<f64>,
+    /// The most that could have been earned after the warm-up.
+    pub revenue_optimum: f64,
     /// Mean utilization of the replicas after the warm-up.
     pub utilization: f64,
     /// The whole run, warm-up included: `offered == ended() + unfinished`.
@@ -219,7 +239,7 @@ pub struct Outcome {
 impl Outcome {
     /// The series that every outcome has; counts are per second. Besides them there are
     /// `shed.<reason>`, `class.<name>.<count>` and `gauge.<name>`.
-    pub const SERIES: [&'static str; 20] = [
+    pub const SERIES: [&'static str; 21] = [
         "offered",
         "fresh",
         "admitted",
@@ -230,6 +250,7 @@ impl Outcome {
         "dropped",
         "abandoned",
         "given_up",
+        "displaced",
         "response_mean",
         "response_p50",
         "response_p95",
@@ -241,6 +262,15 @@ impl Outcome {
         "utilization",
         "capacity",
     ];
+
+    /// What was earned after the warm-up.
+    #[must_use]
+    pub fn revenue(&self) -> f64 {
+        let classes = self.class_totals.iter().zip(&self.revenues);
+        classes
+            .map(|(totals, revenue)| totals.counts.in_target as f64 * revenue)
+            .sum()
+    }
 
     /// A series by its name: end of interval in seconds, and value.
     #[must_use]

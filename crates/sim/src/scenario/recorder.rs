@@ -5,8 +5,10 @@ use std::time::Duration;
 use tidegate_control::Timestamp;
 use tidegate_sentry::ClassId;
 
+use super::load::Attempt;
 use super::outcome::{Counts, Fate, Outcome, Row, Times, Totals};
 use super::protector::Protector;
+use super::revenue::Offers;
 use super::spec::Scenario;
 use crate::stats::{Histogram, Moments, TimeAverage};
 
@@ -21,8 +23,12 @@ pub(super) struct Recorder {
     class_totals: Vec<Totals>,
     ledger: Counts,
     wasted: u64,
+    /// First attempts after the warm-up.
+    offers: Offers,
+    /// Requests inside replicas, by class.
+    inside: Vec<u32>,
     /// Requests inside replicas.
-    pub(super) in_flight: TimeAverage,
+    in_flight: TimeAverage,
     /// Requests waiting in the protector.
     pub(super) queued: TimeAverage,
     /// Cores at speed 1.
@@ -33,6 +39,7 @@ pub(super) struct Recorder {
 struct Class {
     name: String,
     target: Option<Duration>,
+    revenue: f64,
 }
 
 /// The interval under way.
@@ -52,6 +59,7 @@ impl Recorder {
             .map(|class| Class {
                 name: class.name,
                 target: class.target.map(|target| target.0),
+                revenue: class.revenue,
             })
             .collect();
         let measured = (scenario.duration.0 - scenario.warm_up.0).as_secs_f64();
@@ -63,6 +71,8 @@ impl Recorder {
                 waiting: Moments::default(),
             },
             class_totals: vec![Totals::new(measured); classes.len()],
+            inside: vec![0; classes.len()],
+            offers: Offers::default(),
             classes,
             rows: Vec::new(),
             gauges: Vec::new(),
@@ -87,7 +97,12 @@ impl Recorder {
         }
     }
 
-    pub(super) fn offered(&mut self, now: Timestamp, class: ClassId, first: bool) {
+    pub(super) fn offered(&mut self, now: Timestamp, class: ClassId, attempt: &Attempt) {
+        let first = attempt.tries == 1;
+        if first && now >= self.warm_up {
+            let revenue = self.classes[usize::from(class.0)].revenue;
+            self.offers.add(revenue, attempt.work);
+        }
         self.count(now, class, |counts| {
             counts.offered += 1;
             counts.fresh += u64::from(first);
@@ -107,6 +122,7 @@ impl Recorder {
     pub(super) fn ended(&mut self, now: Timestamp, class: ClassId, fate: Fate, took: Duration) {
         let target = self.classes[usize::from(class.0)].target;
         let in_target = target.is_none_or(|target| took <= target);
+        let displaced = self.less_important_inside(class);
         self.count(now, class, |counts| match fate {
             Fate::Served => {
                 counts.served += 1;
@@ -117,12 +133,31 @@ impl Recorder {
             Fate::Abandoned => counts.abandoned += 1,
             Fate::Shed(reason) => {
                 counts.shed += 1;
+                counts.displaced += u64::from(displaced);
                 counts.shed_by[reason.index()] += 1;
             }
         });
         if fate == Fate::Served {
             self.served(now, class, took.as_secs_f64());
         }
+    }
+
+    /// A request of the class is in a replica from now on.
+    pub(super) fn enters(&mut self, now: Timestamp, class: ClassId) {
+        self.in_flight.add(now, 1.0);
+        self.inside[usize::from(class.0)] += 1;
+    }
+
+    /// A request of the class has left its replica.
+    pub(super) fn leaves(&mut self, now: Timestamp, class: ClassId) {
+        self.in_flight.add(now, -1.0);
+        self.inside[usize::from(class.0)] -= 1;
+    }
+
+    fn less_important_inside(&self, class: ClassId) -> bool {
+        self.inside[usize::from(class.0) + 1..]
+            .iter()
+            .any(|&inside| inside > 0)
     }
 
     fn served(&mut self, now: Timestamp, class: ClassId, seconds: f64) {
@@ -184,9 +219,12 @@ impl Recorder {
         let interval = scenario.interval.as_secs_f64();
         let warm_up = self.warm_up.as_secs_f64();
         let measured = self.rows.iter().filter(|row| row.at - interval >= warm_up);
+        let core_s: f64 = measured.clone().map(|row| row.capacity * interval).sum();
         let utilization: Moments = measured.map(|row| row.utilization).collect();
         Outcome {
             interval,
+            revenues: self.classes.iter().map(|class| class.revenue).collect(),
+            revenue_optimum: self.offers.optimum(core_s),
             classes: self.classes.into_iter().map(|class| class.name).collect(),
             gauges: self.gauges,
             rows: self.rows,

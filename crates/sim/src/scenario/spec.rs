@@ -70,6 +70,13 @@ pub struct ClassSpec {
     /// Its own target.
     #[serde(default)]
     pub target: Option<Dur>,
+    /// What a request in time is worth.
+    #[serde(default = "one")]
+    pub revenue: f64,
+}
+
+fn one() -> f64 {
+    1.0
 }
 
 /// A source of requests: open (`rate`), recorded (`times`) or closed (`users`).
@@ -311,6 +318,7 @@ impl Scenario {
                     .map(|c| ClassSpec {
                         name: c.name.clone(),
                         target: c.target,
+                        revenue: c.revenue,
                     }),
             );
         }
@@ -318,6 +326,7 @@ impl Scenario {
             classes.push(ClassSpec {
                 name: tidegate_sentry::DEFAULT_CLASS.to_owned(),
                 target: None,
+                revenue: 1.0,
             });
         }
         for class in &mut classes {

@@ -4,10 +4,6 @@ use tidegate_control::Timestamp;
 
 use crate::plan::Plan;
 
-/// Weight of the newest period (003 §3.3 smooths exponentially and does not say how much). Chosen:
-/// a step of the rate is followed to three quarters at once.
-const NEWEST: f64 = 0.75;
-
 /// Requests per second of one class.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct ClassRate {
@@ -22,14 +18,25 @@ struct Seen {
 }
 
 /// See the module's description.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Meter {
+    /// Weight of the newest period.
+    newest: f64,
     since: Timestamp,
     seen: Vec<Seen>,
     rates: Vec<ClassRate>,
 }
 
 impl Meter {
+    pub(super) fn new(newest: f64) -> Self {
+        Self {
+            newest,
+            since: Timestamp::ZERO,
+            seen: Vec::new(),
+            rates: Vec::new(),
+        }
+    }
+
     /// Begins the first period.
     pub(super) fn start(&mut self, now: Timestamp, plan: &Plan) {
         self.since = now;
@@ -49,7 +56,7 @@ impl Meter {
                 .collect();
             if self.rates.len() == newest.len() {
                 let pairs = self.rates.iter_mut().zip(newest);
-                pairs.for_each(|(rate, newest)| rate.approach(newest));
+                pairs.for_each(|(rate, newest)| rate.approach(newest, self.newest));
             } else {
                 self.rates = newest;
             }
@@ -62,9 +69,9 @@ impl Meter {
 }
 
 impl ClassRate {
-    fn approach(&mut self, newest: Self) {
-        self.beyond_guarantee += NEWEST * (newest.beyond_guarantee - self.beyond_guarantee);
-        self.guaranteed += NEWEST * (newest.guaranteed - self.guaranteed);
+    fn approach(&mut self, newest: Self, weight: f64) {
+        self.beyond_guarantee += weight * (newest.beyond_guarantee - self.beyond_guarantee);
+        self.guaranteed += weight * (newest.guaranteed - self.guaranteed);
     }
 }
 

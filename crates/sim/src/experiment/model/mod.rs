@@ -72,7 +72,7 @@ impl Model {
     #[must_use]
     pub fn values(&self) -> Vec<String> {
         let names: &[&str] = match self {
-            Self::Scenario(_) => &scenario::VALUES,
+            Self::Scenario(scenario) => return scenario::values(scenario),
             Self::Flow(_) => &[],
             Self::PiDesign(_) => &design::PI_VALUES,
             Self::LqrDesign(model) => return model.values(),

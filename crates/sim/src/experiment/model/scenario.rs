@@ -16,17 +16,21 @@ const GAUGES: [&str; 4] = [
 ];
 
 /// The counts that a class has of its own.
-const CLASS_COUNTS: [&str; 6] = [
+const CLASS_COUNTS: [&str; 7] = [
     "offered",
     "admitted",
     "goodput",
     "goodput_in_target",
     "shed",
     "abandoned",
+    "displaced",
 ];
 
+/// What a class has of its own, over all after the warm-up.
+const CLASS_VALUES: [&str; 3] = ["in_target_share", "displaced_share", "response_p95"];
+
 /// Totals after the warm-up: rates per second, times in seconds.
-pub(super) const VALUES: [&str; 11] = [
+const VALUES: [&str; 13] = [
     "offered",
     "goodput",
     "goodput_in_target",
@@ -38,7 +42,22 @@ pub(super) const VALUES: [&str; 11] = [
     "response_max",
     "utilization",
     "power",
+    "revenue",
+    "revenue_share",
 ];
+
+/// [`VALUES`], and for each class `class.<name>.<value>`.
+pub(super) fn values(scenario: &Scenario) -> Vec<String> {
+    let classes = scenario
+        .classes()
+        .into_iter()
+        .flat_map(|class| CLASS_VALUES.map(|value| format!("class.{}.{value}", class.name)));
+    VALUES
+        .map(str::to_owned)
+        .into_iter()
+        .chain(classes)
+        .collect()
+}
 
 pub(super) fn series(scenario: &Scenario) -> Vec<String> {
     let common = Outcome::SERIES.into_iter().chain(GAUGES).chain(["power"]);
@@ -65,6 +84,7 @@ pub(super) fn run(scenario: &Scenario, seed: u64) -> Result<Record, ModelError> 
         .fold(Record::default(), |record, (name, points)| {
             record.with_series(name, points)
         });
+    let record = with_classes(record, &outcome);
     Ok(with_totals(record, &outcome, &scale).with_series("power", power(&outcome, &scale)))
 }
 
@@ -86,6 +106,27 @@ fn with_totals(record: Record, outcome: &Outcome, scale: &Scale) -> Record {
         .with_value("response_max", totals.response.max())
         .with_value("utilization", outcome.utilization)
         .with_value("power", scale.power(served, totals.response.mean()))
+        .with_value("revenue", outcome.revenue() / totals.seconds)
+        .with_value("revenue_share", outcome.revenue() / outcome.revenue_optimum)
+}
+
+fn with_classes(record: Record, outcome: &Outcome) -> Record {
+    let classes = outcome.classes.iter().zip(&outcome.class_totals);
+    classes.fold(record, |record, (name, totals)| {
+        record
+            .with_value(
+                format!("class.{name}.in_target_share"),
+                totals.in_target_share(),
+            )
+            .with_value(
+                format!("class.{name}.displaced_share"),
+                totals.displaced_share(),
+            )
+            .with_value(
+                format!("class.{name}.response_p95"),
+                totals.histogram.quantile(0.95),
+            )
+    })
 }
 
 /// What goodput and response time are normalised by in 000 eq. 1: the service at full capacity.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
-use tidegate_sentry::{Ending, Refusal, ReplicaId};
+use tidegate_sentry::{ClassId, Ending, Refusal, ReplicaId};
 
 use super::{Event, Request, Stage, World};
 use crate::client::Failure;
@@ -24,8 +24,7 @@ impl World<'_> {
             alarm: None,
         }));
         self.recorder.queued.add(now, 1.0);
-        self.recorder
-            .offered(now, arrival.class, attempt.tries == 1);
+        self.recorder.offered(now, arrival.class, &attempt);
         if let Some(patience) = attempt.patience {
             self.request(id).alarm = Some(calendar.after(patience, Event::Timeout(id)));
         }
@@ -180,11 +179,11 @@ impl World<'_> {
             .requests
             .remove(id.0)
             .expect("an attempt ends exactly once");
-        self.leave(now, request.stage);
+        let class = self.loads[request.attempt.load as usize].class(&request.attempt);
+        self.leave(now, class, request.stage);
         if let Some(alarm) = request.alarm {
             calendar.cancel(alarm);
         }
-        let class = self.loads[request.attempt.load as usize].class(&request.attempt);
         self.recorder
             .ended(now, class, fate, now.since(request.arrived));
         request.attempt
@@ -219,18 +218,20 @@ impl World<'_> {
 
     fn enter(&mut self, now: Timestamp, id: RequestId, stage: Stage) {
         let before = std::mem::replace(&mut self.request(id).stage, stage);
-        self.leave(now, before);
+        let attempt = self.request(id).attempt;
+        let class = self.loads[attempt.load as usize].class(&attempt);
+        self.leave(now, class, before);
         match stage {
             Stage::Waiting => self.recorder.queued.add(now, 1.0),
-            Stage::Working { .. } => self.recorder.in_flight.add(now, 1.0),
+            Stage::Working { .. } => self.recorder.enters(now, class),
             Stage::Tail { .. } => {}
         }
     }
 
-    fn leave(&mut self, now: Timestamp, stage: Stage) {
+    fn leave(&mut self, now: Timestamp, class: ClassId, stage: Stage) {
         match stage {
             Stage::Waiting => self.recorder.queued.add(now, -1.0),
-            Stage::Working { .. } => self.recorder.in_flight.add(now, -1.0),
+            Stage::Working { .. } => self.recorder.leaves(now, class),
             Stage::Tail { .. } => {}
         }
     }

@@ -1,0 +1,113 @@
+use super::*;
+
+fn waiter(value: u32, tenant: Option<u64>) -> Waiter<u32> {
+    Waiter {
+        value,
+        class: ClassId(0),
+        bytes: 1,
+        arrived: Timestamp::ZERO,
+        deadline: None,
+        sticky: None,
+        path: None,
+        tenant,
+        opens: None,
+        preferred: false,
+        bucket: None,
+        passed: Passed { counted: false },
+    }
+}
+
+fn drained(queue: &mut Queue<u32>) -> Vec<u32> {
+    std::iter::from_fn(|| queue.pop_placed(|_| Some(())))
+        .map(|(waiter, ())| waiter.value)
+        .collect()
+}
+
+#[test]
+fn without_tenants_it_is_first_come_first_served() {
+    let mut queue = Queue::new(1, 64);
+    for value in 0..5 {
+        queue.push(Waiter {
+            sticky: (value % 2 == 0).then_some(ReplicaId(3)),
+            ..waiter(value, None)
+        });
+    }
+    assert_eq!(drained(&mut queue), [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn tenants_take_turns_and_the_flooder_loses_its_last() {
+    let mut queue = Queue::new(1, 64);
+    for value in 0..4 {
+        queue.push(waiter(value, Some(1)));
+    }
+    queue.push(waiter(10, Some(2)));
+    queue.push(waiter(11, Some(2)));
+    assert!(
+        queue.jumps(ClassId(0), Some(3), false),
+        "a third tenant goes before the fourth of the first"
+    );
+    assert!(!queue.jumps(ClassId(0), Some(1), false));
+    let (_, last) = queue.pop_last(0).unwrap();
+    assert_eq!(last.value, 3);
+    assert_eq!(drained(&mut queue), [0, 10, 1, 11, 2]);
+}
+
+#[test]
+fn who_was_away_gets_no_credit_for_it() {
+    let mut queue = Queue::new(1, 64);
+    for value in 0..3 {
+        queue.push(waiter(value, Some(1)));
+    }
+    assert_eq!(drained(&mut queue), [0, 1, 2]);
+    queue.push(waiter(3, Some(1)));
+    for value in 10..13 {
+        queue.push(waiter(value, Some(2)));
+    }
+    assert_eq!(drained(&mut queue), [3, 10, 11, 12]);
+}
+
+#[test]
+fn the_preferred_go_first_and_are_put_out_last() {
+    let mut queue = Queue::new(1, 64);
+    queue.push(waiter(0, None));
+    queue.push(Waiter {
+        preferred: true,
+        ..waiter(1, None)
+    });
+    assert!(queue.jumps(ClassId(0), None, true));
+    assert_eq!(queue.peek_last(0).unwrap().value, 0);
+    assert_eq!(drained(&mut queue), [1, 0]);
+}
+
+#[test]
+fn a_batch_is_let_out_in_turn_among_tenants() {
+    let mut queue = Queue::new(1, 64);
+    let held = |value, tenant| Waiter {
+        bucket: Some(2),
+        ..waiter(value, Some(tenant))
+    };
+    for value in 0..4 {
+        queue.push(held(value, 1));
+    }
+    let leaver = queue.push(held(10, 2));
+    queue.push(held(11, 2));
+    assert_eq!(drained(&mut queue), [0; 0], "who is held gets no slot");
+    assert_eq!(queue.remove(leaver).unwrap().value, 10);
+    queue.release(0, 2, 3);
+    assert_eq!((queue.held_of(0), queue.held_in(0, 2)), (2, 2));
+    assert_eq!(drained(&mut queue), [0, 11, 1]);
+    assert_eq!(queue.pop_held(0, 2).unwrap().1.value, 2);
+    assert_eq!(queue.len(), 1);
+}
+
+#[test]
+fn a_new_list_of_classes_keeps_order_and_tickets() {
+    let mut queue = Queue::new(2, 64);
+    let tickets: Vec<Ticket> = (0..3)
+        .map(|value| queue.push(waiter(value, None)))
+        .collect();
+    queue.reclassify(1, 64, |_| ClassId(0));
+    assert_eq!(queue.remove(tickets[1]).unwrap().value, 1);
+    assert_eq!(drained(&mut queue), [0, 2]);
+}
