@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{Request, StatusCode};
 use tidegate_control::Timestamp;
-use tidegate_sentry::{ClassId, ReplicaId};
+use tidegate_sentry::{ClassId, PathKey, ReplicaId};
 
 use crate::access_log::Record;
 use crate::client::{Client, Order, Protocol};
@@ -24,6 +24,8 @@ pub(crate) struct Visit {
     pub(crate) format: Format,
     /// The replica the client belongs to.
     pub(crate) sticky: Option<ReplicaId>,
+    /// Its path, for what it costs.
+    pub(crate) path: Option<PathKey>,
     record: Option<Box<Record>>,
     end: End,
 }
@@ -44,6 +46,7 @@ impl Visit {
             arrived: worker.state.now(),
             format: Format::Text,
             sticky: None,
+            path: None,
             record: logs.then(|| Box::new(Record::new(request, client.peer))),
             end: End::Cancelled,
             worker,
