@@ -48,6 +48,10 @@ check: test lint docs ## what CI runs
 bench-policing: ## decisions per second, in batches and by the threshold
 	$(CARGO) bench -p tidegate-sentry --bench policing
 
+.PHONY: bench-classes
+bench-classes: ## figure 3 of paper 003, live: who is refused when gold, silver and bronze want too much
+	bench/classes/run
+
 bench-simulator: ## events per second against ciw and simpy
 	bench/simulator/run
 

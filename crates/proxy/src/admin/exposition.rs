@@ -185,6 +185,13 @@ fn contracts(text: &mut Text, classes: &[ClassStatus]) {
             bands.sample(&[("class", &class.name)], band.above);
         }
     }
+    let mut delays = text.gauge(
+        "tidegate_examination_delay_seconds",
+        "How long requests of a class are held before they are examined, in mode sentry.",
+    );
+    for class in classes {
+        delays.sample(&[("class", &class.name)], class.delay_seconds);
+    }
     let promised = |class: &'_ ClassStatus| class.guarantee.map(|g| (class.name.clone(), g));
     let promised: Vec<_> = classes.iter().filter_map(promised).collect();
     let mut rates = text.gauge(

@@ -76,6 +76,7 @@ impl Order {
         let class = settings.classifier.class(&asked);
         let marks = settings.keys.marks(&asked, visit.client.peer.ip());
         visit.classified(class);
+        visit.path = marks.path;
         let allowance = deadline::allowance(&notable, *settings.config.timeouts.request);
         let protocol = wanted_upgrade(&request, &notable).cloned();
         let expects_continue = notable.expect.is_some();

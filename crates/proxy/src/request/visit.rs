@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{Request, StatusCode};
 use tidegate_control::Timestamp;
-use tidegate_sentry::{ClassId, ReplicaId};
+use tidegate_sentry::{ClassId, PathKey, ReplicaId};
 
 use crate::access_log::Record;
 use crate::client::{Client, Order, Protocol};
@@ -26,6 +26,8 @@ pub(crate) struct Visit {
     pub(crate) sticky: Option<ReplicaId>,
     /// Whether the client listens to the channel.
     pub(crate) holds_back: bool,
+    /// Its path, for what it costs.
+    pub(crate) path: Option<PathKey>,
     record: Option<Box<Record>>,
     end: End,
 }
@@ -47,6 +49,7 @@ impl Visit {
             format: Format::Text,
             sticky: None,
             holds_back: false,
+            path: None,
             record: logs.then(|| Box::new(Record::new(request, client.peer))),
             end: End::Cancelled,
             worker,

@@ -9,8 +9,9 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tidegate_control::Timestamp;
-use tidegate_sentry::{Ending, ReplicaId};
+use tidegate_sentry::Ending;
 
+use super::report::About;
 use super::stall::Reading;
 use super::{Kind, report};
 use crate::alarm::Alarm;
@@ -63,7 +64,7 @@ impl Outbound {
 #[derive(Debug)]
 pub(crate) struct Relay {
     worker: Arc<Worker>,
-    replica: ReplicaId,
+    about: About,
     first: Option<Frame<Bytes>>,
     body: Incoming,
     /// Taken when the replica has sent everything.
@@ -95,11 +96,11 @@ impl Relay {
     ) -> Self {
         let worker = Arc::clone(&visit.worker);
         let now = worker.state.now();
-        let replica = slot.replica();
+        let about = About::new(visit, &slot);
         let (key, reading) = worker.stalls.watch(slot, kind, now);
         Self {
             worker,
-            replica,
+            about,
             first,
             body,
             rest: Some(Rest {
@@ -142,7 +143,7 @@ impl Relay {
         self.worker
             .state
             .board()
-            .record(self.replica, Outcome::Failed(failure));
+            .record(self.about.replica, Outcome::Failed(failure));
         if let Some(visit) = self.visit.take() {
             visit.truncated(failure);
         }
@@ -187,7 +188,7 @@ impl Relay {
         self.heard = now;
         let frame = match frame.into_trailers() {
             Ok(mut trailers) => {
-                report::strip(&self.worker.state, self.replica, &mut trailers);
+                report::strip(&self.worker.state, self.about, &mut trailers);
                 Frame::trailers(trailers)
             }
             Err(frame) => frame,

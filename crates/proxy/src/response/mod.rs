@@ -25,6 +25,7 @@ use crate::metrics::UpstreamFailure;
 use crate::request::visit::Visit;
 use crate::upstream::send::Answer;
 use body::{Outbound, Relay};
+use report::About;
 
 /// Turns an answer into the response: reports taken out, headers cleaned, and the slot given
 /// back with the last byte that the replica sends.
@@ -45,7 +46,7 @@ pub(crate) async fn relay(
     }
     let status = parts.status.as_u16();
     state.board().record(replica, Outcome::Answered(status));
-    report::strip(state, replica, &mut parts.headers);
+    report::strip(state, About::new(visit, &slot), &mut parts.headers);
     mark(visit, replica, &mut parts);
     parts.version = Version::HTTP_11;
     parts.extensions.clear();

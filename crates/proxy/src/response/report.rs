@@ -7,24 +7,53 @@
 use std::str::FromStr;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tidegate_sentry::{ReplicaId, Report};
+use tidegate_sentry::{ClassId, PathKey, ReplicaId, Report};
 
+use crate::gate::Slot;
 use crate::hop::{Border, Contraband};
+use crate::request::visit::Visit;
 use crate::state::State;
 
 const UTILIZATION: HeaderName = HeaderName::from_static("tidegate-utilization");
 const SERVICE_MS: HeaderName = HeaderName::from_static("tidegate-service-ms");
 const DEMAND: HeaderName = HeaderName::from_static("tidegate-demand");
 const DIMMER: HeaderName = HeaderName::from_static("tidegate-dimmer");
+const CPU_MS: HeaderName = HeaderName::from_static("tidegate-cpu-ms");
+const IO_MS: HeaderName = HeaderName::from_static("tidegate-io-ms");
 const ENDPOINT_LOAD: HeaderName = HeaderName::from_static("endpoint-load-metrics");
 
+/// Who reports, and on which request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct About {
+    pub(crate) replica: ReplicaId,
+    class: ClassId,
+    path: Option<PathKey>,
+}
+
+impl About {
+    pub(crate) fn new(visit: &Visit, slot: &Slot) -> Self {
+        Self {
+            replica: slot.replica(),
+            class: slot.class(),
+            path: visit.path,
+        }
+    }
+}
+
 /// Removes from a replica's headers or trailers what is not for clients, and passes a report on.
-pub(crate) fn strip(state: &State, replica: ReplicaId, headers: &mut HeaderMap) {
+pub(crate) fn strip(state: &State, about: About, headers: &mut HeaderMap) {
     let contraband = Contraband::find(headers, Border::ToClient);
     if contraband.may_report()
         && let Some(report) = read(headers)
     {
-        state.sentry().on_report(state.now(), replica, &report);
+        let report = Report {
+            class: about.class,
+            path: about.path,
+            ..report
+        };
+        state
+            .sentry()
+            .on_report(state.now(), about.replica, &report);
     }
     contraband.remove(headers);
 }
@@ -32,9 +61,11 @@ pub(crate) fn strip(state: &State, replica: ReplicaId, headers: &mut HeaderMap) 
 fn read(headers: &HeaderMap) -> Option<Report> {
     let report = Report {
         utilization: number(headers.get(UTILIZATION)).or_else(|| orca(headers.get(ENDPOINT_LOAD))),
-        service_seconds: number(headers.get(SERVICE_MS)).map(|millis: f64| millis / 1e3),
         demand: number(headers.get(DEMAND)),
         dimmer: number(headers.get(DIMMER)),
+        service_seconds: seconds(headers.get(SERVICE_MS)),
+        cpu_seconds: seconds(headers.get(CPU_MS)),
+        io_seconds: seconds(headers.get(IO_MS)),
         ..Report::default()
     };
     (report != Report::default()).then_some(report)
@@ -42,6 +73,11 @@ fn read(headers: &HeaderMap) -> Option<Report> {
 
 fn number<N: FromStr>(value: Option<&HeaderValue>) -> Option<N> {
     value?.to_str().ok()?.trim().parse().ok()
+}
+
+fn seconds(millis: Option<&HeaderValue>) -> Option<f64> {
+    let millis: f64 = number(millis)?;
+    Some(millis / 1e3)
 }
 
 /// The utilization in an ORCA report: the application's own if it gives one, else the CPU's.
@@ -86,6 +122,9 @@ mod tests {
             .service_seconds;
         assert_eq!(service, Some(0.0125));
         assert_eq!(report("tidegate-demand", "-2").unwrap().demand, Some(-2));
+        let cpu = report("tidegate-cpu-ms", "4").unwrap().cpu_seconds;
+        let io = report("tidegate-io-ms", "6").unwrap().io_seconds;
+        assert_eq!((cpu, io), (Some(0.004), Some(0.006)));
         for orca in [
             "TEXT cpu_utilization=0.3,mem_utilization=0.8",
             "TEXT application_utilization=0.3, cpu_utilization=0.9",

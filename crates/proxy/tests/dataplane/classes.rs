@@ -313,3 +313,32 @@ async fn a_verified_certificate_proves_the_class() {
     assert_eq!(class(Some("partner")).await.unwrap(), "gold");
     assert!(class(None).await.is_err());
 }
+
+#[tokio::test]
+async fn what_a_replica_says_a_request_costs_is_learnt_by_class() {
+    let service = Service::start(|_| async {
+        let mut reply = text("ok");
+        for (name, value) in [("tidegate-cpu-ms", "40"), ("tidegate-io-ms", "10")] {
+            reply.headers_mut().insert(name, value.parse().unwrap());
+        }
+        reply
+    })
+    .await;
+    let extra = "protect.mode = 'sentry'\nprotect.target = '1s'\n\
+        protect.classes = [{ name = 'gold' }, { name = 'bronze' }]\n\
+        classify = [{ class = 'gold', path = '/gold' }]";
+    let proxy = proxy(&[service.addr], extra);
+    let mut client = Client::connect(proxy.local_addr()).await;
+    let cost = |class: usize| {
+        let state = proxy.state();
+        state.sentry().status(state.now()).classes[class].service_seconds
+    };
+    let untouched = cost(1);
+    for _ in 0..200 {
+        let answer = client.ask("GET /gold HTTP/1.1\r\nhost: a\r\n\r\n").await;
+        assert_eq!(answer.status, 200);
+    }
+    let learnt = cost(0).expect("the mode measures it");
+    assert!((learnt - 0.05).abs() < 0.005, "{learnt}");
+    assert_eq!(cost(1), untouched);
+}
