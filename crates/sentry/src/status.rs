@@ -1,5 +1,6 @@
 //! What the engine says about itself when asked.
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use tidegate_control::controller::Terms;
 
@@ -7,7 +8,7 @@ use crate::api::ReplicaId;
 use crate::config::ModeName;
 
 /// A picture of the engine at one instant.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Status {
     /// The mode in force.
     pub mode: ModeName,
@@ -38,7 +39,7 @@ pub struct Status {
 }
 
 /// A controller's last step.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ControllerStatus {
     /// Which controller.
     pub name: &'static str,
@@ -49,13 +50,14 @@ pub struct ControllerStatus {
     /// Its command.
     pub output: f64,
     /// The parts of the command.
+    #[schemars(schema_with = "terms")]
     pub terms: Terms,
     /// Samples that were refused because they were not finite or missing.
     pub bad_samples: u64,
 }
 
 /// What was decided about optional content.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct BrownoutStatus {
     /// Response time that full responses are held at, at the quantile.
     pub setpoint_seconds: f64,
@@ -76,7 +78,7 @@ pub struct BrownoutStatus {
 }
 
 /// A replica's service-time controller.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct BrownoutReplica {
     /// Its id.
     pub id: ReplicaId,
@@ -91,7 +93,7 @@ pub struct BrownoutReplica {
 }
 
 /// How a replica behaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
     /// Like the others.
@@ -117,10 +119,19 @@ impl Standing {
     }
 }
 
+fn terms(_: &mut SchemaGenerator) -> Schema {
+    let number = json_schema!({ "type": "number" });
+    json_schema!({
+        "type": "object",
+        "properties": { "p": number, "i": number, "d": number, "saturated": { "type": "boolean" } },
+    })
+}
+
 /// One replica.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ReplicaStatus {
     /// Its id.
+    #[schemars(with = "u16")]
     pub id: ReplicaId,
     /// Whether it gets requests.
     pub up: bool,
@@ -135,7 +146,7 @@ pub struct ReplicaStatus {
 }
 
 /// The central queue.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct QueueStatus {
     /// Requests that wait.
     pub requests: u32,
@@ -144,7 +155,7 @@ pub struct QueueStatus {
 }
 
 /// A row of a table of targets.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct BandStatus {
     /// Arrival rate from which on it applies, requests per second over all classes.
     pub above: f64,
@@ -153,7 +164,7 @@ pub struct BandStatus {
 }
 
 /// A guarantee, and what was made of it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct GuaranteeStatus {
     /// Guaranteed requests per second.
     pub rate: f64,
@@ -164,7 +175,7 @@ pub struct GuaranteeStatus {
 }
 
 /// How requests are judged in mode `sentry`, and why.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct PolicingStatus {
     /// `batch` or `threshold`.
     pub kind: &'static str,
@@ -175,7 +186,7 @@ pub struct PolicingStatus {
 }
 
 /// One class's counters since the start.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ClassStatus {
     /// Its name.
     pub name: String,
