@@ -98,12 +98,12 @@ impl Contraband {
 
 /// Trailers that are removed are not announced either.
 fn keep_trailers_that_pass(headers: &mut HeaderMap) {
-    let passes = |token: &&str| {
-        let name = HeaderName::from_bytes(token.as_bytes());
+    let passes = |token: &&[u8]| {
+        let name = HeaderName::from_bytes(token);
         name.is_ok_and(|name| !is_removed(&name, Border::ToClient))
     };
     let kept: Vec<_> = tokens(headers, &TRAILER).filter(passes).collect();
-    let kept = HeaderValue::from_str(&kept.join(", ")).ok();
+    let kept = HeaderValue::from_bytes(&kept.join(&b", "[..])).ok();
     headers.remove(TRAILER);
     if let Some(kept) = kept.filter(|kept| !kept.is_empty()) {
         headers.insert(TRAILER, kept);
