@@ -89,6 +89,7 @@ pub struct BrownoutStatus {
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct BrownoutReplica {
     /// Its id.
+    #[schemars(with = "u16")]
     pub id: ReplicaId,
     /// `u`: how many requests at once meet the service time aimed at.
     pub concurrency: f64,

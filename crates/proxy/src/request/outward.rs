@@ -204,6 +204,8 @@ mod tests {
             add_host: false,
             expects: false,
             upgrade: None,
+            optional: None,
+            service_target: None,
         };
         write(&mut parts, &client, forward, &notes);
         parts

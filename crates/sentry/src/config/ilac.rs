@@ -138,7 +138,7 @@ impl IlacConfig {
                 "`setpoint` and `silence` must be above zero",
             ));
         }
-        if !(self.gamma.0 < 1.0) {
+        if self.gamma.0 >= 1.0 {
             return Err(refuse(
                 "ilac",
                 "`gamma` must be below 1: a replica needs some time to serve a request",
