@@ -80,9 +80,11 @@ impl Engine {
 
     /// A verified message has arrived.
     pub fn on_message(&mut self, now: Timestamp, message: &ControlMessage) {
-        self.liveness.on_message(now, message.seq);
+        // The first message after a silence may have waited for us: it says nothing about the way.
+        if self.liveness.on_message(now, message.seq).is_none() {
+            self.lag = now.since(message.issued);
+        }
         self.told = Some(message.seq);
-        self.lag = now.since(message.issued);
         self.pacer.apply(now, message.strategy.clone());
     }
 
@@ -226,7 +228,9 @@ mod tests {
         assert!(matches!(engine.next(at(1000.1)), Action::Wait(_)));
         engine.on_answered();
         assert_eq!(engine.next(at(1000.2)), Action::Send(2));
-        assert_eq!(engine.told(), Some((1, Duration::from_millis(500))));
+        assert_eq!(engine.told(), Some((1, Duration::ZERO)));
+        engine.on_message(at(1001.0), &message(2, 1001.0, Strategy::Open));
+        assert_eq!(engine.told(), Some((2, Duration::from_millis(500))));
     }
 
     #[test]

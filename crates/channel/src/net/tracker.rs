@@ -3,12 +3,14 @@
 //! A relay registers with its own address and says now and then how many listen to it; a leaf
 //! (a browser, a client behind a firewall) only asks. Everybody gets two parents where there are
 //! two: the ones nearest to the publisher that still have room, never below the asker, so that
-//! there are no circles. The publisher itself takes `arity` children, more only when nobody else
-//! has room.
+//! there are no circles. The publisher itself takes `arity` children, and more only when everybody
+//! else has more. Whoever was sent to it lately counts as its child, whether already connected or
+//! not: a thousand that join together are told to come over five seconds.
 //!
 //! **Pacing.** When a thousand clients lose their parent in the same moment, the answers tell them
 //! to come one after the other, [`JOINS_PER_SECOND`].
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -61,6 +63,8 @@ pub struct Tracker {
     root: Node,
     arity: usize,
     relays: Vec<Node>,
+    /// When somebody was sent to the publisher, within [`SILENCE`].
+    sent_to_root: VecDeque<Timestamp>,
     next_join: Timestamp,
 }
 
@@ -77,6 +81,7 @@ impl Tracker {
             },
             arity: arity.max(1),
             relays: Vec::new(),
+            sent_to_root: VecDeque::new(),
             next_join: Timestamp::ZERO,
         }
     }
@@ -94,7 +99,14 @@ impl Tracker {
 
     /// Somebody wants to know where to subscribe; `listeners` is how many the publisher has itself.
     pub fn join(&mut self, now: Timestamp, listeners: usize, joining: &Joining) -> Assignment {
-        self.root.children = listeners;
+        while self
+            .sent_to_root
+            .front()
+            .is_some_and(|&at| now.since(at) > SILENCE)
+        {
+            self.sent_to_root.pop_front();
+        }
+        self.root.children = listeners.max(self.sent_to_root.len());
         let gone = |node: &Node| {
             now.since(node.seen) > SILENCE || joining.dead.as_ref() == Some(&node.address)
         };
@@ -105,7 +117,7 @@ impl Tracker {
             .iter()
             .position(|node| Some(&*node.address) == own);
         let ceiling = known.map_or(usize::MAX, |index| self.relays[index].depth);
-        let parents = self.choose(own, ceiling);
+        let parents = self.choose(now, own, ceiling);
         if let Some(address) = own {
             self.register(now, address, joining.children, known, &parents);
         }
@@ -130,7 +142,7 @@ impl Tracker {
     }
 
     /// The parents nearest to the publisher with room; whoever has least where nobody has.
-    fn choose(&mut self, own: Option<&str>, ceiling: usize) -> Vec<usize> {
+    fn choose(&mut self, now: Timestamp, own: Option<&str>, ceiling: usize) -> Vec<usize> {
         let mut candidates: Vec<usize> = (0..=self.relays.len())
             .filter(|&index| Some(&*self.node(index).address) != own)
             .filter(|&index| self.node(index).depth < ceiling)
@@ -138,12 +150,13 @@ impl Tracker {
         let arity = self.arity;
         candidates.sort_by_key(|&index| {
             let node = self.node(index);
-            (node.children >= arity, node.depth, node.children)
+            let beyond = node.children.saturating_sub(arity - 1);
+            (beyond, node.depth, node.children)
         });
         candidates.truncate(PARENTS);
         for &index in &candidates {
             match index.checked_sub(1) {
-                None => self.root.children += 1,
+                None => self.sent_to_root.push_back(now),
                 Some(index) => self.relays[index].children += 1,
             }
         }
@@ -201,11 +214,10 @@ mod tests {
     fn forest() -> (Tracker, HashMap<String, Vec<String>>) {
         let mut tracker = Tracker::new("http://root", 5);
         let mut parents = HashMap::new();
-        let mut direct = 0;
         for index in 0..1000 {
             let joining = relay(index);
-            let assignment = tracker.join(at(1.0), direct, &joining);
-            direct += usize::from(assignment.parents.contains(&"http://root".to_owned()));
+            // Nobody has connected to the publisher yet.
+            let assignment = tracker.join(at(1.0), 0, &joining);
             parents.insert(joining.relay.unwrap(), assignment.parents);
         }
         (tracker, parents)
