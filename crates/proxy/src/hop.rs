@@ -291,7 +291,7 @@ mod tests {
         #[test]
         fn fuzz_contraband(
             names in proptest::collection::vec(
-                "(?i)(tidegate[-_]class|x[-_]forwarded[-_]for|keep-alive|content_length|x-[a-c]|accept)", 0..8
+                "([Tt]idegate[-_]class|x[-_]forwarded[-_]for|keep-alive|content_length|x-[a-c]|accept)", 0..8
             ),
             connection: Vec<u8>,
         ) {
