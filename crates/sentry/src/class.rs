@@ -41,6 +41,9 @@ pub(crate) struct Forecast {
     pub(crate) drain: AtomicF64,
     /// What a request takes in a replica at present, in seconds.
     pub(crate) residence: AtomicF64,
+    /// What those took that were answered lately, in seconds: how long the slot of a client that
+    /// left is kept. 0 to give it back at once.
+    pub(crate) linger: AtomicF64,
     /// Offered load over what can be served, at least 1.
     pub(crate) pressure: AtomicF64,
 }
@@ -53,6 +56,7 @@ impl Forecast {
             target_ns: AtomicU64::new(target.map_or(NEVER, saturating_nanos)),
             drain: AtomicF64::new(0.0),
             residence: AtomicF64::new(0.0),
+            linger: AtomicF64::new(0.0),
             pressure: AtomicF64::new(1.0),
         }
     }
@@ -62,7 +66,7 @@ impl Forecast {
         self.ahead_limit.store(u32::MAX, Ordering::Relaxed);
         self.wait_limit_ns.store(NEVER, Ordering::Relaxed);
         self.drain.store(0.0);
-        self.residence.store(0.0);
+        self.linger.store(0.0);
         self.pressure.store(1.0);
     }
 

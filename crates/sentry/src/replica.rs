@@ -175,11 +175,6 @@ impl Replica {
         self.recent.record(now, residence.as_secs_f64());
     }
 
-    /// A request whose client had left is taken for done; it was one of `inside`.
-    pub(crate) fn on_left(&self, inside: u32) {
-        self.occupancy.on_done(inside, self.limit());
-    }
-
     /// Residence by concurrency, up to now.
     pub(crate) fn occupancy(&self, now: Timestamp) -> &Occupancy {
         self.occupancy

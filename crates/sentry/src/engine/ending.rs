@@ -81,7 +81,7 @@ impl<T> Sentry<T> {
             replica.end_stream();
             return;
         }
-        let rest = class.forecast.residence.load();
+        let rest = class.forecast.linger.load();
         if ending == Ending::Abandoned && rest > 0.0 && !self.bypass() {
             self.lingering.keep(now, rest, replica, permit.generation);
         } else {

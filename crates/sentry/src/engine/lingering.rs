@@ -3,7 +3,8 @@
 //! Most servers do not notice that the client has gone and finish the work. If the slot were given
 //! away at once, clients that ask and leave would fill a replica far beyond its window, out of sight.
 //! So the slot is kept for as long as a request takes at present: how long this one has been inside
-//! already says little about the rest (nothing, for exponential times).
+//! already says little about the rest (nothing, for exponential times). It never counts as
+//! throughput: a replica whose clients all leave would look like a fast one.
 //!
 //! What breaks it: a server that does notice; there the slots are idle for that time. That costs no
 //! more than the clients who leave would have cost by staying.
@@ -72,8 +73,7 @@ impl Lingering {
         while slots.front().is_some_and(|slot| slot.until <= now)
             && let Some(slot) = slots.pop_front()
         {
-            let inside = slot.replica.release(now, slot.generation);
-            slot.replica.on_left(inside);
+            slot.replica.release(now, slot.generation);
         }
         self.publish(&slots);
     }

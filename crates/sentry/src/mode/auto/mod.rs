@@ -217,6 +217,15 @@ impl Auto {
 
     /// Publishes what newcomers are judged by.
     fn publish(&self, step: &Step<'_>) {
+        self.publish_judgement(step);
+        // Not by Little's law: slots that are kept would keep others for longer.
+        let answered = self.residence.mean().unwrap_or(0.0);
+        for class in &step.plan.classes {
+            class.forecast.linger.store(answered);
+        }
+    }
+
+    fn publish_judgement(&self, step: &Step<'_>) {
         let known = self.fleet.capacity_is_known() && step.now >= self.warm_until;
         match self.drain().filter(|_| known && !self.dimming.suffices()) {
             Some(drain) => self.publish_limits(step.plan, drain),
@@ -234,8 +243,6 @@ impl Auto {
             let target = class.forecast.target().map_or(NEVER, saturating_nanos);
             let limit = if leaving { target } else { NEVER };
             class.forecast.wait_limit_ns.store(limit, Ordering::Relaxed);
-            let residence = self.residence.mean().unwrap_or(0.0);
-            class.forecast.residence.store(residence);
         }
     }
 
