@@ -90,7 +90,10 @@ fn lqr_recovers() {
 
 #[test]
 fn sentry_recovers() {
-    assert_recovers("mode = 'sentry'\ntarget = '500ms'", 0.98);
+    let sentry = "mode = 'sentry'\ntarget = '500ms'";
+    assert_recovers(sentry, 0.98);
+    let threshold = "sentry = { policing = 'threshold', threshold_interval = '2s' }";
+    assert_recovers(&format!("{sentry}\n{threshold}"), 0.95);
 }
 
 #[test]

@@ -201,6 +201,9 @@ impl<T> Sentry<T> {
         bucket: u8,
         figures: (f64, f64),
     ) {
+        if waiting.queue.held_in(class, bucket) == 0 {
+            return;
+        }
         let refusal = self.policed(plan, ClassId(class as u16), figures);
         while let Some(out) = waiting.queue.pop_held(class, bucket) {
             self.evict(plan, waiting, out, refusal);
