@@ -28,8 +28,9 @@ impl Bout {
         seed: u64,
         tools: &Tools,
     ) -> Result<Self, Failure> {
-        let mut plant = Plant::start(entry, seed)?;
-        let running = contender.start(entry, &plant.addrs(), tools)?;
+        let mut replicas = Plant::start(entry, seed)?;
+        let running = contender.start(entry, &replicas.addrs(), tools)?;
+        let plant = &mut replicas;
         let config = visitors(entry, running.addr, seed)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -38,7 +39,7 @@ impl Bout {
         let before = running.server.cpu();
         let (under_way, over) = mpsc::channel::<()>();
         let load = thread::scope(|scope| {
-            let changes = scope.spawn(|| plant.follow(over));
+            let changes = scope.spawn(move || plant.follow(&over));
             let load = runtime.block_on(load::run(config, |_| {}));
             drop(under_way);
             changes

@@ -89,7 +89,7 @@ fn run(args: &Args) -> Result<(), Failure> {
     }
     let program = Program::new(args)?;
     let bouts = program.run()?;
-    let report = Report::new(&program, bouts)?;
+    let report = Report::new(&program, &bouts)?;
     let page = report.write(&args.out)?;
     report.print(args.json);
     eprintln!("report: {}", page.display());

@@ -158,7 +158,7 @@ impl Plant {
 
     /// Carries out the scenario's changes, counted from now, until they are done or the other end of
     /// `over` is dropped.
-    pub(crate) fn follow(&mut self, over: Receiver<()>) -> Result<(), Failure> {
+    pub(crate) fn follow(&mut self, over: &Receiver<()>) -> Result<(), Failure> {
         let start = Instant::now();
         for change in self.changes.clone() {
             let wait = change.at.saturating_sub(start.elapsed());

@@ -98,7 +98,7 @@ impl Cell {
 }
 
 impl Report {
-    pub(crate) fn new(program: &Program, fought: Vec<Fought>) -> Result<Self, Failure> {
+    pub(crate) fn new(program: &Program, fought: &[Fought]) -> Result<Self, Failure> {
         let mut tools: Vec<Tool> = program
             .contenders
             .iter()
