@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help demo papers test fmt lint docs check bench-simulator bench-dataplane bench-decision setup
+.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision setup
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ lint: ## format check and clippy; warnings are errors
 
 docs: ## builds the API documentation; broken links are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+hostile: setup ## hostile requests through the proxy; CORPUS=DIR adds vectors of others
+	$(CARGO) run --quiet -p tidegate-hostile --locked -- $(if $(CORPUS),--corpus $(CORPUS))
 
 check: test lint docs ## what CI runs
 

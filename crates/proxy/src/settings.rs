@@ -14,6 +14,7 @@ use crate::listen::tls::{self as listen_tls, ServerTls};
 use crate::refuse::Refusals;
 use crate::request::classify::Classifier;
 use crate::request::classify::token::Tokens;
+use crate::request::keys::Keys;
 use crate::request::sticky::Sticky;
 use crate::upstream::{Replica, Transport};
 
@@ -54,6 +55,7 @@ pub struct Settings {
     pub config: Arc<Config>,
     pub(crate) classifier: Classifier,
     pub(crate) tokens: Option<Tokens>,
+    pub(crate) keys: Keys,
     /// Names of the classes as replicas see them.
     pub(crate) class_names: Vec<HeaderValue>,
     pub(crate) refusals: Refusals,
@@ -124,6 +126,7 @@ impl Next {
         let settings = Settings {
             classifier: Classifier::new(&config),
             tokens: tokens(&config, old)?,
+            keys: Keys::new(&config, old.map(|old| &old.keys)),
             class_names: names
                 .map(|name| HeaderValue::from_str(name).unwrap_or(HeaderValue::from_static("?")))
                 .collect(),

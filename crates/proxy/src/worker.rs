@@ -115,6 +115,7 @@ impl Worker {
         let timeouts = &settings.config.timeouts;
         let draining = self.state.is_draining();
         for (_, entry) in self.clients.lock().iter_mut() {
+            entry.client.forget_idle_frames();
             let mut order = entry.patience.judge(&entry.client, now, timeouts);
             if draining && order == Order::None {
                 order = goodbye(entry, now);

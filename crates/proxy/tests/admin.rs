@@ -15,7 +15,7 @@ use tidegate_proxy::config::Config;
 use tidegate_proxy::metrics::UpstreamFailure;
 use tidegate_proxy::reload::Source;
 use tidegate_proxy::state::State;
-use tidegate_sentry::{Arrival, ClassId, Verdict};
+use tidegate_sentry::{Arrival, ClassId, Ending, Verdict};
 
 const PLAIN: &str = r#"
     listen = "127.0.0.1:0"
@@ -274,7 +274,72 @@ async fn samples_of_refusals_are_in_the_stream() {
         event = search => refusal = Some(event),
         () = keep_refusing => {}
     }
-    assert_eq!(refusal.unwrap()["class"], 0);
+    let refusal = refusal.unwrap();
+    assert_eq!(refusal["class"], "gold");
+    assert!(refusal["limit"].is_number() && refusal["measured"].is_number());
+}
+
+#[tokio::test]
+async fn what_classes_earn_is_told_everywhere() {
+    let text = PLAIN.replace(
+        r#"{ name = "gold" }"#,
+        r#"{ name = "gold", revenue = 5.0, guarantee = "2/s" }"#,
+    );
+    let desk = Desk::start(&text);
+    let state = &desk.state;
+    let gold = Arrival::default();
+    let verdict = state
+        .sentry()
+        .on_arrival(state.now(), &gold, || panic!("there is room"));
+    let Verdict::Admit(permit) = verdict else {
+        panic!("{verdict:?}");
+    };
+    state.resolving(|sentry, wake| sentry.on_end(state.now(), permit, Ending::Served, wake));
+
+    let status = desk.get("/api/status").await.json();
+    let class = &status["engine"]["classes"][0];
+    assert_eq!(class["revenue_earned"], 5.0, "{class}");
+    assert_eq!(class["guarantee"]["rate"], 2.0);
+    assert_eq!(status["warnings"], json!([]));
+    let page = desk.get("/metrics").await.body;
+    for line in [
+        "tidegate_revenue_earned_total{class=\"gold\"} 5",
+        "tidegate_revenue_lost_total{class=\"gold\",reason=\"late\"} 0",
+        "tidegate_guarantee_rate{class=\"gold\"} 2",
+        "tidegate_guarantee_admitted_total{class=\"gold\"} 1",
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line} in {page}");
+    }
+    let mut events = desk.events().await;
+    let event = events
+        .wait_for("classes", |event| event["classes"][0]["name"] == "gold")
+        .await;
+    assert!(event["classes"][0]["revenue_earned_per_second"].is_number());
+
+    let document = desk.get("/openapi.json").await.json();
+    let class = &document["components"]["schemas"]["ClassStatus"]["properties"];
+    for field in [
+        "revenue_earned",
+        "revenue_lost",
+        "guarantee",
+        "band",
+        "target_seconds",
+    ] {
+        assert!(class[field].is_object(), "{field} in {class}");
+    }
+}
+
+#[tokio::test]
+async fn the_way_of_policing_is_told() {
+    let text = format!("{PLAIN}protect.mode = 'sentry'\nprotect.sentry.policing = 'threshold'");
+    let desk = Desk::start(&text);
+    let policing = desk.get("/api/status").await.json()["engine"]["policing"].clone();
+    assert_eq!(policing["kind"], "threshold", "{policing}");
+    let page = desk.get("/metrics").await.body;
+    assert!(
+        page.contains("tidegate_policing_info{kind=\"threshold\""),
+        "{page}"
+    );
 }
 
 #[tokio::test]

@@ -377,6 +377,63 @@ fn tokens_need_one_sound_key() {
     assert_eq!(check("public_key = 'p256.pem'"), "");
 }
 
+/// Classes with contracts.
+fn contracts(gold: &str, more: &str) -> String {
+    format!(
+        "{SHORTEST}default_class = 'gold'\nprotect.classes = [{{ name = 'gold', {gold} }}]\n{more}"
+    )
+}
+
+#[test]
+fn contracts_that_cannot_be_meant_are_pointed_out() {
+    let bands = |rows: &str| contracts(&format!("targets = [{rows}]"), "");
+    let one = "{ above = '100/s', target = '1s' }";
+    assert_eq!(refusals(&bands(one)), Vec::<String>::new());
+    assert_eq!(warnings(&bands(one)), Vec::<String>::new());
+    let back = refusals(&bands(&format!(
+        "{one}, {{ above = '50/s', target = '2s' }}"
+    )));
+    assert!(back[0].contains("more than in the row before"), "{back:?}");
+    let gap = bands(one).replace("protect.target = \"500ms\"", "");
+    assert!(refusals(&gap)[0].contains("gold"), "{:?}", refusals(&gap));
+    let stricter = warnings(&bands(&format!(
+        "{one}, {{ above = '200/s', target = '200ms' }}"
+    )));
+    assert!(stricter[0].contains("becomes shorter"), "{stricter:?}");
+    let mode = "protect.mode = 'static'\nprotect.static.rate = '50/s'";
+    let promised = refusals(&contracts("guarantee = '60/s'", mode));
+    assert!(
+        promised[0].contains("60/s, more than the 50/s"),
+        "{promised:?}"
+    );
+    assert_eq!(
+        refusals(&contracts("guarantee = '40/s'", mode)),
+        Vec::<String>::new()
+    );
+    let negative = refusals(&contracts("revenue = -1.0", ""));
+    assert!(negative[0].contains("zero or more"), "{negative:?}");
+}
+
+#[test]
+fn keys_of_tenants_and_sessions_are_checked() {
+    for (key, words) in [
+        ("tenant = 'claim:sub'", "say under [token]"),
+        ("tenant = 'certificate'", "give a listener `client_ca`"),
+        ("tenant = 'header:x y'", "not a header's name"),
+        ("tenant = 'ip'", "write \"address\""),
+        ("session = { key = 'address' }", "half a town"),
+        (
+            "session = { key = 'cookie:a', entry_path = 'x' }",
+            "begins with `/`",
+        ),
+    ] {
+        let refusals = refusals(&with(key)).join("\n");
+        assert!(refusals.contains(words), "{key}: {refusals}");
+    }
+    assert!(warnings(&with("tenant = 'header:x-customer'"))[0].contains("told by address"));
+    assert_eq!(warnings(&with("tenant = 'address'")), Vec::<String>::new());
+}
+
 #[test]
 fn listeners_ask_for_certificates_under_tls_only() {
     let listener = |key: &str| {

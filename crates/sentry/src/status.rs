@@ -1,5 +1,6 @@
 //! What the engine says about itself when asked.
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use tidegate_control::controller::Terms;
 
@@ -7,7 +8,7 @@ use crate::api::ReplicaId;
 use crate::config::ModeName;
 
 /// A picture of the engine at one instant.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Status {
     /// The mode in force.
     pub mode: ModeName,
@@ -36,7 +37,7 @@ pub struct Status {
 }
 
 /// A controller's last step.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ControllerStatus {
     /// Which controller.
     pub name: &'static str,
@@ -47,15 +48,25 @@ pub struct ControllerStatus {
     /// Its command.
     pub output: f64,
     /// The parts of the command.
+    #[schemars(schema_with = "terms")]
     pub terms: Terms,
     /// Samples that were refused because they were not finite or missing.
     pub bad_samples: u64,
 }
 
+fn terms(_: &mut SchemaGenerator) -> Schema {
+    let number = json_schema!({ "type": "number" });
+    json_schema!({
+        "type": "object",
+        "properties": { "p": number, "i": number, "d": number, "saturated": { "type": "boolean" } },
+    })
+}
+
 /// One replica.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ReplicaStatus {
     /// Its id.
+    #[schemars(with = "u16")]
     pub id: ReplicaId,
     /// Whether it gets requests.
     pub up: bool,
@@ -70,7 +81,7 @@ pub struct ReplicaStatus {
 }
 
 /// The central queue.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct QueueStatus {
     /// Requests that wait.
     pub requests: u32,
@@ -79,7 +90,7 @@ pub struct QueueStatus {
 }
 
 /// A row of a table of targets.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct BandStatus {
     /// Arrival rate from which on it applies, requests per second over all classes.
     pub above: f64,
@@ -88,7 +99,7 @@ pub struct BandStatus {
 }
 
 /// A guarantee, and what was made of it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct GuaranteeStatus {
     /// Guaranteed requests per second.
     pub rate: f64,
@@ -99,7 +110,7 @@ pub struct GuaranteeStatus {
 }
 
 /// How requests are judged in mode `sentry`, and why.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct PolicingStatus {
     /// `batch` or `threshold`.
     pub kind: &'static str,
@@ -110,7 +121,7 @@ pub struct PolicingStatus {
 }
 
 /// One class's counters since the start.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ClassStatus {
     /// Its name.
     pub name: String,

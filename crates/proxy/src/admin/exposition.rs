@@ -15,8 +15,10 @@ pub(super) fn page(operator: &Operator) -> String {
     let mut text = Text::default();
     process(&mut text, operator);
     decisions(&mut text, &status.classes);
+    contracts(&mut text, &status.classes);
     times(&mut text, &status, &totals);
     engine(&mut text, &status);
+    policing(&mut text, &status);
     controller(&mut text, &status);
     replicas(&mut text, operator, &status.replicas);
     data_plane(&mut text, &totals);
@@ -110,6 +112,70 @@ fn decisions(text: &mut Text, classes: &[ClassStatus]) {
                 family.sample(&[("class", &class.name), ("reason", reason)], count as f64);
             }
         }
+    }
+}
+
+/// What classes earn, what they are promised, and what of it was made use of.
+fn contracts(text: &mut Text, classes: &[ClassStatus]) {
+    let mut earned = text.counter(
+        "tidegate_revenue_earned_total",
+        "What requests answered within their target were worth.",
+    );
+    for class in classes {
+        earned.sample(&[("class", &class.name)], class.revenue_earned);
+    }
+    let mut lost = text.counter(
+        "tidegate_revenue_lost_total",
+        "What was not earned, by reason: late, dropped, abandoned, or why it was refused.",
+    );
+    for class in classes {
+        for (reason, amount) in &class.revenue_lost {
+            lost.sample(&[("class", &class.name), ("reason", reason)], *amount);
+        }
+    }
+    let mut bands = text.gauge(
+        "tidegate_target_band",
+        "Arrival rate from which on the target in force applies, where a class has a table of them.",
+    );
+    for class in classes {
+        if let Some(band) = &class.band {
+            bands.sample(&[("class", &class.name)], band.above);
+        }
+    }
+    let promised = |class: &'_ ClassStatus| class.guarantee.map(|g| (class.name.clone(), g));
+    let promised: Vec<_> = classes.iter().filter_map(promised).collect();
+    let mut rates = text.gauge(
+        "tidegate_guarantee_rate",
+        "Requests per second that a class is guaranteed.",
+    );
+    for (class, guarantee) in &promised {
+        rates.sample(&[("class", class)], guarantee.rate);
+    }
+    let mut admitted = text.counter(
+        "tidegate_guarantee_admitted_total",
+        "Requests admitted by their class's guarantee.",
+    );
+    for (class, guarantee) in &promised {
+        admitted.sample(&[("class", class)], guarantee.admitted as f64);
+    }
+}
+
+fn policing(text: &mut Text, status: &Status) {
+    let Some(policing) = &status.policing else {
+        return;
+    };
+    let labels = [("kind", policing.kind), ("reason", policing.reason)];
+    text.gauge(
+        "tidegate_policing_info",
+        "How requests are judged, and why.",
+    )
+    .sample(&labels, 1.0);
+    if let Some(share) = policing.cpu_share {
+        text.gauge(
+            "tidegate_cpu_share",
+            "Share of its threads' time that the proxy itself spends computing.",
+        )
+        .sample(&[], share);
     }
 }
 

@@ -11,6 +11,7 @@
 //! that thread, so that a slow disk does not delay a tick.
 
 mod calls;
+mod cpu;
 mod error;
 mod events;
 mod exposition;
@@ -220,10 +221,14 @@ impl Operator {
 
     fn take_picture(&self) {
         let status = self.state.sentry().status(self.state.now());
-        self.pictures.lock().add(Picture {
+        let mut pictures = self.pictures.lock();
+        pictures.add(Picture {
             at: Instant::now(),
             classes: status.classes,
             times: self.state.metrics().totals().classes,
         });
+        if self.events.is_watched() {
+            self.events.publish("classes", &pictures.recent());
+        }
     }
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_sentry::{ModeName, SentryConfig};
 
+use super::status::StatusView;
 use crate::config::Config;
 use crate::reload::ReloadStatus;
 
@@ -135,7 +136,7 @@ pub(super) static ROUTES: [Route; 13] = [
         "/api/status",
         Endpoint::Status,
         "What the proxy is doing: mode, replicas, queue, classes, controller, recent figures, reloads.",
-        Answer::Json(describe::<Value>),
+        Answer::Json(describe::<StatusView>),
     ),
     get(
         "/api/config",
@@ -146,7 +147,7 @@ pub(super) static ROUTES: [Route; 13] = [
     get(
         "/api/events",
         Endpoint::Events,
-        "Server-sent events: what the engine does (`step` of a controller, `window`, `mode`, `health`, `switch`, `measured` and so on), samples of refusals (`shed`), the log (`notice`). A reader that does not keep up is let go.",
+        "Server-sent events: what the engine does (`step` of a controller, `window`, `mode`, `health`, `switch`, `measured` and so on), per class and second what was admitted, refused and earned (`classes`), samples of refusals with class, reason, what was measured and the limit (`shed`), the log (`notice`). A reader that does not keep up is let go.",
         Answer::Text("text/event-stream"),
     ),
     post(

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use schemars::JsonSchema;
 use serde::Serialize;
-use tidegate_sentry::{ClassStatus, ReplicaId, Status};
+use tidegate_sentry::{ClassStatus, Refusal, ReplicaId, SentryConfig, Status};
 
 use super::Operator;
 use crate::metrics::{ClassTimes, Snapshot};
@@ -14,20 +15,24 @@ use crate::reload::ReloadStatus;
 const PICTURES: usize = 10;
 
 /// The answer of `/api/status`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct StatusView {
     version: &'static str,
     uptime_seconds: f64,
     threads: usize,
     connections: u64,
+    /// The admission engine: mode, switches, queue, replicas, and per class what was offered,
+    /// admitted, refused, earned and lost.
     engine: Status,
+    /// What an operator should know about: one sentence each.
+    warnings: Vec<String>,
     /// Addresses of the replicas in `engine`, by id.
     replicas: Vec<ReplicaView>,
     recent: Recent,
     reload: ReloadStatus,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct ReplicaView {
     id: u16,
     url: String,
@@ -43,12 +48,14 @@ impl StatusView {
                 .replica(*id)
                 .map_or_else(String::new, |replica| replica.origin().to_string()),
         };
+        let engine = state.sentry().status(state.now());
         Self {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: operator.started.elapsed().as_secs_f64(),
             threads: state.threads(),
             connections: state.connections() as u64,
-            engine: state.sentry().status(state.now()),
+            warnings: warnings(&engine),
+            engine,
             replicas: settings.replica_ids().iter().map(replica).collect(),
             recent: operator.pictures.lock().recent(),
             reload: operator.reloader.status(),
@@ -56,8 +63,44 @@ impl StatusView {
     }
 }
 
+/// What is wrong in a way that only running shows.
+fn warnings(engine: &Status) -> Vec<String> {
+    let guarantees = engine.classes.iter().filter_map(|class| class.guarantee);
+    let promised: f64 = guarantees.map(|guarantee| guarantee.rate).sum();
+    let overpromised = engine.drain_rate.filter(|rate| promised > *rate);
+    let warning = overpromised.map(|rate| {
+        format!(
+            "the guarantees of all classes add up to {promised:.1}/s, more than the {rate:.1}/s \
+             that the replicas can serve now: they cannot all be kept; lower them or add replicas"
+        )
+    });
+    warning.into_iter().collect()
+}
+
+/// A refusal as the event stream shows it.
+#[derive(Debug, Serialize)]
+pub(super) struct ShedSample<'a> {
+    class: &'a str,
+    reason: &'static str,
+    retry_after_seconds: f64,
+    measured: f64,
+    limit: f64,
+}
+
+impl<'a> ShedSample<'a> {
+    pub(super) fn new(refusal: &Refusal, protect: &'a SentryConfig) -> Self {
+        Self {
+            class: protect.class_name(refusal.class),
+            reason: refusal.reason.as_str(),
+            retry_after_seconds: refusal.retry_after.as_secs_f64(),
+            measured: refusal.measured,
+            limit: refusal.limit,
+        }
+    }
+}
+
 /// Figures of the last seconds.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub(super) struct Recent {
     /// Seconds they cover.
     seconds: f64,
@@ -65,7 +108,7 @@ pub(super) struct Recent {
     classes: Vec<RecentClass>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 struct RecentClass {
     name: String,
     arrived_per_second: f64,
@@ -73,6 +116,9 @@ struct RecentClass {
     served_per_second: f64,
     shed_per_second: f64,
     dropped_per_second: f64,
+    in_target_per_second: f64,
+    revenue_earned_per_second: f64,
+    revenue_lost_per_second: f64,
     waiting_p50_seconds: Option<f64>,
     waiting_p99_seconds: Option<f64>,
     service_p50_seconds: Option<f64>,
@@ -99,7 +145,7 @@ impl Pictures {
         self.0.push_back(picture);
     }
 
-    fn recent(&self) -> Recent {
+    pub(super) fn recent(&self) -> Recent {
         let (Some(first), Some(last)) = (self.0.front(), self.0.back()) else {
             return Recent::default();
         };
@@ -122,6 +168,10 @@ fn recent_class(
     span: Duration,
 ) -> RecentClass {
     let then = first.classes.iter().find(|class| class.name == now.name);
+    let amount_rate = |amount: fn(&ClassStatus) -> f64| {
+        let new = amount(now) - then.map_or(0.0, amount);
+        new.max(0.0) / span.as_secs_f64().max(1e-9)
+    };
     let rate = |count: fn(&ClassStatus) -> u64| {
         let new = count(now).saturating_sub(then.map_or(0, count));
         new as f64 / span.as_secs_f64().max(1e-9)
@@ -141,9 +191,35 @@ fn recent_class(
         served_per_second: rate(|class| class.served),
         shed_per_second: rate(|class| class.shed.iter().map(|(_, count)| count).sum()),
         dropped_per_second: rate(|class| class.dropped),
+        in_target_per_second: rate(|class| class.in_target),
+        revenue_earned_per_second: amount_rate(|class| class.revenue_earned),
+        revenue_lost_per_second: amount_rate(|class| {
+            class.revenue_lost.iter().map(|(_, amount)| amount).sum()
+        }),
         waiting_p50_seconds: quantile(|times| &times.waiting, 0.5),
         waiting_p99_seconds: quantile(|times| &times.waiting, 0.99),
         service_p50_seconds: quantile(|times| &times.service, 0.5),
         service_p99_seconds: quantile(|times| &times.service, 0.99),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::state::State;
+
+    #[test]
+    fn guarantees_that_cannot_be_kept_are_pointed_out() {
+        let text = "upstream = 'http://a:1'\nprotect.classes = \
+            [{ name = 'a', guarantee = '40/s' }, { name = 'b', guarantee = '20/s' }]";
+        let config = Config::from_text("t.toml", text).unwrap();
+        let state = State::new(config).unwrap();
+        let mut engine = state.sentry().status(state.now());
+        assert!(warnings(&engine).is_empty(), "nothing is known yet");
+        engine.drain_rate = Some(60.0);
+        assert!(warnings(&engine).is_empty());
+        engine.drain_rate = Some(50.0);
+        assert!(warnings(&engine)[0].contains("60.0/s, more than the 50.0/s"));
     }
 }

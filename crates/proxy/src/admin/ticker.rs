@@ -7,6 +7,8 @@ use tidegate_sentry::Event;
 use tokio::time::sleep_until;
 
 use super::Operator;
+use super::cpu::CpuMeter;
+use super::status::ShedSample;
 
 /// A change of mode may bring the engine's next tick forward, so the timer is looked at this often;
 /// calling early is a no-op.
@@ -18,6 +20,7 @@ const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 /// Runs until it is dropped.
 pub(super) async fn run(operator: Arc<Operator>) {
     let mut picture_due = Instant::now();
+    let mut cpu = CpuMeter::start(operator.state.threads(), Instant::now());
     let mut keep_alive_due = Instant::now() + KEEP_ALIVE_EVERY;
     loop {
         let clock = operator.state.clock();
@@ -28,6 +31,10 @@ pub(super) async fn run(operator: Arc<Operator>) {
         if now >= picture_due {
             picture_due = now + PICTURE_EVERY;
             operator.take_picture();
+            if let Some(share) = cpu.look(now) {
+                let state = &operator.state;
+                state.sentry().on_load(state.now(), share);
+            }
         }
         if now >= keep_alive_due {
             keep_alive_due = now + KEEP_ALIVE_EVERY;
@@ -47,8 +54,10 @@ fn tick(operator: &Operator) {
     state.resolving(|sentry, wake| sentry.handle_timeout(now, &mut observer, wake));
     state.metrics().record_tick(begun.elapsed());
     if operator.events.is_watched() {
+        let config = state.config();
         for refusal in state.metrics().take_shed_samples() {
-            operator.events.publish("shed", &refusal);
+            let sample = ShedSample::new(&refusal, &config.protect);
+            operator.events.publish("shed", &sample);
         }
     }
 }

@@ -6,7 +6,8 @@
 //! behind earlier requests of the connection, and the connection closes. Everything behind it is
 //! thrown away.
 //!
-//! After an upgrade, and for HTTP/2, bytes pass unseen.
+//! After an upgrade bytes pass unseen. Of HTTP/2 only the heads of frames are looked at: see
+//! [`super::frames`].
 
 use std::io;
 use std::pin::Pin;
@@ -15,6 +16,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::frames::FrameScan;
 use super::scan::{ScanLimits, Scanner, Stop, Violation};
 use super::{Client, Upgrade};
 
@@ -48,6 +50,8 @@ enum Mode {
     Refused,
     /// A body is not sound: an error to whoever reads it.
     Broken(Violation),
+    /// HTTP/2.
+    Frames(FrameScan),
     Opaque,
 }
 
@@ -67,12 +71,14 @@ impl<S> Inspector<S> {
         inspector
     }
 
-    /// Lets everything pass.
-    pub(crate) fn opaque(io: S, client: Arc<Client>, start: Vec<u8>) -> Self {
+    /// Watches HTTP/2; `start` has been read from `io` already.
+    pub(crate) fn http2(io: S, client: Arc<Client>, start: Vec<u8>) -> Self {
+        let mut frames = FrameScan::new();
+        client.count_idle_frames(frames.idle_frames(&start));
         Self {
             io,
             client,
-            mode: Mode::Opaque,
+            mode: Mode::Frames(frames),
             ready: start.len(),
             held: start,
         }
@@ -200,7 +206,16 @@ impl<S: AsyncRead + Unpin> AsyncRead for Inspector<S> {
                 this.deliver(buf);
                 return Poll::Ready(Ok(()));
             }
-            match &this.mode {
+            match &mut this.mode {
+                Mode::Frames(frames) => {
+                    let before = buf.filled().len();
+                    ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
+                    let idle = frames.idle_frames(&buf.filled()[before..]);
+                    return Poll::Ready(match this.client.count_idle_frames(idle) {
+                        true => Ok(()),
+                        false => Err(io::Error::other("a flood of frames that carry nothing")),
+                    });
+                }
                 Mode::Opaque => return Pin::new(&mut this.io).poll_read(cx, buf),
                 Mode::Refused => return Poll::Pending,
                 Mode::Broken(violation) => {

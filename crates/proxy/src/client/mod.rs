@@ -11,6 +11,7 @@
 //!                Client ◄──── sweep: late? idle? stalled? draining?
 //! ```
 
+mod frames;
 pub(crate) mod identity;
 pub(crate) mod inspect;
 pub(crate) mod patience;
@@ -27,7 +28,9 @@ use std::task::{Poll, Waker};
 use http::HeaderValue;
 use parking_lot::Mutex;
 
+use crate::config::Limits;
 use crate::worker::OpenGuard;
+use frames::IDLE_FRAMES_MAX;
 use identity::Identity;
 use scan::Violation;
 
@@ -39,8 +42,8 @@ pub(crate) enum Protocol {
     Http2,
 }
 
-/// What the sweep wants of a connection's task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What the sweep wants of a connection's task; later ones overrule earlier ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Order {
     None,
@@ -93,6 +96,8 @@ pub(crate) struct Client {
     /// Heads that passed the inspector, and whether another one has begun.
     heads: AtomicU32,
     partial_head: AtomicBool,
+    /// HTTP/2 frames that carry nothing, since the last sweep.
+    idle_frames: AtomicU32,
     violation: Mutex<Option<Violation>>,
     /// Something waits for the client: the socket's write, a request's body.
     write_blocked: AtomicBool,
@@ -132,6 +137,7 @@ impl Client {
             cancelled: AtomicU32::new(0),
             heads: AtomicU32::new(0),
             partial_head: AtomicBool::new(false),
+            idle_frames: AtomicU32::new(0),
             violation: Mutex::new(None),
             write_blocked: AtomicBool::new(false),
             uploads_waiting: AtomicU32::new(0),
@@ -203,9 +209,13 @@ impl Client {
         }
     }
 
-    /// Requests that were cancelled before they were answered in full.
-    pub(crate) fn cancelled(&self) -> u32 {
-        self.cancelled.load(Relaxed)
+    /// Whether it has cancelled so much that it is trusted with no more. What is in flight may be
+    /// cancelled as well, so it counts as soon as one request has been.
+    pub(crate) fn cancels_too_much(&self, limits: &Limits) -> bool {
+        let cancelled = self.cancelled.load(Relaxed);
+        let doubtful = cancelled.saturating_add(self.in_flight.load(Relaxed));
+        cancelled >= limits.early_resets
+            || (cancelled > 0 && doubtful > limits.early_resets.max(limits.streams))
     }
 
     /// Swallow what the client still sends after the connection's last answer.
@@ -265,6 +275,11 @@ impl Client {
 
     fn set_violation(&self, violation: Violation) {
         *self.violation.lock() = Some(violation);
+    }
+
+    /// Notes HTTP/2 frames that carry nothing; false if there are too many.
+    fn count_idle_frames(&self, frames: u32) -> bool {
+        frames == 0 || add(&self.idle_frames, frames as i32) <= IDLE_FRAMES_MAX
     }
 
     fn upgrade_asked(&self) {
@@ -329,6 +344,13 @@ impl Client {
             1 => Order::Timeout,
             2 => Order::Close,
             _ => Order::Abort,
+        }
+    }
+
+    /// A sweep has passed: frames that carry nothing are counted anew.
+    pub(crate) fn forget_idle_frames(&self) {
+        if self.idle_frames.load(Relaxed) > 0 {
+            self.idle_frames.store(0, Relaxed);
         }
     }
 

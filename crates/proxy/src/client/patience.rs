@@ -12,7 +12,7 @@ use tidegate_control::Timestamp;
 use super::{Client, Order, Protocol};
 use crate::config::Timeouts;
 
-/// How long a refused client may go on sending.
+/// How long a refused client may go on sending, and one that was told to go may stay.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// What a connection is doing. The number tells one turn of the same phase from the next.
@@ -52,6 +52,8 @@ impl Client {
 pub(crate) struct Patience {
     phase: Phase,
     since: Timestamp,
+    /// When it was found to have been told to go.
+    told: Option<Timestamp>,
 }
 
 impl Patience {
@@ -59,6 +61,7 @@ impl Patience {
         Self {
             phase: Phase::Opening,
             since: now,
+            told: None,
         }
     }
 
@@ -71,6 +74,9 @@ impl Patience {
             self.since = now;
         }
         self.phase = phase;
+        if self.overstays(client, now) {
+            return Order::Abort;
+        }
         let (limit, order) = match phase {
             Phase::Opening => (*timeouts.head, Order::Close),
             Phase::Head(_) if client.protocol() == Protocol::Http1 => {
@@ -86,6 +92,16 @@ impl Patience {
             true => order,
             false => Order::None,
         }
+    }
+
+    /// Whether it was told to go, has nothing in flight and stays all the same. An HTTP/2 client
+    /// has to confirm that it heard, and one that means ill does not.
+    fn overstays(&mut self, client: &Client, now: Timestamp) -> bool {
+        if client.order() < Order::Close {
+            return false;
+        }
+        let told = *self.told.get_or_insert(now);
+        client.in_flight.load(Relaxed) == 0 && now.since(told) >= LINGER
     }
 
     /// Whether it is between requests, and for how long.
@@ -179,6 +195,19 @@ mod tests {
             patience.judge(&client, at(9 * 200 + 300), &timeouts),
             Order::Abort
         );
+    }
+
+    #[test]
+    fn who_was_told_to_go_may_finish_but_not_stay() {
+        let (client, timeouts) = (client(), timeouts());
+        client.set_protocol(Protocol::Http2);
+        let mut patience = Patience::new(at(0));
+        let _ = client.begin_request();
+        client.give(Order::Close);
+        assert_eq!(patience.judge(&client, at(1), &timeouts), Order::None);
+        assert_eq!(patience.judge(&client, at(100), &timeouts), Order::None);
+        client.end_request(false);
+        assert_eq!(patience.judge(&client, at(101), &timeouts), Order::Abort);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Runs hyper on a client's connection.
 
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -112,7 +111,7 @@ where
 {
     let connection = {
         let settings = worker.state.settings();
-        let io = Inspector::opaque(io, Arc::clone(client), start);
+        let io = Inspector::http2(io, Arc::clone(client), start);
         http2_builder(&settings.config.limits)
             .serve_connection(TokioIo::new(io), service(worker, client))
     };
@@ -126,7 +125,7 @@ where
 fn service(
     worker: &Arc<Worker>,
     client: &Arc<Client>,
-) -> impl HttpService<Incoming, ResBody = Outbound, Error = Infallible, Future: Send> + Send + use<>
+) -> impl HttpService<Incoming, ResBody = Outbound, Error = h2::Error, Future: Send> + Send + use<>
 {
     let (worker, client) = (Arc::clone(worker), Arc::clone(client));
     service_fn(move |request| request::serve(Arc::clone(&worker), Arc::clone(&client), request))

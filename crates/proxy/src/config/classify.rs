@@ -146,6 +146,72 @@ pub struct TokenConfig {
     pub leeway: Dur,
 }
 
+/// What requests of the same tenant or session have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeySource {
+    /// The client's address; of IPv6 the first 64 bits.
+    Address,
+    /// The value of a header.
+    Header(String),
+    /// The value of a cookie.
+    Cookie(String),
+    /// A claim of the signed token.
+    Claim(String),
+    /// The client's certificate.
+    Certificate,
+}
+
+impl FromStr for KeySource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = text.split_once(':').filter(|(_, name)| !name.is_empty());
+        match (text, named) {
+            ("address", _) => Ok(Self::Address),
+            ("certificate", _) => Ok(Self::Certificate),
+            (_, Some(("header", name))) => Ok(Self::Header(name.to_owned())),
+            (_, Some(("cookie", name))) => Ok(Self::Cookie(name.to_owned())),
+            (_, Some(("claim", name))) => Ok(Self::Claim(name.to_owned())),
+            _ => Err(format!(
+                "`{text}` is not a key: write \"address\", \"header:NAME\", \"cookie:NAME\", \
+                 \"claim:NAME\" or \"certificate\""
+            )),
+        }
+    }
+}
+
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address => f.write_str("address"),
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Cookie(name) => write!(f, "cookie:{name}"),
+            Self::Claim(name) => write!(f, "claim:{name}"),
+            Self::Certificate => f.write_str("certificate"),
+        }
+    }
+}
+
+written_as_string!(KeySource, "What tells one from another.");
+
+/// Sessions: once a request of one was admitted, the later ones are preferred within their class.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SessionKey {
+    /// What a session is told by; as for `tenant`, but everybody is believed, since a name alone
+    /// is worth nothing before a request under it was admitted.
+    #[schemars(example = &"cookie:sid")]
+    pub key: KeySource,
+    /// How the path begins of requests that may open a session; without it any may. They have to
+    /// carry the key already.
+    #[schemars(example = &"/cart")]
+    #[serde(default)]
+    pub entry_path: Option<String>,
+    /// Methods of requests that may open a session; without any, every one.
+    #[serde(default)]
+    pub entry_methods: Vec<String>,
+}
+
 impl Config {
     /// The class of requests that no rule fits: the least important one unless told otherwise.
     #[must_use]
@@ -159,6 +225,26 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_are_read_back_as_written() {
+        for text in [
+            "address",
+            "header:x-customer",
+            "cookie:sid",
+            "claim:sub",
+            "certificate",
+        ] {
+            assert_eq!(text.parse::<KeySource>().unwrap().to_string(), text);
+        }
+        for text in ["", "ip", "header", "header:", "query:a"] {
+            assert!(
+                text.parse::<KeySource>()
+                    .unwrap_err()
+                    .contains("header:NAME")
+            );
+        }
+    }
 
     #[test]
     fn fingerprints_are_read_as_tools_print_them() {

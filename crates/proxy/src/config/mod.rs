@@ -43,7 +43,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use tidegate_config::ConfigError;
 use tidegate_sentry::SentryConfig;
 
-pub use classify::{Believe, CertificateRule, ClassRule, Fingerprint, TokenConfig};
+pub use classify::{
+    Believe, CertificateRule, ClassRule, Fingerprint, KeySource, SessionKey, TokenConfig,
+};
 pub use health::{ActiveHealth, Health, PassiveHealth};
 pub use listen::{Certificate, ClientCertificate, Listener};
 pub use load::{Loaded, check, load, load_with};
@@ -73,7 +75,14 @@ pub struct Config {
     pub default_class: Option<String>,
     /// Which requests are in which class; the first rule that fits decides.
     pub classify: Vec<ClassRule>,
-    /// Signed tokens that rules can ask for.
+    /// What tenants are told by, who share a class fairly: `"address"`, `"header:NAME"`,
+    /// `"cookie:NAME"`, `"claim:NAME"` of the token, or `"certificate"`. Who does not say, or is
+    /// not believed, is told by address.
+    #[schemars(example = &"claim:sub")]
+    pub tenant: Option<KeySource>,
+    /// What sessions are told by, whose later requests are preferred within their class.
+    pub session: Option<SessionKey>,
+    /// Signed tokens that rules and keys can ask for.
     pub token: Option<TokenConfig>,
     /// Times after which the proxy gives up waiting.
     pub timeouts: Timeouts,

@@ -67,7 +67,8 @@ pub struct Limits {
     #[schemars(range(min = 1))]
     pub streams: u32,
     /// HTTP/2 requests that a client may cancel before they are answered, over the life of a
-    /// connection. Then it is told to go away and its further requests are refused.
+    /// connection; once it has cancelled one, those in flight count as well. Then it is told to go
+    /// away, and further requests on that connection are refused unseen.
     #[schemars(range(min = 1))]
     pub early_resets: u32,
     /// Bytes of a response held for a client that reads slower than the replica sends, so that the

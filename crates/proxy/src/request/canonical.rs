@@ -41,8 +41,8 @@ fn check_target(method: &Method, uri: &Uri) -> Result<(), Invalid> {
     let whole_server = path == "*" && *method == Method::OPTIONS;
     match scheme_ok && (path.starts_with('/') || whole_server) {
         true => Ok(()),
-        // `http://host` without a path: the root is meant.
-        false if scheme_ok && path.is_empty() && uri.authority().is_some() => Ok(()),
+        // `http://host` without a path: the root is meant. A host alone is for CONNECT.
+        false if scheme_ok && path.is_empty() && uri.scheme().is_some() => Ok(()),
         false => Err(Invalid::Target),
     }
 }
@@ -249,6 +249,8 @@ mod tests {
             check(&request("GET", "ftp://a/", &["a"])),
             Err(Invalid::Target)
         );
+        assert_eq!(check(&request("GET", "a", &["a"])), Err(Invalid::Target));
+        assert!(check(&request("GET", "http://a", &["a"])).is_ok());
         assert!(check(&request("OPTIONS", "*", &["a"])).is_ok());
         assert!(check(&request("PURGE", "/", &["a"])).is_ok());
     }

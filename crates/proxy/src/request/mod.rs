@@ -4,6 +4,7 @@ pub(crate) mod canonical;
 pub(crate) mod classify;
 mod cookie;
 pub(crate) mod deadline;
+pub(crate) mod keys;
 mod notable;
 pub(crate) mod order;
 pub(crate) mod outward;
@@ -11,7 +12,6 @@ pub(crate) mod sticky;
 pub(crate) mod upload;
 pub(crate) mod visit;
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,9 @@ use visit::Visit;
 /// How long a refused client may take to send the body that is read and thrown away.
 const DISCARD: Duration = Duration::from_secs(1);
 
-/// Serves one request. Never fails: what goes wrong becomes an answer.
+/// Serves one request. What goes wrong becomes an answer, with one exception: a client that
+/// cancels all it asks is not answered but told, in the words of HTTP/2, that its request was not
+/// looked at and may be made again on another connection.
 ///
 /// The future is moved into its place on hyper's connection, so what it holds it holds once: steps
 /// borrow, and what seldom happens is boxed.
@@ -44,7 +46,7 @@ pub(crate) fn serve(
     worker: Arc<Worker>,
     client: Arc<Client>,
     request: Request<Incoming>,
-) -> impl Future<Output = Result<Response<Outbound>, Infallible>> {
+) -> impl Future<Output = Result<Response<Outbound>, h2::Error>> {
     let violation = client.begin_request();
     let mut visit = Visit::begin(worker, client, &request);
     let mut order = match violation {
@@ -59,8 +61,19 @@ pub(crate) fn serve(
             Ok(order) => live(&mut visit, order).await,
             Err(fault) => Err(fault.clone()),
         };
-        Ok(conclude(visit, served))
+        match served {
+            Err(Fault::TooManyResets) => Err(send_away(visit)),
+            served => Ok(conclude(visit, served)),
+        }
     }
+}
+
+fn send_away(mut visit: Visit) -> h2::Error {
+    let fault = Fault::TooManyResets;
+    visit.answered(refuse::status(&fault), Some(fault.as_str()));
+    visit.send_away();
+    visit.complete();
+    h2::Reason::REFUSED_STREAM.into()
 }
 
 /// The life of a request, step by step.

@@ -3,7 +3,7 @@
 //! A look-up by name hashes the name, for every name, whether it is there or not. Most requests
 //! have less than twenty headers and we care about eight names: walking is cheaper.
 
-use http::header::{ACCEPT, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING, UPGRADE};
+use http::header::{ACCEPT, CONTENT_LENGTH, COOKIE, EXPECT, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderValue};
 
 /// What a header line costs in memory and on the wire beside name and value.
@@ -22,6 +22,8 @@ pub(crate) struct Notable<'a> {
     pub(crate) grpc_timeout: Option<&'a HeaderValue>,
     /// Whether a body is announced.
     pub(crate) body: bool,
+    /// Number of headers. Cookies do not count: HTTP/2 may split them.
+    pub(crate) fields: usize,
     /// Bytes of all headers.
     pub(crate) bytes: usize,
 }
@@ -31,6 +33,7 @@ impl<'a> Notable<'a> {
         let mut found = Self::default();
         for (name, value) in headers {
             found.bytes += name.as_str().len() + value.len() + LINE_OVERHEAD;
+            found.fields += usize::from(*name != COOKIE);
             match *name {
                 HOST => {
                     found.hosts |= found.host.is_some();

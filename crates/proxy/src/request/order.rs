@@ -10,9 +10,11 @@ use tidegate_sentry::{Arrival, ClassId};
 use super::canonical;
 use super::classify::Asked;
 use super::deadline;
+use super::keys::Marks;
 use super::notable::Notable;
 use super::upload::Upload;
 use super::visit::Visit;
+use crate::client::scan::Violation;
 use crate::fault::{Fault, Invalid};
 use crate::hop::has_token;
 use crate::refuse::Format;
@@ -33,6 +35,8 @@ pub(crate) struct Order {
     /// Whether a `Host` header says so.
     pub(crate) host_named: bool,
     pub(crate) class: ClassId,
+    /// Whose it is and what it is like, for the engine.
+    marks: Marks,
     pub(crate) deadline: Deadline,
     pub(crate) upgrade: Option<Switch>,
     pub(crate) expects_continue: bool,
@@ -51,11 +55,14 @@ impl Order {
     pub(crate) fn read(visit: &mut Visit, request: Request<Incoming>) -> Result<Self, Fault> {
         let settings = visit.worker.state.settings();
         let limits = &settings.config.limits;
-        if visit.client.cancelled() >= limits.early_resets {
+        if visit.client.cancels_too_much(limits) {
             return Err(Fault::TooManyResets);
         }
         let notable = Notable::of(request.headers());
         visit.format = Format::of(notable.accept);
+        if notable.fields > limits.headers {
+            return Err(Fault::Malformed(Violation::TooManyHeaders));
+        }
         let host = canonical::check(&request, &notable)?;
         let name = host.as_ref().and_then(|host| host.to_str().ok());
         let asked = Asked::new(
@@ -67,6 +74,8 @@ impl Order {
         .from(visit.client.trusted, visit.client.identity())
         .verified_by(settings.tokens.as_ref());
         let class = settings.classifier.class(&asked);
+        let marks = settings.keys.marks(&asked, visit.client.peer.ip());
+        visit.classified(class);
         let allowance = deadline::allowance(&notable, *settings.config.timeouts.request);
         let protocol = wanted_upgrade(&request, &notable).cloned();
         let expects_continue = notable.expect.is_some();
@@ -85,6 +94,7 @@ impl Order {
             host,
             host_named,
             class,
+            marks,
             deadline: Deadline {
                 at: visit.arrived + allowance.time,
                 allowance,
@@ -106,7 +116,10 @@ impl Order {
                 .by_client
                 .then_some(self.deadline.at),
             sticky: visit.sticky,
-            ..Arrival::default()
+            path: self.marks.path,
+            tenant: self.marks.tenant,
+            session: self.marks.session,
+            session_entry: self.marks.session_entry,
         }
     }
 }

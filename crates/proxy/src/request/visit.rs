@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{Request, StatusCode};
 use tidegate_control::Timestamp;
-use tidegate_sentry::ReplicaId;
+use tidegate_sentry::{ClassId, ReplicaId};
 
 use crate::access_log::Record;
 use crate::client::{Client, Order, Protocol};
@@ -58,11 +58,17 @@ impl Visit {
         }
     }
 
+    /// Its class is known, whatever becomes of it.
+    pub(crate) fn classified(&mut self, class: ClassId) {
+        if let Some(record) = &mut self.record {
+            record.class = Some(class);
+        }
+    }
+
     /// It was admitted to a replica.
     pub(crate) fn admitted(&mut self, slot: &Slot) {
         if let Some(record) = &mut self.record {
             record.waited = Some(slot.waited());
-            record.class = Some(slot.class());
             record.replica = Some(slot.replica());
         }
     }
@@ -111,10 +117,15 @@ impl Visit {
 
     /// A client that cancels as fast as it asks is told to go away.
     fn charge_reset(&self) {
-        let limit = self.worker.state.settings().config.limits.early_resets;
-        if self.client.protocol() == Protocol::Http2 && self.client.cancelled() >= limit {
-            self.client.give(Order::Close);
+        let limits = &self.worker.state.settings().config.limits;
+        if self.client.protocol() == Protocol::Http2 && self.client.cancels_too_much(limits) {
+            self.send_away();
         }
+    }
+
+    /// What is in flight is finished; the next request needs another connection.
+    pub(crate) fn send_away(&self) {
+        self.client.give(Order::Close);
     }
 }
 

@@ -3,9 +3,10 @@
 //! HTTP/1.1 has the path in the target and the host in a header, HTTP/2 has both in the target. A
 //! request that is sent again may change from one to the other.
 
-use http::header::{CONTENT_LENGTH, HOST};
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::uri::{PathAndQuery, Scheme, Uri};
 use http::{HeaderValue, Method, Request, Version};
+use http_body::Body as _;
 
 use crate::request::upload::Upload;
 
@@ -26,11 +27,13 @@ pub(crate) fn for_http1(
         request.headers_mut().insert(HOST, host);
     }
     announce_nothing(request);
+    announce_chunks(request);
 }
 
 pub(crate) fn for_http2(request: &mut Request<Upload>, scheme: Scheme, host: &HeaderValue) {
     *request.version_mut() = Version::HTTP_2;
     request.headers_mut().remove(HOST);
+    request.headers_mut().remove(TRANSFER_ENCODING);
     let mut parts = http::uri::Parts::default();
     parts.scheme = Some(scheme);
     // It passed the check of its syntax when the request came in.
@@ -56,6 +59,14 @@ fn announce_nothing(request: &mut Request<Upload>) {
     if expects_body && matches!(request.body(), Upload::Empty) {
         let headers = request.headers_mut();
         headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
+}
+
+/// Of a body whose length is not known hyper sends nothing if it is a GET's, unless it is told to.
+fn announce_chunks(request: &mut Request<Upload>) {
+    if request.body().size_hint().exact().is_none() {
+        let headers = request.headers_mut();
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
 }
 

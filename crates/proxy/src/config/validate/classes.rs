@@ -2,9 +2,9 @@
 //! conditions that anybody can fulfil or nobody.
 
 use http::Method;
-use tidegate_sentry::{ClassId, SentryConfig};
+use tidegate_sentry::{ClassConfig, ClassId, ModeName, SentryConfig};
 
-use super::super::{Believe, ClassRule, Config, TokenConfig};
+use super::super::{Believe, ClassRule, Config, KeySource, TokenConfig};
 use super::cover::{covers, overlap};
 use super::policy::{cookie_name, header_name};
 use super::{Report, SECRET_CHARS_MIN};
@@ -26,6 +26,8 @@ pub(super) fn classes(config: &Config, report: &mut Report) {
         order(&path, index, config, report);
     }
     unused(config, report);
+    keys(config, report);
+    contracts(config, report);
     if let Some(token) = &config.token {
         self::token(token, config, report);
     }
@@ -250,9 +252,112 @@ fn token(token: &TokenConfig, config: &Config, report: &mut Report) {
         None => "token",
     };
     report.check(key, Tokens::new(token).map(drop));
+    let claimed = |key: Option<&KeySource>| matches!(key, Some(KeySource::Claim(_)));
+    let by_rules = config.classify.iter().any(|rule| !rule.claims.is_empty());
+    let by_keys = claimed(config.tenant.as_ref()) || claimed(session_key(config));
     report.warn_if(
-        config.classify.iter().all(|rule| rule.claims.is_empty()),
+        !by_rules && !by_keys,
         "token",
         "nothing looks at tokens; give a rule under [[classify]] `claims`",
     );
+}
+
+fn session_key(config: &Config) -> Option<&KeySource> {
+    config.session.as_ref().map(|session| &session.key)
+}
+
+/// What tenants and sessions are told by.
+fn keys(config: &Config, report: &mut Report) {
+    let keys = [
+        ("tenant", config.tenant.as_ref()),
+        ("session.key", session_key(config)),
+    ];
+    for (path, key) in keys {
+        match key {
+            Some(KeySource::Header(name)) => report.check(path, header_name(name)),
+            Some(KeySource::Cookie(name)) => report.check(path, cookie_name(name)),
+            Some(KeySource::Claim(_)) => report.error_if(
+                config.token.is_none(),
+                path,
+                "no token could be verified; say under [token] where tokens are and who signs them",
+            ),
+            Some(KeySource::Certificate) => report.error_if(
+                config.listen.iter().all(|l| l.client_ca.is_none()),
+                path,
+                "no listener asks for certificates; give a listener `client_ca`",
+            ),
+            Some(KeySource::Address) | None => {}
+        }
+    }
+    let said = matches!(
+        config.tenant,
+        Some(KeySource::Header(_) | KeySource::Cookie(_))
+    );
+    report.warn_if(
+        said && config.forward.trust.is_empty(),
+        "tenant",
+        "headers and cookies count only from the proxies in `forward.trust`, and there are none: \
+         all tenants would be told by address; list the proxy that sets them, or use a claim",
+    );
+    let Some(session) = &config.session else {
+        return;
+    };
+    report.error_if(
+        session.key == KeySource::Address,
+        "session.key",
+        "an address is no session: half a town may share one; use a cookie, a header or a claim",
+    );
+    report.error_if(
+        session
+            .entry_path
+            .as_ref()
+            .is_some_and(|p| !p.starts_with('/')),
+        "session.entry_path",
+        "a path begins with `/`; add it",
+    );
+    for method in &session.entry_methods {
+        report.error_if(
+            Method::from_bytes(method.as_bytes()).is_err(),
+            "session.entry_methods",
+            "this is not a method; write \"GET\" or \"POST\"",
+        );
+    }
+}
+
+/// Guarantees and tables of targets that cannot be meant so.
+fn contracts(config: &Config, report: &mut Report) {
+    let protect = &config.protect;
+    for (index, class) in protect.classes.iter().enumerate() {
+        report.warn_if(
+            gets_stricter(class),
+            format_args!("protect.classes.{index}.targets"),
+            "the target becomes shorter as more requests arrive; it is meant to be relaxed in a \
+             crowd, so check the order of the rows",
+        );
+    }
+    let promised: f64 = protect
+        .classes
+        .iter()
+        .filter_map(|c| c.guarantee)
+        .map(|g| g.0)
+        .sum();
+    let limit = match protect.mode {
+        ModeName::Static => protect.fixed.rate.map(|rate| rate.0),
+        _ => None,
+    };
+    if let Some(limit) = limit.filter(|limit| promised > *limit) {
+        let message = format!(
+            "the guarantees of all classes add up to {promised}/s, more than the {limit}/s that \
+             `protect.static.rate` admits at all; lower them or raise it"
+        );
+        report.error("protect.classes", message);
+    }
+}
+
+fn gets_stricter(class: &ClassConfig) -> bool {
+    let first = class.target.into_iter();
+    let targets: Vec<_> = first
+        .chain(class.targets.iter().map(|band| band.target))
+        .collect();
+    !targets.is_sorted()
 }

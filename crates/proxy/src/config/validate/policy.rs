@@ -14,7 +14,9 @@ pub(super) fn protect(config: &Config, report: &mut Report) {
     if let Err(error) = config.protect.validate() {
         let path = match &error {
             SentryError::OutOfRange { key, .. } => format!("protect.{key}"),
-            SentryError::DuplicateClass(_) => "protect.classes".to_owned(),
+            SentryError::DuplicateClass(_) | SentryError::TargetGap { .. } => {
+                "protect.classes".to_owned()
+            }
             _ => format!("protect.{}", config.protect.mode.as_str()),
         };
         report.error(path, error.to_string());

@@ -1,0 +1,69 @@
+//! How busy the proxy itself is, for the engine to decide how much thought a request may cost.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Measures the share of the workers' time that the process spends computing.
+#[derive(Debug)]
+pub(super) struct CpuMeter {
+    threads: f64,
+    at: Instant,
+    spent: Duration,
+}
+
+impl CpuMeter {
+    pub(super) fn start(threads: usize, at: Instant) -> Self {
+        Self {
+            threads: threads.max(1) as f64,
+            at,
+            spent: spent(),
+        }
+    }
+
+    /// The share since the last look; `None` if that was just now.
+    pub(super) fn look(&mut self, at: Instant) -> Option<f64> {
+        self.share(at, spent())
+    }
+
+    fn share(&mut self, at: Instant, spent: Duration) -> Option<f64> {
+        let wall = at.saturating_duration_since(self.at).as_secs_f64();
+        let busy = spent.saturating_sub(self.spent).as_secs_f64();
+        (self.at, self.spent) = (at, spent);
+        (wall > 0.0).then(|| (busy / wall / self.threads).min(1.0))
+    }
+}
+
+/// User and system time of all threads so far.
+fn spent() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_a_share_of_all_workers() {
+        let begin = Instant::now();
+        let mut meter = CpuMeter {
+            threads: 2.0,
+            at: begin,
+            spent: Duration::from_secs(5),
+        };
+        let second = |n: u64| begin + Duration::from_secs(n);
+        assert_eq!(meter.share(second(1), Duration::from_secs(6)), Some(0.5));
+        assert_eq!(meter.share(second(2), Duration::from_secs(6)), Some(0.0));
+        assert_eq!(meter.share(second(3), Duration::from_secs(60)), Some(1.0));
+        assert_eq!(meter.share(second(3), Duration::from_secs(61)), None);
+    }
+
+    #[test]
+    fn what_was_spent_only_grows() {
+        let before = spent();
+        let sum: u64 = (0..1_000_000).map(std::hint::black_box).sum();
+        assert!(sum > 0 && spent() >= before);
+    }
+}
