@@ -193,7 +193,7 @@ mod tests {
     fn a_queue_that_stands_is_no_burst() {
         let mut overload = Overload::new();
         (0..200).for_each(|_| overload.on_tick(&pressure(8.0, 0.4)));
-        (0..20).for_each(|_| overload.on_tick(&pressure(9.0, 1.1)));
+        (0..30).for_each(|_| overload.on_tick(&pressure(9.0, 1.1)));
         assert!(overload.is_overloaded());
     }
 
