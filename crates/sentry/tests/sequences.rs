@@ -115,7 +115,7 @@ fn op() -> impl Strategy<Value = Op> {
         6 => (0..4u16, number.clone(), number.clone(), prop_oneof![4 => -3..5i64, 1 => any::<i64>()])
             .prop_map(|(replica, utilization, service_s, demand)| Op::Report { replica, utilization, service_s, demand }),
         2 => (0..3u16, any::<bool>()).prop_map(|(replica, up)| Op::Health { replica, up }),
-        1 => number.clone().prop_map(Op::Load),
+        1 => number.prop_map(Op::Load),
         1 => mode.prop_map(Op::Mode),
         1 => any::<bool>().prop_map(Op::Kill),
         1 => any::<bool>().prop_map(Op::DryRun),
@@ -266,7 +266,7 @@ impl Model {
             path: request.path.map(|path| PathKey(path << 32)),
             tenant: request.tenant,
             session: request.session,
-            session_entry: request.bytes % 2 == 0,
+            session_entry: request.bytes.is_multiple_of(2),
         };
         match self.sentry.on_arrival(self.now, &arrival, || id) {
             Verdict::Admit(permit) => {
