@@ -123,7 +123,9 @@ fn speak_of_content(headers: &mut HeaderMap, optional: bool, target: Option<Dura
             headers.insert(SERVICE_TARGET_MS, millis);
         }
     }
+    // `TE` is for the next hop only, and has to say so (RFC 9110 section 10.1.4).
     headers.insert(TE, HeaderValue::from_static("trailers"));
+    headers.insert(CONNECTION, HeaderValue::from_static("te"));
 }
 
 fn set_target(parts: &mut Parts, target: PathAndQuery) {

@@ -3,9 +3,9 @@
 //! HTTP/1.1 has the path in the target and the host in a header, HTTP/2 has both in the target. A
 //! request that is sent again may change from one to the other.
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::uri::{PathAndQuery, Scheme, Uri};
-use http::{HeaderMap, HeaderValue, Method, Request, Version};
+use http::{HeaderValue, Method, Request, Version};
 use http_body::Body as _;
 
 use crate::request::upload::Upload;
@@ -28,14 +28,6 @@ pub(crate) fn for_http1(
     }
     announce_nothing(request);
     announce_chunks(request);
-    nominate_te(request.headers_mut());
-}
-
-/// `TE` is for the next hop only, and has to say so (RFC 9110 section 10.1.4).
-fn nominate_te(headers: &mut HeaderMap) {
-    if headers.contains_key(TE) && !headers.contains_key(UPGRADE) {
-        headers.insert(CONNECTION, HeaderValue::from_static("te"));
-    }
 }
 
 pub(crate) fn for_http2(request: &mut Request<Upload>, scheme: Scheme, host: &HeaderValue) {
@@ -127,18 +119,6 @@ mod tests {
         let mut request = request(Method::GET);
         for_http1(&mut request, None, &OWN);
         assert_eq!(request.headers()[HOST], OWN);
-    }
-
-    #[test]
-    fn a_wish_for_trailers_is_for_the_next_hop_only() {
-        let mut request = request(Method::GET);
-        let trailers = HeaderValue::from_static("trailers");
-        request.headers_mut().insert(TE, trailers);
-        for_http1(&mut request, Some(&WANTED), &OWN);
-        assert_eq!(request.headers()[CONNECTION], "te");
-        for_http2(&mut request, Scheme::HTTP, &WANTED);
-        assert!(!request.headers().contains_key(CONNECTION));
-        assert_eq!(request.headers()[TE], "trailers");
     }
 
     #[test]
