@@ -33,9 +33,9 @@ use tidegate_control::system::SystemError;
 
 use crate::strategy::{Groups, Strategy};
 
-/// Part of the scale that one step may move the command by. Chosen: at 0.1 the interval follows a
-/// peak that builds up over a minute, at 0.5 it overshoots as without a bound
-/// (`experiments/papers/001-9-interval.toml`).
+/// Part of the scale that one step may move the command by. With it the loop of
+/// `experiments/papers/001-9-interval.toml` holds 0.9 s with a standard deviation of 0.56 s; other
+/// values were not tried.
 pub const STEP_SHARE: f64 = 0.1;
 
 /// Smallest share of clients: what a message can say.

@@ -20,6 +20,10 @@ use tokio::task::JoinHandle;
 /// Longest wait for something that has to happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// A parent that says nothing for this long is given up. Those that a test drops keep their
+/// connections and fall silent.
+const SILENCE: Duration = Duration::from_secs(1);
+
 fn key() -> SecretKey {
     SecretKey::from_seed(&[5; 32])
 }
@@ -79,7 +83,8 @@ async fn relay(parents: impl FnOnce(String) -> Parents) -> Node {
         &[key().public()],
         parents(format!("http://{addr}")),
         u64::from(addr.port()),
-    );
+    )
+    .with_silence(SILENCE);
     let hub = relay.hub();
     let desk = Arc::new(Desk::relay(hub.clone()));
     let tasks = vec![
@@ -92,7 +97,7 @@ async fn relay(parents: impl FnOnce(String) -> Parents) -> Node {
 /// A leaf and the numbers of the messages it accepts.
 fn leaf(parents: Parents) -> (mpsc::UnboundedReceiver<u64>, JoinHandle<()>) {
     let (tell, told) = mpsc::unbounded_channel();
-    let relay = Relay::new(&[key().public()], parents, 99);
+    let relay = Relay::new(&[key().public()], parents, 99).with_silence(SILENCE);
     let run = relay.run(move |message| {
         let _ = tell.send(message.seq);
     });

@@ -19,6 +19,9 @@ use crate::verify::{Counts, Verifier};
 /// After so many failures in a row a parent is reported as dead, and others are asked for.
 const FAILURES_MAX: u32 = 3;
 
+/// A parent that says nothing for this long is as good as dead: five of the proxy's keep-alives.
+const SILENCE: Duration = Duration::from_secs(10);
+
 /// Where messages come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parents {
@@ -40,6 +43,7 @@ pub struct Relay {
     verifier: Arc<Mutex<Verifier>>,
     parents: Parents,
     seed: u64,
+    silence: Duration,
     news: mpsc::Sender<News>,
     arrivals: mpsc::Receiver<News>,
 }
@@ -68,7 +72,14 @@ impl Relay {
             verifier: Arc::new(Mutex::new(Verifier::new(keys))),
             parents,
             seed,
+            silence: SILENCE,
         }
+    }
+
+    /// Gives up on a parent that says nothing for this long, instead of ten seconds.
+    #[must_use]
+    pub fn with_silence(self, silence: Duration) -> Self {
+        Self { silence, ..self }
     }
 
     /// Where accepted messages go.
@@ -96,6 +107,7 @@ impl Relay {
             verifier,
             parents,
             seed,
+            silence,
             news,
             mut arrivals,
         } = self;
@@ -106,6 +118,7 @@ impl Relay {
         };
         let mut family = Family {
             asking,
+            silence,
             news,
             parents: HashMap::new(),
             generation: 0,
@@ -172,6 +185,7 @@ enum News {
 /// The parents that are listened to, each by a task.
 struct Family {
     asking: Asking,
+    silence: Duration,
     news: mpsc::Sender<News>,
     parents: HashMap<String, Listening>,
     generation: u64,
@@ -220,26 +234,42 @@ impl Family {
         self.generation += 1;
         let news = self.news.clone();
         let backoff = Backoff::new(self.asking.seed ^ (self.generation << 32));
+        let silence = self.silence;
         let tracked = matches!(self.asking.parents, Parents::Tracked { .. });
         self.parents.entry(parent.clone()).or_insert_with(|| {
             Listening(tokio::spawn(async move {
                 tokio::time::sleep(wait).await;
-                listen(parent, news, backoff, tracked).await;
+                listen(parent, news, backoff, (tracked, silence)).await;
             }))
         });
     }
 }
 
-/// Listens to one parent, again and again; gives up on it when others can be asked for.
-async fn listen(parent: String, news: mpsc::Sender<News>, mut backoff: Backoff, tracked: bool) {
+/// Listens to one parent, again and again; gives up on it when it is gone or silent and others can
+/// be asked for.
+async fn listen(
+    parent: String,
+    news: mpsc::Sender<News>,
+    mut backoff: Backoff,
+    (tracked, silence): (bool, Duration),
+) {
     let mut failures = 0;
     loop {
         if let Ok(mut subscription) = Subscription::open(&parent).await {
-            while let Some(message) = subscription.next().await {
-                failures = 0;
-                backoff.reset();
-                if news.send(News::Message(message)).await.is_err() {
-                    return;
+            loop {
+                match tokio::time::timeout(silence, subscription.next()).await {
+                    Ok(Some(message)) => {
+                        failures = 0;
+                        backoff.reset();
+                        if news.send(News::Message(message)).await.is_err() {
+                            return;
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(_) => {
+                        failures = FAILURES_MAX;
+                        break;
+                    }
                 }
             }
         }

@@ -16,8 +16,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tidegate_control::Timestamp;
 
-/// Joins that the tracker lets go ahead per second. Chosen: a thousand clients are back in five
-/// seconds, and one core verifies some ten thousand handshakes a second.
+/// Joins that the tracker lets go ahead per second: a thousand clients are back in five seconds.
 pub const JOINS_PER_SECOND: u32 = 200;
 
 /// A relay that has not been heard of for this long is not given to anybody.
