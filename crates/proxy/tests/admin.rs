@@ -192,6 +192,7 @@ async fn every_documented_call_is_served_and_every_served_one_documented() {
     }
     documented.sort();
     let served = [
+        "GET /api/channel",
         "GET /api/config",
         "GET /api/events",
         "GET /api/status",
@@ -199,6 +200,7 @@ async fn every_documented_call_is_served_and_every_served_one_documented() {
         "GET /metrics",
         "GET /openapi.json",
         "GET /readyz",
+        "POST /api/channel",
         "POST /api/drain",
         "POST /api/dry-run",
         "POST /api/kill-switch",

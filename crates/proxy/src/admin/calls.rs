@@ -124,7 +124,7 @@ fn events(operator: &Operator) -> Result<Answer, ApiError> {
 fn channel(operator: &Operator) -> Result<&Channel, ApiError> {
     operator.state.channel().ok_or_else(|| {
         ApiError::new(
-            StatusCode::NOT_FOUND,
+            StatusCode::CONFLICT,
             "there is no channel",
             "add a [channel] section to the configuration and start again",
         )

@@ -240,6 +240,7 @@ proptest! {
         let work = |left: &[u32]| left.len() as i64;
         prop_assert!((work(&fast_left) - work(&slow_left)).abs() <= i64::from(slots.max(cores)));
         let busy = fast.busy(at(now));
-        prop_assert!(busy >= 0.0 && busy <= f64::from(cores) * now + 1e-9);
+        // The clock counts nanoseconds, and every event may be rounded by one.
+        prop_assert!(busy >= 0.0 && busy <= f64::from(cores) * now + 1e-6);
     }
 }
