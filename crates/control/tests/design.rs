@@ -41,6 +41,17 @@ fn open_loop() -> impl Strategy<Value = TransferFunction> {
     })
 }
 
+/// No more than two of them close together.
+fn are_apart(poles: &[Complex<f64>]) -> bool {
+    let crowd = |pole: &Complex<f64>| {
+        poles
+            .iter()
+            .filter(|other| (*other - pole).norm() < 0.2)
+            .count()
+    };
+    poles.iter().all(|pole| crowd(pole) <= 2)
+}
+
 fn matrix(rows: usize, columns: usize, size: f64) -> impl Strategy<Value = Matrix> {
     vec(-size..size, rows * columns)
         .prop_map(move |values| Matrix::from_row_slice(rows, columns, &values))
@@ -202,6 +213,8 @@ proptest! {
 
     #[test]
     fn a_locus_starts_at_the_poles_and_never_jumps(open in open_loop()) {
+        // From a cluster of n poles they part with the n-th root of the gain, which no spacing follows.
+        prop_assume!(are_apart(&open.poles().unwrap()));
         let locus = RootLocus::trace(&open, 0.0..=20.0).unwrap();
         let start: Vec<_> = locus.branches.iter().map(|branch| branch[0]).collect();
         prop_assert_eq!(start, open.poles().unwrap());
