@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena setup bench-channel bench-policing fuzz bench-faults bench-shop
+.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,7 +50,6 @@ check: test lint docs ## what CI runs
 bench-policing: ## decisions per second, in batches and by the threshold
 	$(CARGO) bench -p tidegate-sentry --bench policing
 
-.PHONY: bench-classes
 bench-classes: ## figure 3 of paper 003, live: who is refused when gold, silver and bronze want too much
 	bench/classes/run
 

@@ -241,27 +241,24 @@ impl Tools {
 }
 
 fn version(path: &Path, tool: Tool) -> Option<String> {
-    let flag = if tool == Tool::Nginx || tool == Tool::Haproxy {
-        "-v"
-    } else {
-        "--version"
+    let flag = match tool {
+        Tool::Nginx | Tool::Haproxy => "-v",
+        Tool::Envoy | Tool::Tidegate => "--version",
     };
     let output = Command::new(path).arg(flag).output().ok()?;
-    let text = if output.stdout.is_empty() {
-        output.stderr
-    } else {
-        output.stdout
-    };
-    let text = String::from_utf8_lossy(&text).into_owned();
-    let line = text
-        .lines()
-        .find(|line| line.chars().any(|c| c.is_ascii_digit()))?;
-    let line = line
-        .rsplit('/')
-        .next()
-        .filter(|_| tool == Tool::Nginx)
-        .map_or(line.to_owned(), |v| format!("nginx {v}"));
-    Some(line.trim().chars().take(60).collect())
+    // nginx says it on standard error.
+    let text = [output.stdout, output.stderr].concat();
+    let number = version_number(&String::from_utf8_lossy(&text))?;
+    Some(format!("{} {number}", tool.name()))
+}
+
+/// The first number with dots, behind the word `version` where there is one: before it may be a path.
+fn version_number(text: &str) -> Option<String> {
+    let text = text.split_once("version").map_or(text, |(_, after)| after);
+    let mut parts = text.split(|c: char| !(c.is_ascii_digit() || c == '.'));
+    let number =
+        parts.find(|part| part.contains('.') && part.starts_with(|c: char| c.is_ascii_digit()));
+    number.map(|number| number.trim_end_matches('.').to_owned())
 }
 
 fn in_path(name: &str) -> Option<PathBuf> {
@@ -275,6 +272,24 @@ fn in_path(name: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_programs_say() {
+        for (said, number) in [
+            ("nginx version: nginx/1.22.1", "1.22.1"),
+            (
+                "HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/",
+                "2.6.12",
+            ),
+            (
+                "\n/lib/python3.11/envoy  version: 9e55/1.40.0/Clean/RELEASE",
+                "1.40.0",
+            ),
+            ("tidegate 0.1.0", "0.1.0"),
+        ] {
+            assert_eq!(version_number(said).as_deref(), Some(number), "{said}");
+        }
+    }
 
     #[test]
     fn every_contender_has_a_file_for_every_scenario_and_says_how_it_was_tuned() {

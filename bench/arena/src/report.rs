@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tidegate_sim::chart::{self, Chart};
-use tidegate_sim::report::{Origin, Page, ReportError, Section};
+use tidegate_sim::report::{Origin, Page, ReportError, Section, number};
 
 use crate::contender::Tool;
 use crate::failure::Failure;
@@ -329,15 +329,6 @@ impl Cell {
             apart(simulated.answered, self.median(|m| m.answered)),
         ]
         .join(" / ")
-    }
-}
-
-fn number(value: f64) -> String {
-    match finite(value) {
-        None => "–".to_owned(),
-        Some(value) if value.abs() >= 100.0 => format!("{value:.0}"),
-        Some(value) if value.abs() >= 10.0 => format!("{value:.1}"),
-        Some(value) => format!("{value:.2}"),
     }
 }
 

@@ -74,11 +74,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let capacity = config.capacity();
     runtime::current_thread()?.block_on(async {
         let listen = config.listen;
-        let app = app::spawn(config).await.map_err(|error| {
-            CliError::Usage(format!(
-                "cannot listen on {listen}: {error}; choose another --listen"
-            ))
-        })?;
+        let app = app::spawn(config).await;
+        let app = app.map_err(|error| CliError::cannot_listen(listen, &error))?;
         let addr = app.addr();
         print(&match args.json {
             true => format!("{{\"listen\":\"{addr}\"}}\n"),

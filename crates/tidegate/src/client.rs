@@ -9,7 +9,6 @@ use tidegate_channel::{PublicKey, Variant};
 use tidegate_client::forward::{self, Forward};
 use tidegate_client::{Client, Config};
 use tidegate_config::Dur;
-use tokio::net::TcpListener;
 
 use crate::check::print;
 use crate::error::CliError;
@@ -56,14 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
 }
 
 async fn serve(args: &Args) -> Result<ExitCode, CliError> {
-    let listen = args.listen;
-    let unusable = |error: std::io::Error| {
-        CliError::Usage(format!(
-            "cannot listen on {listen}: {error}; choose another --listen"
-        ))
-    };
-    let listener = TcpListener::bind(listen).await.map_err(unusable)?;
-    let addr = listener.local_addr().map_err(unusable)?;
+    let (listener, addr) = runtime::listen(args.listen).await?;
     let client = Client::open(args.config()).map_err(|error| CliError::Usage(error.to_string()))?;
     print(&match args.json {
         true => format!(

@@ -1,5 +1,7 @@
 //! What the command line says when something is wrong.
 
+use std::io;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 /// One message with the cause and the place; exit status 2.
@@ -11,7 +13,7 @@ pub(crate) enum CliError {
         /// Which file.
         path: String,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// A file was refused.
     #[error(transparent)]
@@ -22,6 +24,13 @@ pub(crate) enum CliError {
 }
 
 impl CliError {
+    /// `--listen` cannot be had.
+    pub(crate) fn cannot_listen(addr: SocketAddr, error: &io::Error) -> Self {
+        Self::Usage(format!(
+            "cannot listen on {addr}: {error}; choose another --listen"
+        ))
+    }
+
     /// Prints the message and gives the exit status.
     pub(crate) fn report(&self) -> ExitCode {
         eprintln!("tidegate: {self}");

@@ -9,7 +9,6 @@ use tidegate_nucleus::sidecar::{self, Upstream};
 use tidegate_nucleus::{
     CpuMeter, DimmerConfig, DimmerKind, Nucleus, NucleusConfig, UsageError, Whose,
 };
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::check::print;
@@ -79,9 +78,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     };
     let nucleus = Nucleus::new(config, Some(args.meter()?));
     runtime::current_thread()?.block_on(async {
-        let listener = args.bind().await?;
+        let (listener, addr) = runtime::listen(args.listen).await?;
         let stop = stop_signal()?;
-        print(&args.greeting(&listener)?)?;
+        print(&args.greeting(addr))?;
         let upstream = args.upstream.clone();
         let cut = sidecar::serve(listener, upstream, nucleus, stop, *args.drain).await;
         if cut > 0 {
@@ -113,23 +112,11 @@ impl Args {
         }
     }
 
-    async fn bind(&self) -> Result<TcpListener, CliError> {
-        let listen = self.listen;
-        TcpListener::bind(listen).await.map_err(|error| {
-            CliError::Usage(format!(
-                "cannot listen on {listen}: {error}; choose another --listen"
-            ))
-        })
-    }
-
-    fn greeting(&self, listener: &TcpListener) -> Result<String, CliError> {
-        let addr = listener.local_addr().map_err(|error| {
-            CliError::Usage(format!("the listening socket has no address: {error}"))
-        })?;
-        Ok(match self.json {
+    fn greeting(&self, addr: SocketAddr) -> String {
+        match self.json {
             true => format!("{{\"listen\":\"{addr}\"}}\n"),
             false => format!("listening on http://{addr}\n"),
-        })
+        }
     }
 }
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use tidegate_channel::PublicKey;
 use tidegate_channel::net::relay::Parents;
 use tidegate_channel::net::{Desk, Relay, serve, unix_now};
-use tokio::net::TcpListener;
 
 use crate::check::print;
 use crate::error::CliError;
@@ -45,14 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
 }
 
 async fn relay(args: &Args) -> Result<ExitCode, CliError> {
-    let listen = args.listen;
-    let unusable = |error: std::io::Error| {
-        CliError::Usage(format!(
-            "cannot listen on {listen}: {error}; choose another --listen"
-        ))
-    };
-    let listener = TcpListener::bind(listen).await.map_err(unusable)?;
-    let addr = listener.local_addr().map_err(unusable)?;
+    let (listener, addr) = runtime::listen(args.listen).await?;
     let own = args.url.clone().unwrap_or_else(|| format!("http://{addr}"));
     let parents = match &args.tracker {
         Some(tracker) => Parents::Tracked {

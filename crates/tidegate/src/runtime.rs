@@ -1,8 +1,10 @@
 //! What the small tools need of the system: a runtime, files, and what they have cost.
 
 use std::fs;
+use std::net::SocketAddr;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::CliError;
@@ -13,6 +15,14 @@ pub(crate) fn current_thread() -> Result<Runtime, CliError> {
         .enable_all()
         .build()
         .map_err(|error| CliError::Usage(format!("cannot start the runtime: {error}")))
+}
+
+/// Listens on `--listen`; also says on which port, since 0 takes a free one.
+pub(crate) async fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), CliError> {
+    let listener = TcpListener::bind(addr).await;
+    let bound = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
+    let (addr, listener) = bound.map_err(|error| CliError::cannot_listen(addr, &error))?;
+    Ok((listener, addr))
 }
 
 /// CPU time of the calling thread in microseconds, where the system says (Linux).

@@ -25,7 +25,7 @@ const ARENA: &str = "arena";
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Experiment files, `papers` for the papers' experiments, or `arena` for a race of `auto`
-    /// against other limiters on forty scenarios; the last two are built in.
+    /// against other limiters on many scenarios; the last two are built in.
     #[arg(required = true, value_name = "FILE|papers|arena")]
     what: Vec<String>,
     /// Where report.html, figures/ and data/ are written.

@@ -232,16 +232,7 @@ async fn refusals_keep_the_connection() {
 
 #[tokio::test]
 async fn a_shutdown_finishes_the_streams_and_says_goodbye() {
-    let permits = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
-    let held = std::sync::Arc::clone(&permits);
-    let service = Service::start(move |_| {
-        let held = std::sync::Arc::clone(&held);
-        async move {
-            held.acquire().await.unwrap().forget();
-            text("served")
-        }
-    })
-    .await;
+    let (service, permits) = Service::held().await;
     let mut proxy = proxy(&[service.addr], "");
     let addr = proxy.local_addr();
     let mut sender = connect(addr).await;

@@ -1,30 +1,13 @@
 //! Waiting for a slot, and leaving while waiting.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tidegate_proxy::Running;
-use tokio::sync::Semaphore;
 
 use crate::support::*;
 
 const ONE_SLOT: &str =
     "protect.mode = 'static'\nprotect.static.window = 100\nprotect.limits.slots = 1";
-
-/// A service that answers as many requests as it is given permits.
-async fn held() -> (Service, Arc<Semaphore>) {
-    let permits = Arc::new(Semaphore::new(0));
-    let held = Arc::clone(&permits);
-    let service = Service::start(move |_| {
-        let held = Arc::clone(&held);
-        async move {
-            held.acquire().await.unwrap().forget();
-            text("served")
-        }
-    })
-    .await;
-    (service, permits)
-}
 
 fn waiting(proxy: &Running) -> u32 {
     let state = proxy.state();
@@ -38,7 +21,7 @@ fn in_flight(proxy: &Running) -> u32 {
 
 #[tokio::test]
 async fn requests_wait_for_a_slot_in_turn() {
-    let (service, permits) = held().await;
+    let (service, permits) = Service::held().await;
     let proxy = proxy(&[service.addr], ONE_SLOT);
     let mut clients = Vec::new();
     for n in 0..3 {
@@ -64,7 +47,7 @@ async fn requests_wait_for_a_slot_in_turn() {
 
 #[tokio::test]
 async fn a_client_that_leaves_leaves_the_queue_at_once() {
-    let (service, permits) = held().await;
+    let (service, permits) = Service::held().await;
     let proxy = proxy(&[service.addr], ONE_SLOT);
     let mut first = Client::connect(proxy.local_addr()).await;
     first.send(GET).await;
@@ -81,7 +64,7 @@ async fn a_client_that_leaves_leaves_the_queue_at_once() {
 
 #[tokio::test]
 async fn a_client_that_leaves_with_its_body_half_read_costs_no_slot() {
-    let (service, permits) = held().await;
+    let (service, permits) = Service::held().await;
     let proxy = proxy(&[service.addr], ONE_SLOT);
     let mut first = Client::connect(proxy.local_addr()).await;
     first.send(GET).await;
@@ -110,7 +93,7 @@ async fn a_client_that_leaves_with_its_body_half_read_costs_no_slot() {
 
 #[tokio::test]
 async fn a_client_that_leaves_in_service_frees_its_slot() {
-    let (service, _permits) = held().await;
+    let (service, _permits) = Service::held().await;
     let proxy = proxy(&[service.addr], ONE_SLOT);
     let mut client = Client::connect(proxy.local_addr()).await;
     client.send(GET).await;
@@ -186,7 +169,7 @@ async fn event_streams_hold_no_slot_and_end_with_their_client() {
 
 #[tokio::test]
 async fn who_has_no_time_is_told_so() {
-    let (service, _permits) = held().await;
+    let (service, _permits) = Service::held().await;
     let proxy = proxy(&[service.addr], "timeouts.request = '300ms'");
     assert_eq!(ask(proxy.local_addr(), GET).await.status, 504);
     let hasty = "GET / HTTP/1.1\r\nhost: a\r\ntidegate-deadline-ms: 60\r\n\r\n";

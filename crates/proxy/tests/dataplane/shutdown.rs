@@ -5,22 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tidegate_proxy::config::Config;
 use tidegate_proxy::{BindError, Proxy};
-use tokio::sync::Semaphore;
 
 use crate::support::*;
 
 #[tokio::test]
 async fn what_is_in_flight_is_finished_and_told_to_close() {
-    let permits = Arc::new(Semaphore::new(0));
-    let held = Arc::clone(&permits);
-    let service = Service::start(move |_| {
-        let held = Arc::clone(&held);
-        async move {
-            held.acquire().await.unwrap().forget();
-            text("served")
-        }
-    })
-    .await;
+    let (service, permits) = Service::held().await;
     let mut proxy = proxy(&[service.addr], "");
     let addr = proxy.local_addr();
     let mut client = Client::connect(addr).await;

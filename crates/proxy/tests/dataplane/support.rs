@@ -19,6 +19,7 @@ use tidegate_proxy::config::Config;
 use tidegate_proxy::{Proxy, Running};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 
 pub type Reply = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
@@ -103,6 +104,21 @@ impl Service {
     /// Answers every request with its own method, target, headers and body.
     pub async fn echo() -> Self {
         Self::start(|request| async move { echo(request).await }).await
+    }
+
+    /// Answers as many requests as it is given permits.
+    pub async fn held() -> (Self, Arc<Semaphore>) {
+        let permits = Arc::new(Semaphore::new(0));
+        let held = Arc::clone(&permits);
+        let service = Self::start(move |_| {
+            let held = Arc::clone(&held);
+            async move {
+                held.acquire().await.unwrap().forget();
+                text("served")
+            }
+        })
+        .await;
+        (service, permits)
     }
 
     pub fn count(&self) -> usize {
