@@ -32,8 +32,8 @@ pub(crate) struct Answers {
     understands_optional: AtomicBool,
     asks: AtomicBool,
     asked: AtomicI64,
-    full_ns: AtomicU64,
-    full_count: AtomicU64,
+    full: MeanTime,
+    reduced: MeanTime,
     expected_full_s: AtomicF64,
     /// Whether that is of this period.
     expectation_fresh: AtomicBool,
@@ -46,8 +46,8 @@ impl Answers {
             understands_optional: AtomicBool::new(false),
             asks: AtomicBool::new(false),
             asked: AtomicI64::new(1),
-            full_ns: AtomicU64::new(0),
-            full_count: AtomicU64::new(0),
+            full: MeanTime::default(),
+            reduced: MeanTime::default(),
             expected_full_s: AtomicF64::new(0.0),
             expectation_fresh: AtomicBool::new(false),
             full_share: AtomicF64::new(FULL_SHARE_UNKNOWN),
@@ -91,14 +91,17 @@ impl Answers {
 
     /// A full response took so long.
     pub(crate) fn on_full(&self, service: Duration) {
-        let nanos = u64::try_from(service.as_nanos()).unwrap_or(u64::MAX);
-        self.full_ns.fetch_add(nanos, Ordering::Relaxed);
-        add_one(&self.full_count);
+        self.full.add(service);
         // Two at the same moment: one of them counts, which an average does not notice.
         let expected = self.expected_full_s.load();
         let newest = EXPECTED_WEIGHT * (service.as_secs_f64() - expected);
         self.expected_full_s.store(expected + newest);
         self.expectation_fresh.store(true, Ordering::Relaxed);
+    }
+
+    /// A response without optional content took so long.
+    pub(crate) fn on_reduced(&self, service: Duration) {
+        self.reduced.add(service);
     }
 
     /// Ends a period: what no full response confirmed in it is believed a little less. A replica
@@ -122,8 +125,33 @@ impl Answers {
 
     /// Mean time of full responses since the last call, if there were any.
     pub(crate) fn take_full_mean_s(&self) -> Option<f64> {
-        let sum = self.full_ns.swap(0, Ordering::Relaxed) as f64 * 1e-9;
-        let count = self.full_count.swap(0, Ordering::Relaxed);
+        self.full.take_s()
+    }
+
+    /// The same of responses without optional content.
+    pub(crate) fn take_reduced_mean_s(&self) -> Option<f64> {
+        self.reduced.take_s()
+    }
+}
+
+/// A mean that is taken once a period.
+#[derive(Debug, Default)]
+struct MeanTime {
+    nanos: AtomicU64,
+    count: AtomicU64,
+}
+
+impl MeanTime {
+    fn add(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+        add_one(&self.count);
+    }
+
+    /// In seconds, of what was added since the last call, if anything was.
+    fn take_s(&self) -> Option<f64> {
+        let sum = self.nanos.swap(0, Ordering::Relaxed) as f64 * 1e-9;
+        let count = self.count.swap(0, Ordering::Relaxed);
         (count > 0).then(|| sum / count as f64)
     }
 }

@@ -45,6 +45,20 @@ fn a_faulty_replica_does_no_harm() {
     assert_agrees("faulty-replica.toml");
 }
 
+/// A service without optional content, or one that starts in the middle of a rush: nobody is ever served in
+/// full, and the replicas are used all the same.
+#[test]
+fn replicas_are_filled_when_nothing_can_be_left_out() {
+    let text = "duration = '60s'\nwarm_up = '20s'\ntarget = '500ms'\nload = { rate = '900/s' }\n\
+                service = { law = 'exponential', mean = '40ms' }\n\
+                replica = { count = 3, cores = 4, slots = 64 }\n\
+                protect = { mode = 'ilac', target = '500ms', ilac = { setpoint = '300ms', gamma = '50%' } }";
+    let scenario: Scenario = tidegate_config::parse("mandatory.toml", text).unwrap();
+    let ledger = scenario.run(3).unwrap().ledger;
+    let share = ledger.in_target as f64 / (300.0 * 40.0);
+    assert!(share > 0.9, "{share:.2} of what can be served");
+}
+
 /// How each replica came to stand, and when.
 fn standings(replicas: &str) -> Vec<(f64, ReplicaId, Standing)> {
     let text = format!(

@@ -124,7 +124,10 @@ impl<T> Sentry<T> {
                 self.content.on_full_response(response);
                 replica.answers.on_full(residence);
             }
-            Some(false) => add_one(&class.counters.degraded),
+            Some(false) => {
+                add_one(&class.counters.degraded);
+                replica.answers.on_reduced(residence);
+            }
             None => {}
         }
         if class

@@ -19,6 +19,10 @@ const WAIT_SHARE: f64 = 0.5;
 /// Requests that keep the replicas busy through the chance of arrivals; as in mode `auto`.
 const BUSY_REQUESTS: f64 = 10.0;
 
+/// Residences that must be left of the target when a request is started. Chosen: of exponential ones, a
+/// seventh takes longer than two.
+const RESIDENCES_LEFT: f64 = 2.0;
+
 /// Targets after which nobody waits any more.
 const PATIENCE_TARGETS: f64 = 2.0;
 
@@ -82,7 +86,8 @@ impl Admission {
             let wait_s = (WAIT_SHARE * target_s - residence_s).max(busy_s);
             let forecast = &class.forecast;
             forecast.set_ahead_limit(drain * wait_s);
-            forecast.set_wait_limit((target_s - residence_s).max(2.0 * busy_s));
+            let latest_s = target_s - RESIDENCES_LEFT * residence_s;
+            forecast.set_wait_limit(latest_s.max(2.0 * busy_s));
             forecast.drain.store(drain);
             forecast.residence.store(residence_s);
             forecast.pressure.store((offered / drain).max(1.0));

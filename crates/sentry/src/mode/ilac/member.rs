@@ -6,6 +6,18 @@ use crate::config::IlacConfig;
 use crate::replica::Replica;
 use crate::status::Standing;
 
+/// The sampling period that ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Period {
+    pub(super) seconds: f64,
+    /// What a replica should take for a request.
+    pub(super) service_s: f64,
+    /// Gain of the other replicas, where it is known.
+    pub(super) pack_s: Option<f64>,
+    /// Whether admission is in charge.
+    pub(super) refusing: bool,
+}
+
 /// See the module's description.
 #[derive(Debug)]
 pub(super) struct Member {
@@ -13,7 +25,7 @@ pub(super) struct Member {
     watch: Watch,
     config: IlacConfig,
     served: u64,
-    /// Whether any full response was measured: before that the gain is a guess.
+    /// Whether any response was measured: before that the gain is a guess.
     measured: bool,
     asks: bool,
     up: bool,
@@ -44,13 +56,7 @@ impl Member {
     }
 
     /// Ends a sampling period; returns how it stands, if that changed.
-    pub(super) fn step(
-        &mut self,
-        replica: &Replica,
-        seconds: f64,
-        service_s: f64,
-        pack_s: Option<f64>,
-    ) -> Option<Standing> {
+    pub(super) fn step(&mut self, replica: &Replica, period: &Period) -> Option<Standing> {
         if !replica.is_up() {
             self.up = false;
             return None;
@@ -59,16 +65,16 @@ impl Member {
             self.come_back();
         }
         let in_flight = replica.in_flight();
-        self.control.set_setpoint(service_s);
-        if let Some(mean_s) = replica.answers.take_full_mean_s() {
+        self.control.set_setpoint(period.service_s);
+        if let Some(mean_s) = take_sample_s(replica, period.refusing) {
             self.control.tick_measured(Some(mean_s), in_flight as usize);
             self.measured = true;
         }
         let served = replica.served();
         let look = Look {
-            seconds,
+            seconds: period.seconds,
             gain_s: self.known_gain_s(),
-            pack_s,
+            pack_s: period.pack_s,
             answered: served != self.served,
             in_flight,
             wanted: self.wanted(replica),
@@ -118,4 +124,13 @@ impl Member {
     pub(super) fn standing(&self) -> Standing {
         self.watch.standing()
     }
+}
+
+/// The service time of the period. Full responses are the samples (004 §III-B), except while admission is in
+/// charge: nobody gets one then, and a replica that was given few requests at a time would stay so for
+/// ever.
+fn take_sample_s(replica: &Replica, refusing: bool) -> Option<f64> {
+    let full = replica.answers.take_full_mean_s();
+    let reduced = replica.answers.take_reduced_mean_s();
+    full.or_else(|| reduced.filter(|_| refusing))
 }

@@ -26,7 +26,7 @@ use std::time::Duration;
 use tidegate_control::Timestamp;
 
 use self::admission::Admission;
-use self::member::Member;
+use self::member::{Member, Period};
 use super::dimming::{Dimming, Scope};
 use super::{Handover, Step, Strategy};
 use crate::api::ReplicaId;
@@ -71,7 +71,13 @@ impl Ilac {
         for (index, member) in self.members.iter_mut().enumerate() {
             let replica = &step.plan.replicas[index];
             let pack_s = fault::pack_without(&gains, index);
-            let changed = member.step(replica, step.interval.seconds, service_s, pack_s);
+            let period = Period {
+                seconds: step.interval.seconds,
+                service_s,
+                pack_s,
+                refusing: self.dimming.refusing(),
+            };
+            let changed = member.step(replica, &period);
             replica.grant(member.wanted(replica), step.plan.config.limits.window_max);
             member.granted(replica.limit());
             if let Some(standing) = changed {
