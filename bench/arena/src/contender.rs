@@ -45,7 +45,7 @@ macro_rules! contender {
 }
 
 /// All contenders, in the order of the table.
-pub(crate) const CONTENDERS: [Contender; 10] = [
+pub(crate) const CONTENDERS: [Contender; 12] = [
     contender!("none", Nginx, "none.conf", true),
     contender!("nginx-limit-req", Nginx, "nginx-limit-req.conf", false),
     contender!("nginx-limit-conn", Nginx, "nginx-limit-conn.conf", true),
@@ -56,6 +56,8 @@ pub(crate) const CONTENDERS: [Contender; 10] = [
     contender!("auto+target", Tidegate, "tidegate-auto-target.toml", true),
     contender!("lqr", Tidegate, "tidegate-lqr.toml", false),
     contender!("pi", Tidegate, "tidegate-pi.toml", false),
+    contender!("sentry", Tidegate, "tidegate-sentry.toml", false),
+    contender!("ilac", Tidegate, "tidegate-ilac.toml", false),
 ];
 
 impl Contender {
@@ -112,7 +114,8 @@ pub(crate) struct Running {
 /// The numbers that a careful operator would know of the service.
 fn values_of(entry: &Entry, values: Values) -> Values {
     let scenario = &entry.scenario;
-    let capacity = scenario.nominal_capacity() / Clairvoyant::of(scenario).work_s;
+    let work_s = Clairvoyant::of(scenario).work_s;
+    let capacity = scenario.nominal_capacity() / work_s;
     let target_s = scenario.target.map_or(1.0, |target| target.as_secs_f64());
     let cores = scenario
         .replica
@@ -120,6 +123,7 @@ fn values_of(entry: &Entry, values: Values) -> Values {
         .map_or(1, |replica| replica.cores.get());
     values
         .number("capacity", capacity)
+        .number("work_ms", 1e3 * work_s)
         .number("target_s", target_s)
         .number("target_ms", 1e3 * target_s)
         .number("in_target", capacity * target_s)
@@ -127,12 +131,15 @@ fn values_of(entry: &Entry, values: Values) -> Values {
         .number("cores", f64::from(cores))
 }
 
-/// A scenario's classes in Tidegate's configuration: their order and the header that tells them apart.
+/// A scenario's classes in Tidegate's configuration: their order and the header that tells them apart,
+/// which is believed here as it is by the other contenders.
 fn classes(entry: &Entry) -> String {
     let names = entry.scenario.class.iter().map(|class| &class.name);
     let class = |name: &String| format!("\n[[protect.classes]]\nname = \"{name}\"\n");
     let rule = |name: &String| {
-        format!("\n[[classify]]\nclass = \"{name}\"\nheaders = {{ x-class = \"{name}\" }}\n")
+        format!(
+            "\n[[classify]]\nclass = \"{name}\"\nheaders = {{ x-class = \"{name}\" }}\nbelieve = \"anybody\"\n"
+        )
     };
     names.clone().map(class).chain(names.map(rule)).collect()
 }

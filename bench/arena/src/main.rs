@@ -6,9 +6,12 @@
 //! report puts Tidegate's simulated result beside the live one.
 
 mod bout;
+mod cgroup;
+mod computing;
 mod contender;
 mod failure;
 mod measure;
+mod picture;
 mod plant;
 mod process;
 mod program;
@@ -51,7 +54,7 @@ struct Args {
     /// peak rates together stay below this many requests per second.
     #[arg(long, value_name = "RATE", default_value_t = 3000.0)]
     at_once: f64,
-    /// Where arena.html, arena.svg and arena.csv are written.
+    /// Where arena.html, arena.svg, arena.md and arena.csv are written.
     #[arg(long, value_name = "DIR", default_value = "out/arena")]
     out: PathBuf,
     /// Print one JSON object per scenario and contender instead of the table.

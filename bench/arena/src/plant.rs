@@ -1,5 +1,8 @@
 //! The protected service: one process per replica of a scenario, whose speed follows the scenario's
 //! schedule, and who die and come back when it says so.
+//!
+//! Replicas have a virtual capacity, except in the scenario [`COMPUTING`], where they really compute and
+//! their speed is a limit on their processor time.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,6 +16,8 @@ use tidegate_sim::arena::Entry;
 use tidegate_sim::scenario::{Abandoned, ReplicaSpec, Scenario};
 use tidegate_sim::server::Bound;
 
+use crate::cgroup::CpuLimit;
+use crate::computing;
 use crate::failure::Failure;
 use crate::process::{Server, free_addr};
 use crate::visitors::slow_path;
@@ -22,6 +27,9 @@ const RAMP_STEP: Duration = Duration::from_millis(500);
 
 /// Long enough that a page is more than a packet, short enough to be nobody's bottleneck.
 const PAGE: Size = Size(1024);
+
+/// The scenario whose replicas compute.
+pub(crate) const COMPUTING: &str = "cpu-bound";
 
 /// The hidden subcommand that is one replica.
 #[derive(Debug, clap::Args)]
@@ -42,21 +50,47 @@ pub(crate) fn serve(args: &ReplicaArgs) -> Result<(), Failure> {
     let spec = specs(&entry.scenario)
         .nth(args.index)
         .ok_or_else(|| Failure::said(format!("{} has no replica {}", args.scenario, args.index)))?;
-    let config = AppConfig {
-        listen: args.listen,
-        seed: args.seed,
-        ..config(&entry.scenario, spec)
-    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(Failure::system("no runtime"))?;
-    runtime.block_on(async {
-        let app = app::spawn(config).await;
-        let app = app.map_err(Failure::system(args.listen.to_string()))?;
-        app.serve().await;
-        Ok(())
-    })
+    if args.scenario == COMPUTING {
+        runtime.block_on(serve_computing(args, &entry.scenario, spec))
+    } else {
+        runtime.block_on(serve_virtual(args, &entry.scenario, spec))
+    }
+}
+
+async fn serve_virtual(
+    args: &ReplicaArgs,
+    scenario: &Scenario,
+    spec: &ReplicaSpec,
+) -> Result<(), Failure> {
+    let app = app::spawn(AppConfig {
+        listen: args.listen,
+        seed: args.seed,
+        ..config(scenario, spec)
+    });
+    let app = app
+        .await
+        .map_err(Failure::system(args.listen.to_string()))?;
+    app.serve().await;
+    Ok(())
+}
+
+async fn serve_computing(
+    args: &ReplicaArgs,
+    scenario: &Scenario,
+    spec: &ReplicaSpec,
+) -> Result<(), Failure> {
+    let listener = tokio::net::TcpListener::bind(args.listen).await;
+    let listener = listener.map_err(Failure::system(args.listen.to_string()))?;
+    let slots = match spec.slots {
+        Some(Bound::Limited(slots)) => slots as usize,
+        Some(Bound::Unlimited) | None => tokio::sync::Semaphore::MAX_PERMITS,
+    };
+    computing::serve(listener, scenario.service.clone(), slots, args.seed).await;
+    Ok(())
 }
 
 /// The scenario of that name.
@@ -109,8 +143,16 @@ fn config(scenario: &Scenario, spec: &ReplicaSpec) -> AppConfig {
 pub(crate) struct Plant {
     scenario: String,
     seed: u64,
-    replicas: Vec<(SocketAddr, Server)>,
+    replicas: Vec<Replica>,
     changes: Vec<Change>,
+}
+
+/// The server is before its limit: it ends first.
+#[derive(Debug)]
+struct Replica {
+    addr: SocketAddr,
+    server: Server,
+    limit: Option<CpuLimit>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -136,24 +178,33 @@ impl Plant {
             changes: changes(&entry.scenario),
         };
         for index in 0..entry.scenario.replica_count() {
-            let addr = free_addr()?;
-            let server = plant.replica(index, addr)?;
-            plant.replicas.push((addr, server));
+            let replica = plant.replica(index, free_addr()?)?;
+            plant.replicas.push(replica);
         }
         Ok(plant)
     }
 
-    fn replica(&self, index: usize, addr: SocketAddr) -> Result<Server, Failure> {
+    fn replica(&self, index: usize, addr: SocketAddr) -> Result<Replica, Failure> {
         let program = std::env::current_exe().map_err(Failure::system("cannot find myself"))?;
         let mut command = Command::new(program);
         command.args(["replica", "--scenario", &self.scenario]);
         command.args(["--index", &index.to_string(), "--listen", &addr.to_string()]);
         command.args(["--seed", &(self.seed ^ (index as u64) << 32).to_string()]);
-        Server::start(&format!("replica {index}"), addr, &mut command)
+        let server = Server::start(&format!("replica {index}"), addr, &mut command)?;
+        let limit = (self.scenario == COMPUTING).then(|| {
+            CpuLimit::of(server.id(), computing::CORE).map_err(Failure::system(
+                "a limit on processor time, which takes root (leave the scenario out with --only)",
+            ))
+        });
+        Ok(Replica {
+            addr,
+            server,
+            limit: limit.transpose()?,
+        })
     }
 
     pub(crate) fn addrs(&self) -> Vec<SocketAddr> {
-        self.replicas.iter().map(|(addr, _)| *addr).collect()
+        self.replicas.iter().map(|replica| replica.addr).collect()
     }
 
     /// Carries out the scenario's changes, counted from now, until they are done or the other end of
@@ -171,20 +222,29 @@ impl Plant {
     }
 
     fn make(&mut self, change: Change) -> Result<(), Failure> {
-        let (addr, server) = &mut self.replicas[change.replica];
-        let addr = *addr;
+        let replica = &mut self.replicas[change.replica];
         match change.to {
-            State::Speed(speed) => {
-                set_speed(addr, speed).map_err(Failure::system("a replica's speed"))
-            }
+            State::Speed(speed) => replica
+                .set_speed(speed)
+                .map_err(Failure::system("a replica's speed")),
             State::Dead => {
-                server.kill();
+                replica.server.kill();
                 Ok(())
             }
             State::Back => {
-                self.replicas[change.replica].1 = self.replica(change.replica, addr)?;
+                let addr = replica.addr;
+                self.replicas[change.replica] = self.replica(change.replica, addr)?;
                 Ok(())
             }
+        }
+    }
+}
+
+impl Replica {
+    fn set_speed(&self, speed: f64) -> std::io::Result<()> {
+        match &self.limit {
+            Some(limit) => limit.set(computing::CORE * speed),
+            None => set_speed(self.addr, speed),
         }
     }
 }

@@ -80,6 +80,10 @@ impl Server {
         }
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// User and system time of the process and its children so far.
     pub(crate) fn cpu(&self) -> Duration {
         tree(self.process.id()).into_iter().map(cpu_of).sum()

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::thread;
+use std::time::Duration;
 
 use rand::seq::SliceRandom as _;
 use tidegate_sim::arena::Entry;
@@ -12,10 +13,10 @@ use crate::bout::Bout;
 use crate::contender::{CONTENDERS, Contender, Tools};
 use crate::failure::Failure;
 use crate::measure::Measures;
-use crate::plant::entry;
+use crate::plant::{COMPUTING, entry};
 
 /// The scenarios that are fought live.
-pub(crate) const SCENARIOS: [&str; 16] = [
+pub(crate) const SCENARIOS: [&str; 17] = [
     "seventy",
     "one-and-a-half-times",
     "three-times",
@@ -32,9 +33,13 @@ pub(crate) const SCENARIOS: [&str; 16] = [
     "retry-storm",
     "drift",
     "square-wave",
+    COMPUTING,
 ];
 
 const ESSENTIAL: [&str; 3] = ["seventy", "three-times", "minus-50"];
+
+/// Processes come and go around a scenario.
+const START_AND_END: Duration = Duration::from_secs(2);
 
 /// What is to be done.
 #[derive(Debug)]
@@ -44,6 +49,14 @@ pub(crate) struct Program {
     pub(crate) seeds: Vec<u64>,
     pub(crate) tools: Tools,
     at_once: f64,
+}
+
+/// Contenders that meet a scenario at the same time.
+#[derive(Debug)]
+struct Meeting {
+    seed: u64,
+    scenario: usize,
+    contenders: Vec<usize>,
 }
 
 /// What came out of one bout, and whose it was.
@@ -74,15 +87,46 @@ impl Program {
     /// Fights every bout. Repetitions are the outer loop and the order of contenders is drawn anew in
     /// each, so that a disturbance of the machine does not hit one of them alone.
     pub(crate) fn run(&self) -> Result<Vec<Fought>, Failure> {
+        let meetings: Vec<Meeting> = self.meetings();
+        let mut left: Duration = meetings.iter().map(|meeting| self.length(meeting)).sum();
         let mut fought = Vec::new();
-        for &seed in &self.seeds {
-            for scenario in 0..self.entries.len() {
-                for group in self.groups(scenario, seed) {
-                    fought.extend(self.meet(scenario, &group, seed)?);
-                }
-            }
+        for meeting in &meetings {
+            eprintln!(
+                "{} min left; {}",
+                left.as_secs().div_ceil(60),
+                self.named(meeting)
+            );
+            fought.extend(self.meet(meeting)?);
+            left = left.saturating_sub(self.length(meeting));
         }
         Ok(fought)
+    }
+
+    fn meetings(&self) -> Vec<Meeting> {
+        let mut meetings = Vec::new();
+        for &seed in &self.seeds {
+            for scenario in 0..self.entries.len() {
+                let groups = self.groups(scenario, seed).into_iter();
+                meetings.extend(groups.map(|contenders| Meeting {
+                    seed,
+                    scenario,
+                    contenders,
+                }));
+            }
+        }
+        meetings
+    }
+
+    /// How long it takes, starting and ending everything included.
+    fn length(&self, meeting: &Meeting) -> Duration {
+        self.entries[meeting.scenario].scenario.duration.0 + START_AND_END
+    }
+
+    fn named(&self, meeting: &Meeting) -> String {
+        let names = meeting.contenders.iter();
+        let names: Vec<&str> = names.map(|&index| self.contenders[index].name).collect();
+        let scenario = &self.entries[meeting.scenario].name;
+        format!("seed {}, {scenario}: {}", meeting.seed, names.join(", "))
     }
 
     /// The contenders of a scenario, in groups that the machine can bear at a time.
@@ -91,32 +135,22 @@ impl Program {
         let mut rng = Streams::new(seed).indexed("order", scenario);
         let mut order: Vec<usize> = (0..self.contenders.len()).collect();
         order.shuffle(&mut rng);
-        let size = (self.at_once / entry.scenario.peak_rate()).floor().max(1.0) as usize;
+        let size = match entry.name.as_str() {
+            COMPUTING => 1,
+            _ => (self.at_once / entry.scenario.peak_rate()).floor().max(1.0) as usize,
+        };
         order.chunks(size).map(<[usize]>::to_vec).collect()
     }
 
-    fn meet(&self, scenario: usize, group: &[usize], seed: u64) -> Result<Vec<Fought>, Failure> {
-        let entry = &self.entries[scenario];
-        let names: Vec<&str> = group
-            .iter()
-            .map(|&index| self.contenders[index].name)
-            .collect();
-        eprintln!(
-            "seed {seed}, {} ({:.0} s): {}",
-            entry.name,
-            entry.scenario.duration.as_secs_f64(),
-            names.join(", ")
-        );
+    fn meet(&self, meeting: &Meeting) -> Result<Vec<Fought>, Failure> {
+        let entry = &self.entries[meeting.scenario];
+        let fight =
+            |index: usize| Bout::fight(entry, &self.contenders[index], meeting.seed, &self.tools);
+        let fight = &fight;
         thread::scope(|scope| {
-            let bouts: Vec<_> = group
-                .iter()
-                .map(|&index| {
-                    let contender = &self.contenders[index];
-                    (
-                        index,
-                        scope.spawn(move || Bout::fight(entry, contender, seed, &self.tools)),
-                    )
-                })
+            let contenders = meeting.contenders.iter();
+            let bouts: Vec<_> = contenders
+                .map(|&index| (index, scope.spawn(move || fight(index))))
                 .collect();
             bouts
                 .into_iter()
@@ -125,7 +159,7 @@ impl Program {
                         .join()
                         .unwrap_or_else(|_| Err(Failure::said("a bout panicked")))?;
                     Ok(Fought {
-                        scenario,
+                        scenario: meeting.scenario,
                         contender,
                         measures: Measures::of(entry, &bout),
                     })

@@ -4,35 +4,118 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tidegate_sim::chart::{self, Chart};
-use tidegate_sim::report::{Origin, Page, ReportError, Section, number};
+use tidegate_sim::report::{Origin, Page, Section, number};
 
 use crate::contender::Tool;
 use crate::failure::Failure;
 use crate::measure::Measures;
+use crate::picture::{self, Field};
 use crate::program::{Fought, Program};
 use crate::simulated::{Simulated, simulate};
 use crate::summary::Summary;
 
-/// A column of the table.
-type Figure = (&'static str, fn(&Measures) -> f64);
+/// One of the things measured.
+struct Figure {
+    /// In files.
+    key: &'static str,
+    /// Above its table.
+    title: &'static str,
+    /// From the value to what the table shows.
+    scale: f64,
+    value: fn(&Measures) -> f64,
+}
 
-/// Everything measured, with its unit.
+macro_rules! figure {
+    ($field:ident, $key:literal, $scale:literal, $title:literal) => {
+        Figure {
+            key: $key,
+            title: $title,
+            scale: $scale,
+            value: |measures| measures.$field,
+        }
+    };
+}
+
+/// Everything measured beside the goodput within the target.
 const FIGURES: [Figure; 13] = [
-    ("goodput_of_ideal", |m| m.goodput),
-    ("p95_of_target", |m| m.p95),
-    ("p99_of_target", |m| m.p99),
-    ("max_of_target", |m| m.max),
-    ("power", |m| m.power),
-    ("revenue_of_optimum", |m| m.revenue),
-    ("refused_share", |m| m.refused),
-    ("answered_per_s", |m| m.answered),
-    ("settle_s", |m| m.settle_s),
-    ("recover_s", |m| m.recover_s),
-    ("cpu_us_per_request", |m| m.cpu_us),
-    ("refusal_ms", |m| m.refusal_ms),
-    ("send_lag_ms", |m| m.lag_ms),
+    figure!(
+        goodput,
+        "goodput_of_ideal",
+        100.0,
+        "Goodput within the target, percent of the ideal"
+    ),
+    figure!(
+        p95,
+        "p95_of_target",
+        1.0,
+        "95th percentile of what was answered, over the target"
+    ),
+    figure!(
+        p99,
+        "p99_of_target",
+        1.0,
+        "99th percentile of what was answered, over the target"
+    ),
+    figure!(
+        max,
+        "max_of_target",
+        1.0,
+        "The longest answer, over the target"
+    ),
+    figure!(
+        power,
+        "power",
+        1.0,
+        "Power: answers over the capacity, over the response time in units of work"
+    ),
+    figure!(
+        revenue,
+        "revenue_of_optimum",
+        100.0,
+        "Revenue within the target, percent of the optimum"
+    ),
+    figure!(
+        refused,
+        "refused_share",
+        100.0,
+        "Refused, percent of all tries"
+    ),
+    figure!(answered, "answered_per_s", 1.0, "Answered per second"),
+    figure!(
+        settle_s,
+        "settle_s",
+        1.0,
+        "Seconds until the goodput is there after overload began"
+    ),
+    figure!(
+        recover_s,
+        "recover_s",
+        1.0,
+        "Seconds until the goodput is there after overload ended"
+    ),
+    figure!(
+        cpu_us,
+        "cpu_us_per_request",
+        1.0,
+        "Processor time per request, microseconds"
+    ),
+    figure!(
+        refusal_ms,
+        "refusal_ms",
+        1.0,
+        "Median time to a refusal, milliseconds"
+    ),
+    figure!(
+        lag_ms,
+        "send_lag_ms",
+        1.0,
+        "How late the load was sent, 99th percentile, milliseconds"
+    ),
 ];
+
+const GOODPUT: &str =
+    "Goodput within the target, percent of the ideal; * 99th percentile above 1.2 times the target";
+const APART: &str = "Simulated against live: goodput, p95 and answers per second apart, percent";
 
 /// All results.
 #[derive(Debug)]
@@ -59,6 +142,16 @@ struct Cell {
 }
 
 impl Cell {
+    /// What a table of `figure` shows; nothing where there is nothing to measure.
+    fn figure(&self, figure: &Figure) -> String {
+        let median = self.median(figure.value);
+        if median.is_finite() {
+            number(figure.scale * median)
+        } else {
+            String::new()
+        }
+    }
+
     fn summary(&self, figure: fn(&Measures) -> f64) -> Summary {
         Summary::of(self.measures.iter().map(figure))
     }
@@ -146,45 +239,57 @@ impl Report {
     }
 
     fn text(&self) -> String {
-        let facts = format!("{}\nseeds {:?}\n\n", self.versions.join("; "), self.seeds);
-        let goodput = self.table(Cell::shown);
-        let sections = [
-            (
-                "Goodput within the target, percent of the ideal; * 99th percentile above 1.2 times the target",
-                goodput,
-            ),
-            (
-                "99th percentile of what was answered, over the target",
-                self.table(|cell| number(cell.median(|m| m.p99))),
-            ),
-            (
-                "Seconds until the goodput is there after overload began",
-                self.table(|cell| number(cell.median(|m| m.settle_s))),
-            ),
-            (
-                "Refused, percent",
-                self.table(|cell| number(100.0 * cell.median(|m| m.refused))),
-            ),
-            (
-                "Processor time per request, microseconds",
-                self.table(|cell| number(cell.median(|m| m.cpu_us))),
-            ),
-            (
-                "Simulated against live: goodput, p95 and answers per second apart, percent",
-                self.table(Cell::apart),
-            ),
-        ];
-        let sections = sections.map(|(title, table)| format!("{title}\n{}", aligned(&table)));
-        facts + &sections.join("\n")
+        let tables = self.tables().into_iter();
+        let tables: Vec<String> = tables
+            .map(|(title, table)| format!("{title}\n{}", aligned(&table)))
+            .collect();
+        format!("{}\n\n{}", self.facts(), tables.join("\n"))
     }
 
-    /// Head and rows, with a cell of every contender.
+    /// The same for a page of documentation.
+    fn markdown(&self) -> String {
+        let mut text = format!("{}\n", self.facts());
+        for (title, table) in self.tables() {
+            text += &format!("\n## {title}\n\n");
+            for (index, row) in table.iter().enumerate() {
+                text += &format!("| {} |\n", row.join(" | "));
+                if index == 0 {
+                    text += &format!("|{}\n", " --- |".repeat(row.len()));
+                }
+            }
+        }
+        text
+    }
+
+    fn facts(&self) -> String {
+        let Origin { version, commit } = &self.origin;
+        format!(
+            "tidegate {version} ({commit}); {}; seeds {:?}",
+            self.versions.join(", "),
+            self.seeds
+        )
+    }
+
+    fn tables(&self) -> Vec<(&'static str, Vec<Vec<String>>)> {
+        let goodput = (GOODPUT, self.table(Cell::shown));
+        let others = FIGURES[1..].iter();
+        let others = others.map(|figure| (figure.title, self.table(|cell| cell.figure(figure))));
+        let apart = (APART, self.table(Cell::apart));
+        std::iter::once(goodput)
+            .chain(others)
+            .chain([apart])
+            .collect()
+    }
+
+    /// Head and rows, with a cell of every contender; without rows that say nothing.
     fn table(&self, shown: impl Fn(&Cell) -> String) -> Vec<Vec<String>> {
         let head = std::iter::once("scenario").chain(self.contenders.iter().map(|(name, _)| *name));
         let mut table = vec![head.map(str::to_owned).collect::<Vec<_>>()];
         for row in &self.rows {
-            let cells = row.cells.iter().map(&shown);
-            table.push(std::iter::once(row.name.clone()).chain(cells).collect());
+            let cells: Vec<String> = row.cells.iter().map(&shown).collect();
+            if cells.iter().any(|cell| !cell.is_empty()) {
+                table.push(std::iter::once(row.name.clone()).chain(cells).collect());
+            }
         }
         table
     }
@@ -200,8 +305,11 @@ impl Report {
                     "repetitions": cell.measures.len(),
                     "trustworthy": cell.is_trustworthy(),
                 });
-                for (name, figure) in FIGURES {
-                    let summary = cell.summary(figure);
+                for Figure {
+                    key: name, value, ..
+                } in FIGURES
+                {
+                    let summary = cell.summary(value);
                     object[name] = json!(finite(summary.median));
                     object[format!("{name}_spread")] = json!(finite(summary.spread));
                 }
@@ -219,12 +327,12 @@ impl Report {
     }
 
     fn csv(&self) -> String {
-        let names: Vec<&str> = FIGURES.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = FIGURES.iter().map(|figure| figure.key).collect();
         let mut text = format!("scenario,contender,repetition,{}\n", names.join(","));
         for row in &self.rows {
             for (cell, (contender, _)) in row.cells.iter().zip(&self.contenders) {
                 for (repetition, measures) in cell.measures.iter().enumerate() {
-                    let figures = FIGURES.map(|(_, figure)| match finite(figure(measures)) {
+                    let figures = FIGURES.map(|figure| match finite((figure.value)(measures)) {
                         Some(value) => format!("{value:.4}"),
                         None => String::new(),
                     });
@@ -239,14 +347,15 @@ impl Report {
         text
     }
 
-    /// Writes `arena.html`, `arena.svg` and `arena.csv`; returns the page's path.
+    /// Writes `arena.html`, `arena.svg`, `arena.md` and `arena.csv`; returns the page's path.
     pub(crate) fn write(&self, folder: &Path) -> Result<PathBuf, Failure> {
-        let figure = chart::svg(&self.chart()).map_err(ReportError::from)?;
-        let page = self.page(figure.clone()).html();
+        let picture = self.picture();
+        let page = self.page(picture.clone()).html();
         fs::create_dir_all(folder).map_err(Failure::system(folder.display().to_string()))?;
         for (name, text) in [
-            ("arena.svg", figure),
+            ("arena.svg", picture),
             ("arena.csv", self.csv()),
+            ("arena.md", self.markdown()),
             ("arena.html", page),
         ] {
             let path = folder.join(name);
@@ -255,55 +364,39 @@ impl Report {
         Ok(folder.join("arena.html"))
     }
 
-    fn chart(&self) -> Chart {
-        let mut chart = Chart::new("Goodput within the target, of the ideal (live)")
-            .x("scenario (number of its row)")
-            .y("share of the ideal")
-            .y_range(0.0, 1.1)
-            .rule_y("ideal", 1.0);
-        for (column, (name, _)) in self.contenders.iter().enumerate() {
-            let rows = self.rows.iter().enumerate();
-            let points = rows
-                .map(|(index, row)| (index as f64 + 1.0, row.cells[column].median(|m| m.goodput)));
-            chart = chart.points(*name, points.collect());
-        }
-        chart
+    fn picture(&self) -> String {
+        let contenders: Vec<&str> = self.contenders.iter().map(|(name, _)| *name).collect();
+        let field = |cell: &Cell| Field {
+            share: match cell.is_trustworthy() {
+                true => cell.median(|m| m.goodput),
+                false => f64::NAN,
+            },
+            text: cell.shown(),
+        };
+        let rows = self.rows.iter();
+        let rows: Vec<(&str, Vec<Field>)> = rows
+            .map(|row| (row.name.as_str(), row.cells.iter().map(field).collect()))
+            .collect();
+        picture::svg(GOODPUT, &contenders, &rows)
     }
 
-    fn page(&self, figure: String) -> Page {
-        let section = |title: &str, table, figures| Section {
-            title: title.to_owned(),
-            facts: format!("live; {}; seeds {:?}", self.versions.join("; "), self.seeds),
-            table,
-            figures,
+    fn page(&self, picture: String) -> Page {
+        let tuning = self.contenders.iter();
+        let tuning = tuning.map(|(name, tuning)| format!("{name}: {tuning}"));
+        let titles = self.rows.iter();
+        let titles = titles.map(|row| format!("{}: {}.", row.name, row.title));
+        let mut sections = vec![Section {
+            title: "Who protects the service best".to_owned(),
+            facts: format!("live; {}", self.facts()),
+            paragraphs: tuning.chain(titles).collect(),
+            figures: vec![picture],
             ..Section::default()
-        };
-        let mut first = section(
-            "Goodput within the target, percent of the ideal",
-            self.table(Cell::shown),
-            vec![figure],
-        );
-        first.paragraphs = self
-            .contenders
-            .iter()
-            .map(|(name, tuning)| format!("{name}: {tuning}"))
-            .collect();
-        let titles = self.rows.iter().enumerate();
-        first.paragraphs.extend(
-            titles.map(|(index, row)| format!("{}: {} ({}).", index + 1, row.title, row.name)),
-        );
-        let others = FIGURES[1..].iter().map(|(name, figure)| {
-            section(
-                name,
-                self.table(|cell| number(cell.median(*figure))),
-                Vec::new(),
-            )
-        });
-        let apart = section(
-            "Simulated against live: goodput, p95 and answers per second apart, percent",
-            self.table(Cell::apart),
-            Vec::new(),
-        );
+        }];
+        sections.extend(self.tables().into_iter().map(|(title, table)| Section {
+            title: title.to_owned(),
+            table,
+            ..Section::default()
+        }));
         Page {
             title: "Arena: real proxies, who protects the service best".into(),
             origin: self.origin.clone(),
@@ -311,7 +404,7 @@ impl Report {
                    99th percentile above 1.2 times the target; medians, half the range of the repetitions \
                    behind ±."
                 .into(),
-            sections: std::iter::once(first).chain(others).chain([apart]).collect(),
+            sections,
         }
     }
 }
