@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop
+.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ bench-faults: ## deaths, reloads, slow clients and signals through the real bina
 	bench/faults/run
 
 check: test lint docs ## what CI runs
+
+compat: ## curl, h2load, Chromium, gRPC and WebSocket clients through the proxy, nginx and Python behind it
+	bench/compat/run
 
 bench-policing: ## decisions per second, in batches and by the threshold
 	$(CARGO) bench -p tidegate-sentry --bench policing
