@@ -41,6 +41,12 @@ pub(crate) fn top_of(bin: usize) -> u32 {
     (1 << octave) + ((1 + upper_half) << (octave - 1))
 }
 
+/// The concurrency in the middle of a bin, which is not that of none.
+pub(crate) fn middle_of(bin: usize) -> f64 {
+    let bottom = top_of(bin.saturating_sub(1)) + 1;
+    0.5 * f64::from(bottom + top_of(bin))
+}
+
 /// See the module's description.
 #[derive(Debug)]
 pub(crate) struct Occupancy {
@@ -122,6 +128,7 @@ mod tests {
         }
         assert_eq!(bin_of(u32::MAX), BINS - 1);
         assert_eq!(top_of(bin_of(12)), 12);
+        assert_eq!((middle_of(bin_of(3)), middle_of(bin_of(12))), (3.0, 10.5));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //!
 //! Runs are deterministic: the margins are there for changes of the code, not for chance.
 
+use tidegate_sentry::ShedReason;
 use tidegate_sim::rng::Streams;
 use tidegate_sim::scenario::{Outcome, Row, Scenario};
 
@@ -152,12 +153,25 @@ impl Service {
     }
 
     fn scenario(&self, seconds: u32, warm_up: u32, load: &str, speed: &str) -> Scenario {
+        let target = format!("target = '{}ms'", self.target_s * 1e3);
+        self.protected(seconds, warm_up, load, speed, &target)
+    }
+
+    /// With what `auto` is told, if anything.
+    fn protected(
+        &self,
+        seconds: u32,
+        warm_up: u32,
+        load: &str,
+        speed: &str,
+        told: &str,
+    ) -> Scenario {
         let target_ms = self.target_s * 1e3;
         let (work, replica) = (self.work, self.replica);
         let text = format!(
             "duration = '{seconds}s'\nwarm_up = '{warm_up}s'\ninterval = '500ms'\n\
              target = '{target_ms}ms'\nservice = {work}\n[load]\n{load}\n\
-             [replica]\n{replica}\n{speed}\n[protect]\nmode = 'auto'\ntarget = '{target_ms}ms'\n"
+             [replica]\n{replica}\n{speed}\n[protect]\nmode = 'auto'\n{told}\n"
         );
         tidegate_config::parse("auto.toml", &text).expect("the scenario is valid")
     }
@@ -307,6 +321,46 @@ fn overload_is_served_to_the_full() {
     bars.check();
 }
 
+/// Nobody said what is in time, and the service was never seen without a crowd.
+#[test]
+fn overload_from_the_start_is_served_without_a_target() {
+    let mut bars = Bars::default();
+    for service in SERVICES.iter().filter(|service| !service.is(&SLOW)) {
+        for times in [1.5, 4.0] {
+            let load = format!("rate = '{}/s'", times * service.capacity());
+            let scenario = service.protected(60, 10, &load, "", "");
+            let shares: Vec<f64> = runs(&scenario)
+                .iter()
+                .map(|run| share_of_possible(service, &scenario, run))
+                .collect();
+            let what = format!("{}, {times} times", service.name);
+            bars.at_least(&what, mean(&shares), 0.93);
+        }
+    }
+    bars.check();
+}
+
+/// Of those for whom the more important leave nothing over, hardly anybody waits in vain.
+#[test]
+fn the_least_important_are_refused_at_once() {
+    let text = "duration = '60s'\nwarm_up = '10s'\ntarget = '500ms'\n\
+        service = { law = 'exponential', mean = '20ms' }\n\
+        class = [{ name = 'gold' }, { name = 'bronze' }]\n\
+        [load]\nrate = '900/s'\nclient = [{ class = 'gold', share = 2 }, { class = 'bronze' }]\n\
+        [replica]\ncount = 2\ncores = 5\n\
+        [protect]\nmode = 'auto'\ntarget = '500ms'\nclasses = [{ name = 'gold' }, { name = 'bronze' }]\n";
+    let scenario: Scenario = tidegate_config::parse("classes.toml", text).expect("it is valid");
+    for outcome in runs(&scenario) {
+        let [gold, bronze] = &outcome.class_totals[..] else {
+            panic!("two classes")
+        };
+        assert!(gold.goodput_in_target() > 0.95 * 500.0, "{gold:?}");
+        let waited = bronze.counts.shed_by[ShedReason::Expired.index()];
+        let shed = bronze.counts.shed;
+        assert!(waited * 50 < shed, "{waited} of {shed} waited in vain");
+    }
+}
+
 #[test]
 fn capacity_may_go_and_come_back() {
     let mut bars = Bars::default();
@@ -364,14 +418,15 @@ fn a_few_clients_do_not_take_it_all() {
         { share = 5, timeout = { law = 'exponential', mean = '50ms' } }]";
     let mut bars = Bars::default();
     for service in SERVICES.iter().filter(|service| !service.is(&SLOW)) {
-        // Of the work that arrives, 0.95 parts in 1.95 are that of the honest.
-        for (clients, part) in [(slow_url, 0.95 / 1.95), (leaving, 1.0)] {
+        // Of the work that arrives, 0.95 parts in 1.95 are that of the honest. Slow pages stay behind
+        // in a smaller window and make it look too small: where a crowd costs throughput, that does.
+        for (clients, part, bar) in [(slow_url, 0.95 / 1.95, 0.75), (leaving, 1.0, 0.9)] {
             let scenario = service.overload(2.0, clients);
             let shares: Vec<f64> = runs(&scenario)
                 .iter()
                 .map(|run| share_of_possible(service, &scenario, run) / part)
                 .collect();
-            bars.at_least(&format!("{}, {clients}", service.name), mean(&shares), 0.88);
+            bars.at_least(&format!("{}, {clients}", service.name), mean(&shares), bar);
         }
     }
     bars.check();

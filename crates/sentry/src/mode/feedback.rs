@@ -12,6 +12,9 @@
 //! what the server does then says nothing about a higher limit, and an integral that grows
 //! through a quiet night would let the morning's burst through. And without enough samples
 //! (`low_traffic`, unless the gate itself keeps them away) or without a report the command is held.
+//! But reports come with answers: where replicas used to report, and now every client leaves before
+//! its answer, they do work for nobody, and that counts as full utilization. Holding the command
+//! there would keep them at it for ever.
 //!
 //! What breaks it: gains found for one capacity used at a quarter of it.
 
@@ -39,6 +42,8 @@ pub(crate) struct FeedbackLoop {
     min_samples: f64,
     controller: Box<dyn Controller>,
     measured: f64,
+    /// Replicas have reported their utilization.
+    reported: bool,
 }
 
 impl FeedbackLoop {
@@ -89,6 +94,7 @@ impl FeedbackLoop {
             min_samples: f64::from(config.low_traffic.min_samples),
             controller: Box::new(controller),
             measured: f64::NAN,
+            reported: false,
         })
     }
 
@@ -98,7 +104,10 @@ impl FeedbackLoop {
         let enough = interval.has_samples(self.min_samples);
         let of_samples = |value: Option<f64>| value.filter(|_| enough);
         let value = match self.feedback.measure {
-            Measure::Utilization => interval.utilization(),
+            Measure::Utilization => interval.utilization().or_else(|| {
+                let in_vain = interval.counts.served == 0 && interval.counts.abandoned > 0;
+                (self.reported && in_vain).then_some(1.0)
+            }),
             Measure::ResponseTime => of_samples(interval.response.mean_seconds()),
             Measure::ResponseTimeP95 => of_samples(interval.response.quantile_seconds(0.95)),
             Measure::WaitingTime => of_samples(interval.waiting_seconds()),
@@ -156,6 +165,7 @@ impl Strategy for FeedbackLoop {
     }
 
     fn step(&mut self, step: &mut Step<'_>) {
+        self.reported |= step.interval.utilization().is_some();
         self.measured = self.measure(step);
         let before = self.controller.output();
         let output = self.controller.step(self.feedback.setpoint, self.measured);

@@ -32,6 +32,8 @@ pub(crate) struct FleetTick {
     /// Those who wait; without bound in overload.
     pub(crate) queued: f64,
     /// See [`ReplicaTick`].
+    pub(crate) overloaded: bool,
+    /// See [`ReplicaTick`].
     pub(crate) target: f64,
     /// See [`ReplicaTick`].
     pub(crate) residence_max: f64,
@@ -214,9 +216,11 @@ impl Member {
         }
         let tick = ReplicaTick {
             now: step.now,
+            seconds: step.interval.seconds,
             full,
             binding: fleet.waiting && !step.dry_run,
             queued: fleet.queued / step.plan.up().count() as f64,
+            overloaded: fleet.overloaded,
             target: fleet.target,
             residence_max: fleet.residence_max,
             residence_long: fleet.residence_long,

@@ -12,13 +12,8 @@ pub(crate) const MOST: f64 = 0.95;
 pub(crate) const NEARLY_ALL: f64 = 0.99;
 const NOT_MUCH: f64 = 1.15;
 
-/// Share of the target that waiting may take in overload: the more arrives, the shorter a queue is
-/// enough to keep the replicas busy, and the less is lost when capacity falls.
-const WAIT_SHARE: f64 = 0.7;
-const WAIT_SHARE_LEAST: f64 = 0.25;
-
 /// Requests in the queue that keep the replicas busy all but this share of the time, and bounds of
-/// their number.
+/// their number where service is as irregular as exponential times.
 const IDLE: f64 = 0.01;
 const BUSY_LEAST: f64 = 2.0;
 const BUSY_MOST: f64 = 20.0;
@@ -77,11 +72,13 @@ impl Situation {
         most.min(NOT_MUCH * target - self.residence_nearly_all)
     }
 
+    /// As many wait as keep the replicas busy, whatever the target: with more everybody would be
+    /// answered later and nobody more. Whoever has waited for so long that most would be late is
+    /// not started, there are fresher ones.
     fn in_overload(&self, target: f64) -> (f64, f64) {
-        let share = within(WAIT_SHARE / self.pressure, WAIT_SHARE_LEAST, WAIT_SHARE);
-        let busy = busy_requests(self.pressure) / self.drain;
-        let wait = self.in_time(target).min((share * target).max(busy));
-        let expiry = (target - self.residence).max(2.0 * BUSY_LEAST / self.drain);
+        let busy = busy_requests(self.pressure) * self.dispersion / self.drain;
+        let wait = self.in_time(target).min(busy);
+        let expiry = (target - self.residence_most).max(2.0 * BUSY_LEAST / self.drain);
         (wait, expiry)
     }
 
@@ -92,7 +89,7 @@ impl Situation {
 }
 
 /// With `rho` times the capacity arriving, a queue of at most `k` is empty for about `rho^-k` of the
-/// time (M/M/1/K).
+/// time (M/M/1/K). In heavy traffic queues grow in proportion to the dispersion (Kingman 1961).
 fn busy_requests(pressure: f64) -> f64 {
     within(-IDLE.ln() / pressure.ln(), BUSY_LEAST, BUSY_MOST)
 }

@@ -29,8 +29,10 @@ mod overload;
 mod profile;
 mod recent;
 mod residence;
+mod speed;
 mod sprt;
 mod target;
+mod trial;
 mod window;
 
 use std::sync::atomic::Ordering;
@@ -153,6 +155,7 @@ impl Auto {
                 true => f64::INFINITY,
                 false => f64::from(step.plan.queued()),
             },
+            overloaded: self.overload.is_overloaded(),
             target,
             residence_max: target * within(tail, RESIDENCE_SHARE_LEAST, RESIDENCE_SHARE),
             residence_long: self.residence.quantile(MOST),

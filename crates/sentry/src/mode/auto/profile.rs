@@ -3,39 +3,60 @@
 //! The *base* residence is that without a crowd: the mean over all concurrencies up to some `n`,
 //! with the `n` for which it is smallest. With very few inside they are often those that
 //! take long, with many they hold each other up; single concurrencies mislead, because short
-//! requests come and go while long ones stay.
+//! requests come and go while long ones stay. Where as much was done as the replica can do there
+//! was a crowd, unless a request was alone; that is no base.
+//!
+//! A service that was overloaded from its first request on has never been seen without a crowd. Then
+//! the window is made smaller until throughput falls: in a window that costs throughput there is no
+//! crowd, and residence in it is the base. Once may be bad luck; twice is believed.
 //!
 //! Times are those at one and the same speed of the service, so that a change of its capacity leaves
 //! the profile as it is.
 
-use crate::occupancy::{BINS, Occupancy, top_of};
+use crate::occupancy::{BINS, Occupancy, middle_of, top_of};
 
 /// Requests a bin remembers.
 const MEMORY: f64 = 500.0;
 
+/// There is no crowd where less than this share of the capacity is done.
+const CALM: f64 = 0.9;
+
 #[derive(Debug, Clone, Copy, Default)]
 struct Bin {
-    inside_seconds: f64,
+    /// Request-seconds.
+    inside: f64,
+    seconds: f64,
     done: f64,
 }
 
 impl Bin {
-    fn add(&mut self, inside_seconds: f64, done: f64) {
-        let kept = (1.0 - done / MEMORY).max(0.0);
-        let kept = if self.done + done > MEMORY { kept } else { 1.0 };
-        self.inside_seconds = self.inside_seconds * kept + inside_seconds;
-        self.done = self.done * kept + done;
+    fn add(&mut self, new: &Self) {
+        let full = self.done + new.done > MEMORY;
+        let kept = if full { 1.0 - new.done / MEMORY } else { 1.0 };
+        *self = self.times(kept.max(0.0)).plus(new);
     }
 
-    /// Mean residence of at least so many.
-    fn residence(&self, samples: f64) -> Option<f64> {
-        (self.done >= samples).then(|| self.inside_seconds / self.done)
+    fn residence(&self) -> f64 {
+        self.inside / self.done
+    }
+
+    fn throughput(&self) -> f64 {
+        self.done / self.seconds
     }
 
     fn plus(&self, other: &Self) -> Self {
         Self {
-            inside_seconds: self.inside_seconds + other.inside_seconds,
+            inside: self.inside + other.inside,
+            seconds: self.seconds + other.seconds,
             done: self.done + other.done,
+        }
+    }
+
+    fn times(&self, factor: f64) -> Self {
+        Self {
+            inside: self.inside * factor,
+            seconds: self.seconds * factor,
+            done: self.done * factor,
         }
     }
 }
@@ -44,27 +65,74 @@ impl Bin {
 #[derive(Debug)]
 pub(crate) struct Profile {
     bins: [Bin; BINS],
+    too_small: TooSmall,
+}
+
+/// Residence in a window that cost throughput.
+#[derive(Debug, Clone, Copy)]
+enum TooSmall {
+    Never,
+    Once(f64),
+    Twice(f64),
 }
 
 impl Profile {
     pub(crate) fn new() -> Self {
         Self {
             bins: [Bin::default(); BINS],
+            too_small: TooSmall::Never,
         }
     }
 
     /// Takes over what was seen since the last call, at a speed that makes requests take that
-    /// much less time than at speed 1.
-    pub(crate) fn absorb(&mut self, occupancy: &Occupancy, speed: f64) {
+    /// much less time than at speed 1; returns how many were done.
+    pub(crate) fn absorb(&mut self, occupancy: &Occupancy, speed: f64) -> f64 {
+        let mut all = 0.0;
         for (index, bin) in self.bins.iter_mut().enumerate().skip(1) {
             let (inside_seconds, done) = occupancy.take(index);
-            bin.add(inside_seconds * speed, done);
+            let inside = inside_seconds * speed;
+            let seconds = inside / middle_of(index);
+            bin.add(&Bin {
+                inside,
+                seconds,
+                done,
+            });
+            all += done;
+        }
+        all
+    }
+
+    /// A window cost throughput, in which requests took so long at speed 1.
+    pub(crate) fn on_too_small(&mut self, residence: f64) {
+        self.too_small = match self.too_small {
+            TooSmall::Never => TooSmall::Once(residence),
+            TooSmall::Once(first) => TooSmall::Twice(0.5 * (first + residence)),
+            known @ TooSmall::Twice(_) => known,
+        };
+    }
+
+    /// It cost none when it was tried again.
+    pub(crate) fn on_large_enough(&mut self) {
+        if let TooSmall::Once(_) = self.too_small {
+            self.too_small = TooSmall::Never;
         }
     }
 
     /// Residence without a crowd in seconds at speed 1, from concurrencies up to `most` and at
-    /// least so many samples.
-    pub(crate) fn base(&self, most: f64, samples: f64) -> Option<f64> {
+    /// least so many samples, or from a window that was too small. `capacity` is what can be done
+    /// per second at speed 1.
+    pub(crate) fn base(&self, most: f64, samples: f64, capacity: f64) -> Option<f64> {
+        let tried = match self.too_small {
+            TooSmall::Twice(residence) => Some(residence),
+            _ => None,
+        };
+        let known = [tried, self.seen(most, samples, capacity)]
+            .into_iter()
+            .flatten();
+        known.reduce(f64::min)
+    }
+
+    fn seen(&self, most: f64, samples: f64, capacity: f64) -> Option<f64> {
         let mut sum = Bin::default();
         let mut least: Option<f64> = None;
         for (index, bin) in self.bins.iter().enumerate().skip(1) {
@@ -72,14 +140,76 @@ impl Profile {
                 break;
             }
             sum = sum.plus(bin);
-            let residence = sum.residence(samples).unwrap_or(f64::INFINITY);
-            least = Some(least.map_or(residence, |least| least.min(residence)));
+            let calm = top_of(index) == 1 || sum.throughput() < CALM * capacity;
+            if sum.done >= samples && calm {
+                let residence = sum.residence();
+                least = Some(least.map_or(residence, |least| least.min(residence)));
+            }
         }
-        least.filter(|least| least.is_finite())
+        least
     }
 
     /// What is known is about another service.
     pub(crate) fn forget(&mut self) {
         *self = Self::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_control::Timestamp;
+
+    /// `n` inside for as long as it takes until a hundred of them are done, each after `seconds`.
+    fn crowd(profile: &mut Profile, n: u32, seconds: f64) {
+        let occupancy = Occupancy::new();
+        occupancy.on_change(Timestamp::ZERO, 0, u32::MAX);
+        let all = 100.0 * seconds / f64::from(n);
+        occupancy.on_change(Timestamp::from_secs_f64(all), n, u32::MAX);
+        (0..100).for_each(|_| occupancy.on_done(n, u32::MAX));
+        assert_eq!(profile.absorb(&occupancy, 1.0), 100.0);
+    }
+
+    const ANY: f64 = f64::INFINITY;
+
+    #[test]
+    fn the_base_is_where_there_is_no_crowd() {
+        let mut profile = Profile::new();
+        crowd(&mut profile, 16, 0.16);
+        assert_eq!(
+            profile.base(10.0, 50.0, ANY),
+            None,
+            "nothing so small was seen"
+        );
+        assert_eq!(
+            profile.base(20.0, 50.0, 100.0),
+            None,
+            "all was done that can be done"
+        );
+        crowd(&mut profile, 3, 0.04);
+        let base = profile.base(20.0, 50.0, 100.0).unwrap();
+        assert!((base - 0.04).abs() < 1e-6, "{base}");
+    }
+
+    #[test]
+    fn a_request_alone_is_no_crowd() {
+        let mut profile = Profile::new();
+        crowd(&mut profile, 1, 0.01);
+        let base = profile.base(2.0, 50.0, 100.0).unwrap();
+        assert!((base - 0.01).abs() < 1e-6, "{base}");
+    }
+
+    #[test]
+    fn a_window_that_is_too_small_is_believed_the_second_time() {
+        let mut profile = Profile::new();
+        crowd(&mut profile, 16, 0.16);
+        profile.on_too_small(0.12);
+        profile.on_large_enough();
+        profile.on_too_small(0.05);
+        assert_eq!(profile.base(10.0, 50.0, ANY), None);
+        profile.on_too_small(0.03);
+        assert_eq!(profile.base(20.0, 50.0, ANY), Some(0.04));
+        profile.forget();
+        assert_eq!(profile.base(20.0, 50.0, ANY), None);
     }
 }

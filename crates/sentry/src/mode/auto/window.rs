@@ -19,7 +19,12 @@
 //! **Afterwards** the window is kept at somewhat more than the knee. It grows when it is found below
 //! the knee, and shrinks when it is far above; should throughput fall with it, the knee was wrong,
 //! and it goes back. From time to time a larger window is tried, which costs nothing but some
-//! requests waiting in the replica. Nothing is ever made smaller just to see what happens.
+//! requests waiting in the replica.
+//!
+//! **Without a knee**, because the replica was never seen without a crowd, a smaller window is tried
+//! in overload, or where requests take too long, for as long as throughput stays the same: of two
+//! windows with the same throughput the smaller one answers sooner. The first that costs throughput
+//! shows the base ([`Profile`]). While there is room nothing is made smaller just to see what happens.
 //!
 //! What breaks it: a residence measured on another mix of requests than today's. Throughput is the
 //! judge in the end.
@@ -30,7 +35,9 @@ use tidegate_control::Timestamp;
 
 use super::drain::DrainMeter;
 use super::profile::Profile;
+use super::speed::Speed;
 use super::sprt::{Finding, RateTest};
+use super::trial::{DOWN, DOWN_FROM_LATE, DOWN_TO_KNEE, Kind, Test, Trial, UP, UP_FIRST};
 use crate::occupancy::{Full, Occupancy};
 
 /// Bounds of a window.
@@ -52,12 +59,16 @@ impl Bounds {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReplicaTick {
     pub(crate) now: Timestamp,
+    /// Its length.
+    pub(crate) seconds: f64,
     /// What was done with the window full.
     pub(crate) full: Full,
     /// Somebody had to wait for it.
     pub(crate) binding: bool,
     /// The replica's part of those who wait; without bound in overload.
     pub(crate) queued: f64,
+    /// More arrives than can be served.
+    pub(crate) overloaded: bool,
     /// The target, in seconds.
     pub(crate) target: f64,
     /// What few requests take longer than, at present, in seconds.
@@ -76,7 +87,8 @@ const TIGHT: f64 = 1.25;
 /// A window below this many knees is too small.
 const NARROW: f64 = 1.05;
 /// While capacity is unknown: residence below this many bases calls for a larger window, above
-/// that many it is longer for certain and throughput is capacity; and the samples it takes.
+/// that many it is longer for certain and throughput is capacity; and the samples it takes, fewer
+/// the longer it is.
 const NARROW_FIRST: f64 = 1.35;
 const CROWDED_FIRST: f64 = 1.6;
 const FIRST_SAMPLES: f64 = 15.0;
@@ -86,51 +98,19 @@ const CROWDED_SAMPLES: f64 = 40.0;
 const PRESSING: f64 = 0.1;
 /// Samples of a base that is to be relied on.
 const BASE_SAMPLES: f64 = 100.0;
-/// A smaller window has to be below this share of the present one to be worth it, and without a
-/// knee is not below that share of it at once.
+/// A smaller window has to be below this share of the present one to be worth it, unless answers
+/// are late.
 const WORTH: f64 = 0.75;
+/// Without a knee it is this share of it, and not below so many: two keep one worker busy.
 const AT_ONCE: f64 = 0.4;
+const LEAST: f64 = 2.0;
+/// Without a knee and without an overload, residence beyond its bound by this factor calls for it.
+const EXCESS: f64 = 1.25;
 /// The base is looked for at concurrencies below this share of the window.
 const ELSEWHERE: f64 = 0.67;
 /// Growth while capacity is unknown, and later.
 const GROWTH_FIRST: f64 = 2.0;
 const GROWTH: f64 = 1.5;
-
-/// A trial: the window changes, and throughput is tested for a change by the factor
-/// `alternative`. The test changes sign at a ratio of `(g - 1) / ln g`: a smaller change than that
-/// counts as none. `reference` completions have to be behind the throughput before.
-#[derive(Debug, Clone, Copy)]
-struct Test {
-    alternative: f64,
-    reference: f64,
-}
-
-/// Up, while nothing is known: a gain of 44 % counts.
-const UP_FIRST: Test = Test {
-    alternative: 2.0,
-    reference: 20.0,
-};
-/// Up, later: a gain of 23 % counts.
-const UP: Test = Test {
-    alternative: 1.5,
-    reference: 100.0,
-};
-/// Down: a loss of 22 % counts. With a knee to go by, 34 %: where requests share a processor the
-/// long ones stay behind, and for a while few are done.
-const DOWN: Test = Test {
-    alternative: 0.6,
-    reference: 80.0,
-};
-const DOWN_TO_KNEE: Test = Test {
-    alternative: 0.4,
-    reference: 40.0,
-};
-/// Down, where answers are late anyway: half of the throughput counts. Less says that the service
-/// itself is too slow for the target.
-const DOWN_FROM_LATE: Test = Test {
-    alternative: 0.2,
-    reference: 20.0,
-};
 
 /// Completions that make a throughput, and what stands in for them in a slow service.
 const REFERENCE: f64 = 30.0;
@@ -155,28 +135,10 @@ const LEAVING_UP: f64 = 1.0;
 const LEAVING_DOWN: f64 = 2.0;
 /// Nothing waits longer than this for them to leave.
 const LEAVING_MAX: f64 = 5.0;
-/// Residence beyond its bound by this factor calls for a smaller window.
-const EXCESS: f64 = 1.25;
 /// How long a smaller window that cost throughput is not tried again, as long as throughput at the
 /// larger one is above this share of what it was before.
 const REFUTED_FOR: Duration = Duration::from_secs(30);
 const AS_BEFORE: f64 = 0.8;
-
-#[derive(Debug)]
-struct Trial {
-    kind: Kind,
-    /// The window to go back to.
-    from: u32,
-    until: Timestamp,
-    last_binding: Timestamp,
-    test: RateTest,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Up,
-    Down,
-}
 
 /// A smaller window cost throughput, or seemed to: capacity may have fallen at the same time.
 #[derive(Debug, Clone, Copy)]
@@ -184,15 +146,6 @@ struct Refuted {
     until: Timestamp,
     /// Throughput before.
     rate: f64,
-}
-
-/// How fast the replica is against the time its profile was begun: at one and the same full
-/// window, throughput changes only with the speed.
-#[derive(Debug, Clone, Copy)]
-struct Speed {
-    now: f64,
-    /// Throughput at speed 1 with this window, once it is well known.
-    unit_rate: Option<f64>,
 }
 
 /// See the module's description.
@@ -223,10 +176,7 @@ impl WindowSearch {
             trial: None,
             meter: DrainMeter::default(),
             profile: Profile::new(),
-            speed: Speed {
-                now: 1.0,
-                unit_rate: None,
-            },
+            speed: Speed::new(),
             confirmed: false,
             counts_from: now,
             residence_long: 0.0,
@@ -241,8 +191,9 @@ impl WindowSearch {
 
     /// Residence of a request that meets no crowd, if that was ever seen.
     pub(crate) fn base(&self) -> Option<f64> {
-        let base = self.profile.base(f64::INFINITY, BASE_SAMPLES)?;
-        Some(base / self.speed.now)
+        let any = f64::INFINITY;
+        let base = self.profile.base(any, BASE_SAMPLES, any)?;
+        Some(base / self.speed.now())
     }
 
     /// Completions per second with the window full.
@@ -265,7 +216,8 @@ impl WindowSearch {
     pub(crate) fn on_tick(&mut self, tick: &ReplicaTick, occupancy: &Occupancy) -> Option<Cause> {
         let before = self.window;
         self.residence_long = tick.residence_long;
-        self.profile.absorb(occupancy, self.speed.now);
+        let done = self.profile.absorb(occupancy, self.speed.now());
+        self.speed.on_done(done, tick.seconds);
         let cause = match self.trial.take() {
             Some(trial) => self.continue_trial(tick, trial),
             None if tick.now >= self.counts_from => self.hold(tick),
@@ -282,8 +234,7 @@ impl WindowSearch {
             return "hold";
         };
         if self.confirmed && self.rests_on(SPEED_REFERENCE) {
-            let unit_rate = *self.speed.unit_rate.get_or_insert(rate / self.speed.now);
-            self.speed.now = rate / unit_rate;
+            self.speed.on_rate(rate);
         }
         match (self.confirmed, tick.binding) {
             (false, true) => self.find_capacity(tick, rate),
@@ -291,6 +242,12 @@ impl WindowSearch {
             (true, false) => self.adjust_unused(tick, rate),
             _ => "hold",
         }
+    }
+
+    /// What is known is about another service.
+    fn forget(&mut self) {
+        self.profile.forget();
+        self.speed.forget_done();
     }
 
     fn rests_on(&self, completions: f64) -> bool {
@@ -304,13 +261,17 @@ impl WindowSearch {
         if tick.queued < PRESSING * tick.target * rate {
             return "hold";
         }
-        match self.profile.base(window * ELSEWHERE, FIRST_SAMPLES) {
+        match self
+            .profile
+            .base(window * ELSEWHERE, FIRST_SAMPLES, f64::INFINITY)
+        {
             Some(_) if !self.rests_on(FIRST_SAMPLES) => "hold",
             Some(base) if residence < base * NARROW_FIRST => {
                 self.grow(tick.now, rate, window * GROWTH_FIRST)
             }
             Some(base) if residence > base * CROWDED_FIRST => {
-                self.confirmed = self.rests_on(CROWDED_SAMPLES);
+                let crowd = residence / (base * CROWDED_FIRST);
+                self.confirmed = self.rests_on(CROWDED_SAMPLES / crowd);
                 "hold"
             }
             _ => {
@@ -323,25 +284,35 @@ impl WindowSearch {
     /// Requests that the replica holds at its maximal throughput without queueing, if known.
     fn knee(&self, rate: f64) -> Option<f64> {
         let most = f64::from(self.window) * ELSEWHERE;
-        let base = self.profile.base(most, BASE_SAMPLES)?;
-        Some(base * self.speed.unit_rate.unwrap_or(rate / self.speed.now))
+        let capacity = self.speed.unit_rate(rate);
+        let base = self.profile.base(most, BASE_SAMPLES, capacity)?;
+        Some(base * capacity)
     }
 
     /// Throughput is capacity; is the window what it takes?
     fn adjust(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
         let window = f64::from(self.window);
         let residence = window / rate;
-        let knee = self.knee(rate);
-        let enough = self.enough(knee, rate * tick.residence_max);
-        if knee.is_some_and(|knee| window < NARROW * knee) {
-            return self.grow(tick.now, rate, enough);
-        }
-        if enough < window * WORTH && !self.is_refuted(tick.now, rate) {
-            let (test, to) = match knee {
-                _ if residence > LATE * tick.target => (DOWN_FROM_LATE, enough),
-                Some(_) => (DOWN_TO_KNEE, enough),
-                None => (DOWN, enough.max(window * AT_ONCE)),
-            };
+        let late = residence > LATE * tick.target;
+        let bound = rate * tick.residence_max;
+        let smaller = match self.knee(rate) {
+            Some(knee) => {
+                let enough = bound.clamp(TIGHT * knee + 1.0, ROOMY * knee + 1.0);
+                if window < NARROW * knee {
+                    return self.grow(tick.now, rate, enough);
+                }
+                let (test, worth) = match late {
+                    true => (DOWN_FROM_LATE, 1.0),
+                    false => (DOWN_TO_KNEE, WORTH),
+                };
+                (enough < window * worth).then_some((test, enough))
+            }
+            None if tick.overloaded || window > bound * EXCESS + 1.0 => self.smaller(late),
+            None => None,
+        };
+        if let Some((test, to)) = smaller
+            && !self.is_refuted(tick.now, rate)
+        {
             return self.start(tick, Kind::Down, test, to, Duration::ZERO);
         }
         if residence > LONG * tick.target {
@@ -350,14 +321,12 @@ impl WindowSearch {
         self.start(tick, Kind::Up, UP, window * GROWTH, PAUSE)
     }
 
-    /// The window that is large enough, where `bound` of them take as long as they may.
-    fn enough(&self, knee: Option<f64>, bound: f64) -> f64 {
+    /// The next smaller window to try without a knee.
+    fn smaller(&self, late: bool) -> Option<(Test, f64)> {
         let window = f64::from(self.window);
-        match knee {
-            Some(knee) => bound.clamp(TIGHT * knee + 1.0, ROOMY * knee + 1.0),
-            None if window > bound * EXCESS + 1.0 => bound,
-            None => window,
-        }
+        let to = (window * AT_ONCE).max(LEAST);
+        let test = if late { DOWN_TO_KNEE } else { DOWN };
+        (to < window).then_some((test, to))
     }
 
     /// Nobody waits, so no trial can tell; but what is far beyond the knee would only fill up when
@@ -381,9 +350,9 @@ impl WindowSearch {
         "grow"
     }
 
-    /// With another window throughput says nothing about the speed, until it is known again.
+    /// Throughput with another window is to be measured.
     fn restart_meter(&mut self, seen: Option<&RateTest>) {
-        self.speed.unit_rate = None;
+        self.speed.on_new_window();
         self.meter = DrainMeter::default();
         if let Some(test) = seen {
             self.meter.on_tick(test.served(), test.seconds());
@@ -404,7 +373,8 @@ impl WindowSearch {
         pause: Duration,
     ) -> Cause {
         let to = self.bounds.nearest(to);
-        let Some(rate) = self.meter.rate().filter(|_| self.rests_on(test.reference)) else {
+        let known = self.rests_on(test.reference) && self.meter.seconds() >= test.seconds;
+        let Some(rate) = self.meter.rate().filter(|_| known) else {
             return "hold";
         };
         if self.last_up.is_some_and(|last| tick.now < last + pause) {
@@ -429,6 +399,7 @@ impl WindowSearch {
             until: self.counts_from + TRIAL_LONGEST,
             last_binding: tick.now,
             test: RateTest::new(rate, test.alternative, self.meter.dispersion()),
+            seconds: test.seconds,
         });
         match kind {
             Kind::Up => "try",
@@ -445,7 +416,7 @@ impl WindowSearch {
             self.trial = Some(trial);
             return "hold";
         }
-        let finding = trial.test.on_tick(tick.full.done, tick.full.seconds);
+        let finding = trial.on_tick(tick.full);
         match (trial.kind, finding) {
             (_, Finding::Open) if tick.now < trial.until => {
                 self.trial = Some(trial);
@@ -453,7 +424,7 @@ impl WindowSearch {
             }
             (Kind::Up, Finding::Changed) => {
                 if self.confirmed {
-                    self.profile.forget();
+                    self.forget();
                 }
                 self.restart_meter(Some(&trial.test));
                 "hold"
@@ -470,6 +441,7 @@ impl WindowSearch {
             }
             (Kind::Down, Finding::Changed) => self.go_back(tick.now, &trial),
             (Kind::Down, _) => {
+                self.profile.on_large_enough();
                 self.meter
                     .on_tick(trial.test.served(), trial.test.seconds());
                 "hold"
@@ -490,10 +462,18 @@ impl WindowSearch {
         "back"
     }
 
-    /// The smaller window cost throughput.
+    /// The smaller window cost throughput: below the knee, or there was none to go by and now there
+    /// is.
     fn go_back(&mut self, now: Timestamp, trial: &Trial) -> Cause {
-        self.window = trial.from;
+        let small = f64::from(std::mem::replace(&mut self.window, trial.from));
         self.let_leave(now, LEAVING_UP * f64::from(trial.from) / trial.test.rate());
+        if self.knee(trial.test.rate()).is_none() {
+            let residence = small * trial.test.seconds() / trial.test.served().max(1.0);
+            self.profile.on_too_small(residence * self.speed.now());
+            // The next trial must not rest on the same luck.
+            self.restart_meter(None);
+            return "back";
+        }
         self.refuted = Some(Refuted {
             until: now + REFUTED_FOR,
             rate: trial.test.rate(),
@@ -512,7 +492,7 @@ impl WindowSearch {
             return true;
         }
         if as_before {
-            self.profile.forget();
+            self.forget();
         }
         self.refuted = None;
         as_before

@@ -1,0 +1,79 @@
+//! A trial of another window: throughput with it is compared with throughput before ([`RateTest`]).
+
+use tidegate_control::Timestamp;
+
+use super::sprt::{Finding, RateTest};
+use crate::occupancy::Full;
+
+/// What is tested for: a change of throughput by the factor `alternative`. The test changes sign at a
+/// ratio of `(g - 1) / ln g`: a smaller change than that counts as none. `reference` completions
+/// have to be behind the throughput before, and both sides last for so many seconds: where a few
+/// requests take long, less says little.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Test {
+    pub(super) alternative: f64,
+    pub(super) reference: f64,
+    pub(super) seconds: f64,
+}
+
+/// Up, while nothing is known: a gain of 44 % counts.
+pub(super) const UP_FIRST: Test = Test {
+    alternative: 2.0,
+    reference: 20.0,
+    seconds: 0.0,
+};
+/// Up, later: a gain of 23 % counts.
+pub(super) const UP: Test = Test {
+    alternative: 1.5,
+    reference: 100.0,
+    seconds: 0.0,
+};
+/// Down without a knee to go by: a loss of 16 % counts.
+pub(super) const DOWN: Test = Test {
+    alternative: 0.7,
+    reference: 100.0,
+    seconds: 1.0,
+};
+/// Down with one, or where answers are late: a loss of 34 % counts. Where requests share a processor
+/// the long ones stay behind, and for a while few are done.
+pub(super) const DOWN_TO_KNEE: Test = Test {
+    alternative: 0.4,
+    reference: 40.0,
+    seconds: 0.0,
+};
+/// Down to the knee where answers are late: half of the throughput counts. Less says that the
+/// service itself is too slow for the target.
+pub(super) const DOWN_FROM_LATE: Test = Test {
+    alternative: 0.2,
+    reference: 20.0,
+    seconds: 0.0,
+};
+
+/// A trial that goes on.
+#[derive(Debug)]
+pub(super) struct Trial {
+    pub(super) kind: Kind,
+    /// The window to go back to.
+    pub(super) from: u32,
+    pub(super) until: Timestamp,
+    pub(super) last_binding: Timestamp,
+    pub(super) test: RateTest,
+    /// Sooner it decides nothing.
+    pub(super) seconds: f64,
+}
+
+impl Trial {
+    /// Takes what was done in a tick with the window full.
+    pub(super) fn on_tick(&mut self, full: Full) -> Finding {
+        let finding = self.test.on_tick(full.done, full.seconds);
+        let too_early = self.test.seconds() < self.seconds;
+        if too_early { Finding::Open } else { finding }
+    }
+}
+
+/// Which way it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Up,
+    Down,
+}

@@ -1,0 +1,63 @@
+//! Controllers of utilization on reports that come with answers, or do not come.
+
+use std::time::Duration;
+
+use tidegate_control::Timestamp;
+use tidegate_sentry::{
+    Arrival, Ending, Event, Permit, ReplicaId, Report, Sentry, SentryConfig, Verdict,
+};
+
+const PI: &str = "mode = 'pi'\n[pi]\ngain = 50\nintegral_time = '3s'\nsetpoint = 0.9\n\
+                  initial = 100\nmin = 0\nmax = 200\n";
+
+/// Lets ten requests in, ends them all in the same way, with or without a report, and gives the
+/// controller a second; returns how many per second it lets in then.
+fn second(sentry: &Sentry<()>, from: Timestamp, ending: Ending, report: Option<f64>) -> f64 {
+    let wake = &mut |(), _| {};
+    let permits: Vec<Permit> = (0..10)
+        .filter_map(
+            |_| match sentry.on_arrival(from, &Arrival::default(), || ()) {
+                Verdict::Admit(permit) => Some(permit),
+                _ => None,
+            },
+        )
+        .collect();
+    for permit in permits {
+        sentry.on_end(from, permit, ending, wake);
+    }
+    if report.is_some() {
+        let report = Report {
+            utilization: report,
+            ..Report::default()
+        };
+        sentry.on_report(from, ReplicaId(0), &report);
+    }
+    let until = from + Duration::from_secs(1);
+    while sentry.poll_timeout() <= until {
+        sentry.handle_timeout(sentry.poll_timeout(), &mut |_: &Event| {}, wake);
+    }
+    let controller = sentry.status(until).controller;
+    controller.expect("a mode with a controller").output
+}
+
+/// After a second with `first`, and ten more in which every client leaves before its answer.
+fn after_silence(first: Option<f64>) -> f64 {
+    let config: SentryConfig = tidegate_config::parse("test.toml", PI).expect("it parses");
+    let sentry = Sentry::new(&config, 1, Timestamp::ZERO, 1).expect("it is valid");
+    let at = |seconds| Timestamp::ZERO + Duration::from_secs(seconds);
+    second(&sentry, at(0), Ending::Served, first);
+    (1..=10).fold(f64::NAN, |_, seconds| {
+        second(&sentry, at(seconds), Ending::Abandoned, None)
+    })
+}
+
+#[test]
+fn where_everybody_leaves_unanswered_less_is_let_in() {
+    let admitted = after_silence(Some(0.9));
+    assert!(admitted < 85.0, "{admitted}");
+}
+
+#[test]
+fn a_service_that_never_reports_is_left_alone() {
+    assert_eq!(after_silence(None), 100.0);
+}
