@@ -19,6 +19,7 @@ use crate::gate::Slot;
 use crate::health::Outcome;
 use crate::metrics::{Direction, UpstreamFailure};
 use crate::request::visit::Visit;
+use crate::upstream::http1::Piece;
 use crate::upstream::send::Lease;
 use crate::worker::Worker;
 
@@ -162,7 +163,7 @@ impl Relay {
         if let Some(first) = self.first.take() {
             return Poll::Ready(self.pass(first).map(Ok));
         }
-        match Pin::new(&mut self.body).poll_frame(cx) {
+        match self.poll_replica(cx) {
             Poll::Pending => {
                 self.set_waiting(None);
                 ready!(self.poll_silence(cx));
@@ -179,6 +180,14 @@ impl Relay {
                 self.complete();
                 Poll::Ready(None)
             }
+        }
+    }
+
+    fn poll_replica(&mut self, cx: &mut Context<'_>) -> Poll<Piece> {
+        match &mut self.rest {
+            Some(rest) => rest.lease.poll_frame(&mut self.body, cx),
+            // It has sent everything, and what it sent is here.
+            None => Pin::new(&mut self.body).poll_frame(cx),
         }
     }
 
