@@ -18,6 +18,7 @@ pub(crate) mod patience;
 pub(crate) mod scan;
 pub(crate) mod serve;
 pub(crate) mod socket;
+pub(crate) mod stream;
 
 use std::future::poll_fn;
 use std::net::SocketAddr;

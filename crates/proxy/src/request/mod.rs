@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
+use tidegate_control::Timestamp;
 
 use crate::alarm::{Alarm, Elapsed};
 use crate::channel;
@@ -80,8 +81,8 @@ fn send_away(mut visit: Visit) -> h2::Error {
 /// The life of a request, step by step.
 async fn live(visit: &mut Visit, order: &mut Order) -> Result<Response<Outbound>, Fault> {
     channel::comply(visit, order)?;
-    read_body(visit, order).await?;
-    let mut slot = admit(visit, order).await?;
+    let ready = read_body(visit, order).await?;
+    let mut slot = admit(visit, order, ready).await?;
     visit.admitted(&slot);
     let request = outward::prepare(visit, order, &slot);
     let answer = Sending::new(&visit.worker, &mut slot, order, request)
@@ -122,10 +123,10 @@ fn conclude(mut visit: Visit, served: Result<Response<Outbound>, Fault>) -> Resp
     response
 }
 
-/// Reads what has to be read of the body before a slot is asked for.
-async fn read_body(visit: &Visit, order: &mut Order) -> Result<(), Fault> {
+/// Reads what has to be read of the body before a slot is asked for; tells when that was done.
+async fn read_body(visit: &Visit, order: &mut Order) -> Result<Timestamp, Fault> {
     if !order.upload.is_open() || order.expects_continue {
-        return Ok(());
+        return Ok(visit.arrived);
     }
     let upload = std::mem::replace(&mut order.upload, Upload::Empty);
     let mut alarm = Alarm::set(&*visit.worker, order.deadline.at);
@@ -133,12 +134,11 @@ async fn read_body(visit: &Visit, order: &mut Order) -> Result<(), Fault> {
     let upload = read.map_err(|Elapsed| Fault::from(Invalid::BodyTimeout))?;
     order.upload = upload.inspect_err(|_| visit.client.linger())?;
     visit.count_request_bytes(order.upload.held());
-    Ok(())
+    Ok(visit.worker.state.now())
 }
 
 /// Asks for a slot and waits for it.
-async fn admit(visit: &Visit, order: &mut Order) -> Result<Slot, Fault> {
-    let now = visit.worker.state.now();
+async fn admit(visit: &Visit, order: &mut Order, now: Timestamp) -> Result<Slot, Fault> {
     let entry = gate::enter(&visit.worker, now, &order.arrival(visit));
     let fault = match entry {
         Ok(Entry::Admitted(slot)) => return Ok(slot),

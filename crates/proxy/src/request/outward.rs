@@ -34,7 +34,7 @@ pub(crate) fn prepare(visit: &Visit, order: &mut Order, slot: &Slot) -> Request<
     let settings = state.settings();
     let notes = Notes {
         class: settings.class_name(slot.class()),
-        time_left: order.deadline.at.since(state.now()),
+        time_left: order.deadline.at.since(slot.admitted()),
         host: order.host.as_ref(),
         add_host: !order.host_named,
         expects: order.expects_continue,
