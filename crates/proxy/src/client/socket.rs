@@ -82,6 +82,11 @@ impl AsyncRead for Socket {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // hyper reads on while a request is in service, to notice that the client leaves. A request
+        // that is answered at once is over before anybody could.
+        if self.stream.is_fresh() && self.client.postpones_read() {
+            return Poll::Pending;
+        }
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         self.client.progressed();
         Poll::Ready(Ok(()))
