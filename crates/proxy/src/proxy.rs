@@ -198,8 +198,7 @@ impl Drop for Running {
 
 /// One worker's life.
 async fn work(worker: Arc<Worker>, sockets: Vec<TcpListener>) {
-    // Not rationed by the runtime: it looks at any number of sockets at a time.
-    let sweep = tokio::spawn(tokio::task::unconstrained(Arc::clone(&worker).sweep()));
+    let sweep = tokio::spawn(Arc::clone(&worker).sweep());
     let mut accepting = Vec::new();
     for (index, socket) in sockets.into_iter().enumerate() {
         accepting.push(tokio::spawn(accept::run(

@@ -19,7 +19,6 @@ use crate::gate::Slot;
 use crate::health::Outcome;
 use crate::metrics::{Direction, UpstreamFailure};
 use crate::request::visit::Visit;
-use crate::upstream::http1::Piece;
 use crate::upstream::send::Lease;
 use crate::worker::Worker;
 
@@ -163,7 +162,7 @@ impl Relay {
         if let Some(first) = self.first.take() {
             return Poll::Ready(self.pass(first).map(Ok));
         }
-        match self.poll_replica(cx) {
+        match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Pending => {
                 self.set_waiting(None);
                 ready!(self.poll_silence(cx));
@@ -180,14 +179,6 @@ impl Relay {
                 self.complete();
                 Poll::Ready(None)
             }
-        }
-    }
-
-    fn poll_replica(&mut self, cx: &mut Context<'_>) -> Poll<Piece> {
-        match &mut self.rest {
-            Some(rest) => rest.lease.poll_frame(&mut self.body, cx),
-            // It has sent everything, and what it sent is here.
-            None => Pin::new(&mut self.body).poll_frame(cx),
         }
     }
 

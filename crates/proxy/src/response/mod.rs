@@ -6,6 +6,7 @@ pub(crate) mod stall;
 pub(crate) mod tunnel;
 
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::task::Poll;
 
 use bytes::Bytes;
@@ -22,8 +23,7 @@ use crate::gate::Slot;
 use crate::health::Outcome;
 use crate::metrics::UpstreamFailure;
 use crate::request::visit::Visit;
-use crate::upstream::http1::Piece;
-use crate::upstream::send::{Answer, Lease};
+use crate::upstream::send::Answer;
 use body::{Outbound, Relay};
 use report::About;
 
@@ -37,10 +37,7 @@ pub(crate) async fn relay(
     mut slot: Slot,
     answer: Answer,
 ) -> Result<Response<Outbound>, Fault> {
-    let Answer {
-        response,
-        mut lease,
-    } = answer;
+    let Answer { response, lease } = answer;
     let (mut parts, body) = response.into_parts();
     let state = &visit.worker.state;
     let replica = slot.replica();
@@ -54,7 +51,7 @@ pub(crate) async fn relay(
     parts.version = Version::HTTP_11;
     parts.extensions.clear();
     let ending = ending(parts.status);
-    let body = match read_ahead(&mut lease, body).await {
+    let body = match read_ahead(body).await {
         Ok(Ahead::Complete(data)) => {
             slot.set_ending(ending);
             drop(slot);
@@ -158,15 +155,15 @@ enum Ahead {
 /// Takes what has arrived with the head. A small response is then complete: its slot and its
 /// connection are free before the first byte goes to the client, however slowly that one reads,
 /// and head and body leave in one write.
-async fn read_ahead(lease: &mut Lease, mut body: Incoming) -> Result<Ahead, hyper::Error> {
+async fn read_ahead(mut body: Incoming) -> Result<Ahead, hyper::Error> {
     if body.is_end_stream() {
         return Ok(Ahead::Complete(Bytes::new()));
     }
-    let mut polled = poll_once(lease, &mut body).await;
-    if polled.is_pending() && lease.is_run_by_a_task() {
-        // The task may need a turn to hand over what it has read.
+    let mut polled = poll_once(&mut body).await;
+    if polled.is_pending() {
+        // The connection's task may need a turn to hand over what it has read.
         tokio::task::yield_now().await;
-        polled = poll_once(lease, &mut body).await;
+        polled = poll_once(&mut body).await;
     }
     let frame = match polled {
         Poll::Pending => return Ok(Ahead::Open(None, body)),
@@ -180,6 +177,8 @@ async fn read_ahead(lease: &mut Lease, mut body: Incoming) -> Result<Ahead, hype
     }
 }
 
-async fn poll_once(lease: &mut Lease, body: &mut Incoming) -> Poll<Piece> {
-    poll_fn(|cx| Poll::Ready(lease.poll_frame(body, cx))).await
+type Polled = Poll<Option<Result<Frame<Bytes>, hyper::Error>>>;
+
+async fn poll_once(body: &mut Incoming) -> Polled {
+    poll_fn(|cx| Poll::Ready(Pin::new(&mut *body).poll_frame(cx))).await
 }

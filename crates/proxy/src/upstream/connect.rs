@@ -13,7 +13,6 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::client::TlsStream;
 
 use super::Replica;
-use super::http1::Http1;
 use super::pool::Sender;
 use crate::gather;
 
@@ -25,7 +24,7 @@ const HEAD_BYTES_MAX: usize = 256 << 10;
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
-/// Opens a connection. One of HTTP/2 is run by a task, which ends with it.
+/// Opens a connection and starts the task that runs it. The task ends with the connection.
 pub(crate) async fn connect(replica: &Replica, permit: OwnedSemaphorePermit) -> io::Result<Sender> {
     let stream = open(replica).await?;
     match stream.is_http2(replica) {
@@ -75,7 +74,12 @@ async fn handshake_http1(io: Transport, permit: OwnedSemaphorePermit) -> io::Res
         .handshake(TokioIo::new(io))
         .await
         .map_err(io::Error::other)?;
-    Ok(Sender::Http1(Http1::new(sender, connection, permit)))
+    tokio::spawn(async move {
+        // Its requests learn of the error; there is nobody else to tell.
+        let _ = connection.with_upgrades().await;
+        drop(permit);
+    });
+    Ok(Sender::Http1(sender))
 }
 
 async fn handshake_http2(io: Transport, permit: OwnedSemaphorePermit) -> io::Result<Sender> {

@@ -2,7 +2,6 @@
 
 pub(crate) mod budget;
 pub(crate) mod connect;
-pub(crate) mod http1;
 pub(crate) mod pool;
 pub(crate) mod resolve;
 pub(crate) mod send;

@@ -7,25 +7,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::client::conn::http2;
+use hyper::client::conn::{http1, http2};
 use parking_lot::Mutex;
 use tidegate_control::Timestamp;
 
 use super::Replica;
-use super::http1::Http1;
 use crate::request::upload::Upload;
 
-/// A connection, or a share in one.
+/// The sending side of a connection.
 #[derive(Debug)]
 pub(crate) enum Sender {
-    Http1(Http1),
+    Http1(http1::SendRequest<Upload>),
     Http2(http2::SendRequest<Upload>),
 }
 
 impl Sender {
     fn is_closed(&self) -> bool {
         match self {
-            Self::Http1(connection) => connection.is_closed(),
+            Self::Http1(sender) => sender.is_closed(),
             Self::Http2(sender) => sender.is_closed(),
         }
     }
@@ -51,7 +50,7 @@ struct Lane {
 
 #[derive(Debug)]
 struct Idle {
-    connection: Http1,
+    sender: http1::SendRequest<Upload>,
     since: Timestamp,
 }
 
@@ -68,29 +67,17 @@ impl Lane {
 
     /// The connection used last that is ready. One that is still busy with the end of its last
     /// exchange stays; a closed one goes.
-    fn take_idle(&mut self) -> Option<Http1> {
+    fn take_idle(&mut self) -> Option<http1::SendRequest<Upload>> {
         let mut at = self.idle.len();
         while at > 0 {
             at -= 1;
-            let connection = &mut self.idle[at].connection;
-            if connection.is_ready() {
-                return Some(self.idle.remove(at).connection);
-            }
-            if connection.is_closed() {
+            if self.idle[at].sender.is_closed() {
                 self.idle.remove(at);
+            } else if self.idle[at].sender.is_ready() {
+                return Some(self.idle.remove(at).sender);
             }
         }
         None
-    }
-
-    /// Closes what has been idle for too long, or was closed by the replica.
-    fn sweep(&mut self, now: Timestamp, idle_max: Duration) {
-        self.idle.retain_mut(|idle| {
-            let young = now.since(idle.since) < idle_max;
-            young && (idle.connection.is_ready() || !idle.connection.is_closed())
-        });
-        let unused = now.since(self.used) >= idle_max;
-        self.shared.take_if(|shared| unused || shared.is_closed());
     }
 }
 
@@ -125,11 +112,8 @@ impl Pool {
         let lane = lane(&mut lanes, uid);
         match sender {
             Sender::Http2(sender) => lane.shared = Some(sender),
-            Sender::Http1(connection) if lane.idle.len() < idle_max => {
-                lane.idle.push(Idle {
-                    connection,
-                    since: now,
-                });
+            Sender::Http1(sender) if lane.idle.len() < idle_max => {
+                lane.idle.push(Idle { sender, since: now });
             }
             Sender::Http1(_) => {}
         }
@@ -144,7 +128,10 @@ impl Pool {
     pub(crate) fn sweep(&self, now: Timestamp, idle_max: Duration) {
         let mut lanes = self.lanes.lock();
         for lane in &mut *lanes {
-            lane.sweep(now, idle_max);
+            lane.idle
+                .retain(|idle| now.since(idle.since) < idle_max && !idle.sender.is_closed());
+            let unused = now.since(lane.used) >= idle_max;
+            lane.shared.take_if(|shared| unused || shared.is_closed());
         }
         lanes.retain(|lane| {
             let opening = Arc::strong_count(&lane.opening) > 1;

@@ -9,21 +9,18 @@
 //!
 //! So POST is never sent twice to anybody who may have seen it.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{HeaderValue, Request, Response};
-use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use tidegate_control::Timestamp;
 use tidegate_sentry::{Ending, ReplicaId};
 
-use super::http1::Piece;
 use super::pool::Sender;
 use super::{Replica, connect, shape};
 use crate::alarm::{Alarm, Elapsed};
@@ -60,22 +57,6 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Waits for the next piece of the response's body.
-    pub(crate) fn poll_frame(&mut self, body: &mut Incoming, cx: &mut Context<'_>) -> Poll<Piece> {
-        match &mut self.sender {
-            Sender::Http1(connection) => connection.poll_frame(body, cx),
-            Sender::Http2(_) => Pin::new(body).poll_frame(cx),
-        }
-    }
-
-    /// Whether a task has to get its turn before what has been read can be had.
-    pub(crate) fn is_run_by_a_task(&self) -> bool {
-        match &self.sender {
-            Sender::Http1(connection) => connection.is_detached(),
-            Sender::Http2(_) => true,
-        }
-    }
-
     pub(crate) fn give_back(self, worker: &Worker) {
         let state = &worker.state;
         let settings = state.settings();
@@ -117,15 +98,13 @@ pub(crate) struct Sending<'a> {
     /// Whom the client asked for.
     host: Option<&'a HeaderValue>,
     pace: Option<Arc<Pace>>,
-    /// Whether its connection has to be run while nobody polls the response.
-    outlasts_polling: bool,
     request: Option<Request<Upload>>,
     /// A copy to send again if the first is lost.
     spare: Option<Box<Request<Upload>>>,
 }
 
 /// What hyper says of an attempt: a response, or why not, with the request if it was not sent.
-pub(super) type Exchanged = Result<Response<Incoming>, TrySendError<Request<Upload>>>;
+type Exchanged = Result<Response<Incoming>, TrySendError<Request<Upload>>>;
 
 /// What became of one attempt.
 enum Failure {
@@ -144,15 +123,13 @@ impl<'a> Sending<'a> {
         order: &'a Order,
         request: Request<Upload>,
     ) -> Self {
-        let pace = request.body().pace();
         Self {
             worker,
             slot,
             alarm: Alarm::set(worker, order.deadline.at),
             deadline: order.deadline,
             host: order.host.as_ref(),
-            outlasts_polling: pace.is_some() || order.upgrade.is_some(),
-            pace,
+            pace: request.body().pace(),
             request: Some(request),
             spare: None,
         }
@@ -269,13 +246,9 @@ impl<'a> Sending<'a> {
     async fn exchange(&mut self, sender: &mut Sender) -> Result<Exchanged, Fault> {
         let request = self.request.take().expect("an attempt has its request");
         let result = match sender {
-            Sender::Http1(connection) => {
-                if self.outlasts_polling {
-                    connection.detach();
-                }
-                let mut response = pin!(connection.start(request));
-                let head = poll_fn(|cx| connection.poll_head(response.as_mut(), cx));
-                self.await_head(head).await?
+            Sender::Http1(sender) => {
+                let response = pin!(sender.try_send_request(request));
+                self.await_head(response).await?
             }
             Sender::Http2(sender) => {
                 let response = Box::pin(sender.try_send_request(request));
