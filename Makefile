@@ -59,8 +59,8 @@ bench-classes: ## figure 3 of paper 003, live: who is refused when gold, silver 
 bench-simulator: ## events per second against ciw and simpy
 	bench/simulator/run
 
-bench-dataplane: ## CPU per request against nginx and HAProxy
-	bench/dataplane/run
+bench-dataplane: ## CPU per request against nginx, HAProxy and Envoy; a first look by DATAPLANE="--quick"
+	bench/dataplane/run $(DATAPLANE)
 
 bench-channel: ## delivery of control messages, and an auction's peak with and without them
 	bench/channel/run

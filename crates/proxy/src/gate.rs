@@ -136,6 +136,11 @@ impl Slot {
         self.permit().service_target()
     }
 
+    /// When the slot was granted.
+    pub(crate) fn admitted(&self) -> Timestamp {
+        self.permit().admitted()
+    }
+
     pub(crate) fn waited(&self) -> std::time::Duration {
         self.permit().admitted() - self.permit().arrived()
     }

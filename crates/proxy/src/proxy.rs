@@ -201,16 +201,14 @@ async fn work(worker: Arc<Worker>, sockets: Vec<TcpListener>) {
     let sweep = tokio::spawn(Arc::clone(&worker).sweep());
     let mut accepting = Vec::new();
     for (index, socket) in sockets.into_iter().enumerate() {
-        // A socket that was bound and set non-blocking can be watched.
-        if let Ok(listener) = tokio::net::TcpListener::from_std(socket) {
-            accepting.push(tokio::spawn(accept::run(
-                Arc::clone(&worker),
-                listener,
-                index,
-            )));
-        }
+        accepting.push(tokio::spawn(accept::run(
+            Arc::clone(&worker),
+            socket,
+            index,
+        )));
     }
     for accepting in accepting {
+        // A socket that was bound and set non-blocking can be watched.
         let _ = accepting.await;
     }
     drain(&worker).await;

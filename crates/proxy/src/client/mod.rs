@@ -18,6 +18,7 @@ pub(crate) mod patience;
 pub(crate) mod scan;
 pub(crate) mod serve;
 pub(crate) mod socket;
+pub(crate) mod stream;
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -64,6 +65,16 @@ enum Presence {
     Gone,
 }
 
+/// When a read that finds nothing becomes the runtime's business.
+#[repr(u8)]
+enum Reading {
+    AtOnce,
+    /// Not before the connection's task has done what it can do.
+    Later,
+    /// Somebody wanted to read in the meantime.
+    Wanted,
+}
+
 /// What became of a request to upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -106,6 +117,7 @@ pub(crate) struct Client {
     linger: AtomicBool,
     upgrade: AtomicU8,
     presence: AtomicU8,
+    reading: AtomicU8,
     order: AtomicU8,
     task: Mutex<Option<Waker>>,
 }
@@ -145,6 +157,7 @@ impl Client {
             linger: AtomicBool::new(false),
             upgrade: AtomicU8::new(Upgrade::Declined as u8),
             presence: AtomicU8::new(Presence::Unasked as u8),
+            reading: AtomicU8::new(Reading::AtOnce as u8),
             order: AtomicU8::new(Order::None as u8),
             task: Mutex::new(None),
         }
@@ -314,6 +327,15 @@ impl Client {
         }
     }
 
+    /// Whether a read has to wait until the task has done what it can do; notes that it does.
+    fn postpones_read(&self) -> bool {
+        let postpones = self.reading.load(Relaxed) != Reading::AtOnce as u8;
+        if postpones {
+            self.reading.store(Reading::Wanted as u8, Relaxed);
+        }
+        postpones
+    }
+
     fn presence_asked(&self) -> bool {
         self.presence.load(Relaxed) == Presence::Asked as u8
     }
@@ -345,6 +367,20 @@ impl Client {
             2 => Order::Close,
             _ => Order::Abort,
         }
+    }
+
+    /// The first bytes are here: perhaps nothing more has to be read.
+    fn postpone_reads(&self) {
+        self.reading.store(Reading::Later as u8, Relaxed);
+    }
+
+    /// The task has done what it can do. True if it has to be polled again, to read.
+    fn resume_reads(&self) -> bool {
+        let reading = self.reading.load(Relaxed);
+        if reading == Reading::Wanted as u8 {
+            self.reading.store(Reading::AtOnce as u8, Relaxed);
+        }
+        reading == Reading::Wanted as u8
     }
 
     /// A sweep has passed: frames that carry nothing are counted anew.

@@ -47,6 +47,8 @@ where
     };
     if start.starts_with(PREFACE) {
         client.set_protocol(Protocol::Http2);
+    } else if !start.is_empty() {
+        client.postpone_reads();
     }
     run(&worker, client, io, start).await;
 }
@@ -198,7 +200,11 @@ async fn obey<F: Future>(
             }
             Order::None | Order::Timeout | Order::Close => {}
         }
-        future.as_mut().poll(cx).map(Some)
+        let mut polled = future.as_mut().poll(cx);
+        if polled.is_pending() && client.resume_reads() {
+            polled = future.as_mut().poll(cx);
+        }
+        polled.map(Some)
     })
     .await
 }

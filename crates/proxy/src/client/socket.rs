@@ -12,15 +12,15 @@ use std::task::{Context, Poll, ready};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
-use super::Client;
+use super::stream::Stream;
+use super::{Client, Upgrade};
 use crate::gather;
 
 /// A client's TCP connection.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    stream: TcpStream,
+    stream: Stream,
     client: Arc<Client>,
     closing: Closing,
 }
@@ -33,7 +33,7 @@ enum Closing {
 }
 
 impl Socket {
-    pub(crate) fn new(stream: TcpStream, client: Arc<Client>) -> Self {
+    pub(crate) fn new(stream: Stream, client: Arc<Client>) -> Self {
         Self {
             stream,
             client,
@@ -67,8 +67,11 @@ impl Socket {
 }
 
 /// Whether the peer has closed its sending side, bytes not yet read or not.
-fn has_closed(stream: &TcpStream) -> bool {
-    let mut fds = [PollFd::new(stream, PollFlags::RDHUP)];
+fn has_closed(stream: &Stream) -> bool {
+    let Some(descriptor) = stream.descriptor() else {
+        return true;
+    };
+    let mut fds = [PollFd::new(&descriptor, PollFlags::RDHUP)];
     let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
     poll(&mut fds, Some(&Timespec::default())).is_ok_and(|_| fds[0].revents().intersects(gone))
 }
@@ -79,6 +82,11 @@ impl AsyncRead for Socket {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // hyper reads on while a request is in service, to notice that the client leaves. A request
+        // that is answered at once is over before anybody could.
+        if self.stream.is_fresh() && self.client.postpones_read() {
+            return Poll::Pending;
+        }
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         self.client.progressed();
         Poll::Ready(Ok(()))
@@ -120,8 +128,12 @@ impl AsyncWrite for Socket {
         if let Closing::Lingering(left) = self.closing {
             return self.poll_linger(cx, left);
         }
-        ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
-        match self.client.start_lingering() {
+        let left = self.client.start_lingering();
+        // What is not read on is dropped next, and that closes both sides with one call less.
+        if left.is_some() || self.client.upgrade() == Upgrade::Accepted {
+            ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+        }
+        match left {
             None => Poll::Ready(Ok(())),
             Some(left) => self.poll_linger(cx, left),
         }

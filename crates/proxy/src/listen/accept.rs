@@ -1,15 +1,17 @@
 //! From an accepted connection to the first byte of HTTP.
 
+use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use rustix::net::{SocketFlags, acceptfrom_with};
 use rustls::ServerConfig;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
@@ -17,6 +19,7 @@ use super::proxy_protocol;
 use super::tls::ServerTls;
 use crate::client::identity::Identity;
 use crate::client::socket::{Socket, canonical};
+use crate::client::stream::Stream;
 use crate::client::{Client, Link, Protocol, serve};
 use crate::worker::{OpenGuard, Worker};
 
@@ -24,12 +27,17 @@ use crate::worker::{OpenGuard, Worker};
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Accepts connections until the proxy shuts down, then those that are already in the queue.
-pub(crate) async fn run(worker: Arc<Worker>, listener: TcpListener, index: usize) {
+pub(crate) async fn run(
+    worker: Arc<Worker>,
+    listener: TcpListener,
+    index: usize,
+) -> io::Result<()> {
+    let listener = watch(listener)?;
     {
         let mut draining = pin!(worker.state.draining());
         loop {
             let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+                accepted = accept(&listener) => accepted,
                 () = &mut draining => break,
             };
             match accepted {
@@ -38,21 +46,41 @@ pub(crate) async fn run(worker: Arc<Worker>, listener: TcpListener, index: usize
             }
         }
     }
-    while let Some((stream, peer)) = accept_now(&listener).await {
+    while let Ok((stream, peer)) = accept_now(listener.get_ref()) {
         welcome(&worker, stream, peer, index);
+    }
+    Ok(())
+}
+
+#[expect(
+    deprecated,
+    reason = "unsound for types whose descriptor changes while it is watched; a listener's does not, \
+              and what replaces it is an unsafe function"
+)]
+fn watch(listener: TcpListener) -> io::Result<AsyncFd<TcpListener>> {
+    AsyncFd::with_interest(listener, Interest::READABLE)
+}
+
+/// The next connection. By way of the runtime's readiness, which is rationed, so that a flood of
+/// connections does not stop everything else.
+async fn accept(listener: &AsyncFd<TcpListener>) -> io::Result<(Stream, SocketAddr)> {
+    loop {
+        let mut ready = poll_fn(|cx| listener.poll_read_ready(cx)).await?;
+        if let Ok(accepted) = ready.try_io(|listener| accept_now(listener.get_ref())) {
+            return accepted;
+        }
     }
 }
 
-/// A connection that is in the queue already.
-async fn accept_now(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
-    std::future::poll_fn(|cx| match listener.poll_accept(cx) {
-        Poll::Ready(accepted) => Poll::Ready(accepted.ok()),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
+/// A connection that is in the queue already. The runtime is not told of it: see [`Stream`].
+fn accept_now(listener: &TcpListener) -> io::Result<(Stream, SocketAddr)> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (descriptor, peer) = acceptfrom_with(listener, flags)?;
+    let peer = peer.ok_or(io::ErrorKind::NotConnected)?.try_into()?;
+    Ok((Stream::Fresh(descriptor.into()), peer))
 }
 
-fn welcome(worker: &Arc<Worker>, stream: TcpStream, peer: SocketAddr, index: usize) {
+fn welcome(worker: &Arc<Worker>, stream: Stream, peer: SocketAddr, index: usize) {
     let limit = worker.state.settings().config.limits.connections;
     if worker.state.connections() >= limit {
         worker.metrics().record_turned_away();
@@ -98,15 +126,17 @@ impl Manner {
 /// Fails if the connection never got as far as HTTP.
 async fn open_connection(
     worker: Arc<Worker>,
-    mut stream: TcpStream,
+    mut stream: Stream,
     mut peer: SocketAddr,
     index: usize,
     open: OpenGuard,
 ) -> io::Result<()> {
     let manner = Manner::of(&worker, index);
     if manner.proxy_protocol {
-        let header = Box::pin(proxy_protocol::read(&mut stream));
+        let mut watched = stream.into_watched()?;
+        let header = Box::pin(proxy_protocol::read(&mut watched));
         let told = timeout(manner.handshake, header).await??;
+        stream = Stream::Watched(watched);
         peer = told.map_or(peer, canonical);
     }
     let link = Link {

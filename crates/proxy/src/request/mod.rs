@@ -13,11 +13,15 @@ pub(crate) mod upload;
 pub(crate) mod visit;
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
+use tidegate_control::Timestamp;
+use tidegate_sentry::Refusal;
 
 use crate::alarm::{Alarm, Elapsed};
 use crate::channel;
@@ -37,51 +41,76 @@ use visit::Visit;
 /// How long a refused client may take to send the body that is read and thrown away.
 const DISCARD: Duration = Duration::from_secs(1);
 
+/// What hyper is told in the end.
+type Served = Result<Response<Outbound>, h2::Error>;
+
 /// Serves one request. What goes wrong becomes an answer, with one exception: a client that
 /// cancels all it asks is not answered but told, in the words of HTTP/2, that its request was not
 /// looked at and may be made again on another connection.
 ///
-/// The future is moved into its place on hyper's connection, so what it holds it holds once: steps
-/// borrow, and what seldom happens is boxed.
+/// What needs no waiting is decided here. So a refusal is no more than its answer, however large
+/// the future is of a request that goes on.
 pub(crate) fn serve(
     worker: Arc<Worker>,
     client: Arc<Client>,
     request: Request<Incoming>,
-) -> impl Future<Output = Result<Response<Outbound>, h2::Error>> {
+) -> Serving<impl Future<Output = Served>> {
     let violation = client.begin_request();
     let mut visit = Visit::begin(worker, client, &request);
-    let mut order = match violation {
+    let begun = match violation {
         Some(violation) => {
             visit.is_malformed();
             Err(Fault::Malformed(violation))
         }
-        None => Order::read(&mut visit, request),
+        None => begin(&mut visit, request),
     };
-    async move {
-        let served = match &mut order {
-            Ok(order) => live(&mut visit, order).await,
-            Err(fault) => Err(fault.clone()),
-        };
-        match served {
-            Err(Fault::TooManyResets) => Err(send_away(visit)),
-            served => Ok(conclude(visit, served)),
+    match begun {
+        Err(fault) => Serving::Done(Some(conclude(visit, Err(fault)))),
+        Ok((mut order, entry)) => Serving::Going(Box::pin(async move {
+            let served = live(&mut visit, &mut order, entry).await;
+            conclude(visit, served)
+        })),
+    }
+}
+
+/// A request on its way through the proxy.
+#[derive(Debug)]
+pub(crate) enum Serving<F> {
+    /// Polled, it is taken.
+    Done(Option<Served>),
+    Going(Pin<Box<F>>),
+}
+
+impl<F: Future<Output = Served>> Future for Serving<F> {
+    type Output = Served;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Served> {
+        match self.get_mut() {
+            Self::Done(served) => Poll::Ready(served.take().expect("polled after its end")),
+            Self::Going(future) => future.as_mut().poll(cx),
         }
     }
 }
 
-fn send_away(mut visit: Visit) -> h2::Error {
-    let fault = Fault::TooManyResets;
-    visit.answered(refuse::status(&fault), Some(fault.as_str()));
-    visit.send_away();
-    visit.complete();
-    h2::Reason::REFUSED_STREAM.into()
+/// As far as a request gets without waiting: to the engine's word, unless its body has to be read
+/// before.
+fn begin(visit: &mut Visit, request: Request<Incoming>) -> Result<(Order, Option<Entry>), Fault> {
+    let order = Order::read(visit, request)?;
+    channel::comply(visit, &order)?;
+    let entry = match reads_ahead(&order) {
+        true => None,
+        false => Some(enter(visit, &order, visit.arrived)?),
+    };
+    Ok((order, entry))
 }
 
 /// The life of a request, step by step.
-async fn live(visit: &mut Visit, order: &mut Order) -> Result<Response<Outbound>, Fault> {
-    channel::comply(visit, order)?;
-    read_body(visit, order).await?;
-    let mut slot = admit(visit, order).await?;
+async fn live(
+    visit: &mut Visit,
+    order: &mut Order,
+    entry: Option<Entry>,
+) -> Result<Response<Outbound>, Fault> {
+    let mut slot = admit(visit, order, entry).await?;
     visit.admitted(&slot);
     let request = outward::prepare(visit, order, &slot);
     let answer = Sending::new(&visit.worker, &mut slot, order, request)
@@ -100,8 +129,9 @@ async fn live(visit: &mut Visit, order: &mut Order) -> Result<Response<Outbound>
 }
 
 /// Turns what came of a request into its response.
-fn conclude(mut visit: Visit, served: Result<Response<Outbound>, Fault>) -> Response<Outbound> {
+fn conclude(mut visit: Visit, served: Result<Response<Outbound>, Fault>) -> Served {
     let mut response = match served {
+        Err(Fault::TooManyResets) => return Err(send_away(visit)),
         Ok(response) => {
             visit.answered(response.status(), None);
             response
@@ -119,14 +149,24 @@ fn conclude(mut visit: Visit, served: Result<Response<Outbound>, Fault>) -> Resp
     channel::piggyback(&visit, &mut response);
     response::say_goodbye(&visit, &mut response);
     response.body_mut().carry(visit);
-    response
+    Ok(response)
 }
 
-/// Reads what has to be read of the body before a slot is asked for.
+fn send_away(mut visit: Visit) -> h2::Error {
+    let fault = Fault::TooManyResets;
+    visit.answered(refuse::status(&fault), Some(fault.as_str()));
+    visit.send_away();
+    visit.complete();
+    h2::Reason::REFUSED_STREAM.into()
+}
+
+/// Whether a part of the body is read before a slot is asked for.
+fn reads_ahead(order: &Order) -> bool {
+    order.upload.is_open() && !order.expects_continue
+}
+
+/// Reads what has to be read of the body.
 async fn read_body(visit: &Visit, order: &mut Order) -> Result<(), Fault> {
-    if !order.upload.is_open() || order.expects_continue {
-        return Ok(());
-    }
     let upload = std::mem::replace(&mut order.upload, Upload::Empty);
     let mut alarm = Alarm::set(&*visit.worker, order.deadline.at);
     let read = Box::pin(alarm.before(upload.read_ahead())).await;
@@ -136,22 +176,35 @@ async fn read_body(visit: &Visit, order: &mut Order) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Asks for a slot and waits for it.
-async fn admit(visit: &Visit, order: &mut Order) -> Result<Slot, Fault> {
-    let now = visit.worker.state.now();
+/// Asks the engine.
+fn enter(visit: &Visit, order: &Order, now: Timestamp) -> Result<Entry, Fault> {
     let entry = gate::enter(&visit.worker, now, &order.arrival(visit));
+    entry.map_err(|refusal| shed(visit, refusal))
+}
+
+fn shed(visit: &Visit, refusal: Refusal) -> Fault {
+    visit.worker.metrics().record_shed(&refusal);
+    refusal.into()
+}
+
+/// Asks the engine, unless that has been done, and waits for a slot if it says so.
+async fn admit(visit: &Visit, order: &mut Order, entry: Option<Entry>) -> Result<Slot, Fault> {
+    let entry = match entry {
+        Some(entry) => Ok(entry),
+        None => {
+            read_body(visit, order).await?;
+            enter(visit, order, visit.worker.state.now())
+        }
+    };
     let fault = match entry {
         Ok(Entry::Admitted(slot)) => return Ok(slot),
         Ok(Entry::Waiting(wait)) => match Box::pin(queue(visit, wait, order)).await {
             Ok(slot) => return Ok(slot),
             Err(fault) => fault,
         },
-        Err(refusal) => refusal.into(),
+        Err(fault) => fault,
     };
-    if let Fault::Shed(refusal) = &fault {
-        visit.worker.metrics().record_shed(refusal);
-    }
-    if order.upload.is_open() && !order.expects_continue {
+    if reads_ahead(order) {
         let upload = std::mem::replace(&mut order.upload, Upload::Empty);
         Box::pin(discard(visit, upload)).await;
     }
@@ -162,7 +215,7 @@ async fn admit(visit: &Visit, order: &mut Order) -> Result<Slot, Fault> {
 async fn queue(visit: &Visit, mut wait: Wait, order: &Order) -> Result<Slot, Fault> {
     let mut alarm = Alarm::set(&*visit.worker, order.deadline.at);
     let slot = match alarm.before(wait.answer()).await {
-        Ok(Some(answer)) => answer?,
+        Ok(Some(answer)) => answer.map_err(|refusal| shed(visit, refusal))?,
         Ok(None) => return Err(Fault::Departed),
         Err(Elapsed) => return Err(Fault::Deadline),
     };
@@ -188,14 +241,17 @@ async fn discard(visit: &Visit, upload: Upload) {
 mod tests {
     use super::*;
 
-    fn size<F>(_: impl FnOnce(Arc<Worker>, Arc<Client>, Request<Incoming>) -> F) -> usize {
-        size_of::<F>()
+    fn sizes<F>(
+        _: impl FnOnce(Arc<Worker>, Arc<Client>, Request<Incoming>) -> Serving<F>,
+    ) -> (usize, usize) {
+        (size_of::<F>(), size_of::<Serving<F>>())
     }
 
-    /// It is part of every connection, and hyper moves it for every request.
+    /// One is made for every request; the other is part of every connection, and hyper moves it.
     #[test]
     fn a_request_in_service_is_small() {
-        let bytes = size(serve);
-        assert!(bytes <= 2048, "{bytes} bytes");
+        let (going, serving) = sizes(serve);
+        assert!(going <= 2048, "{going} bytes");
+        assert!(serving <= 256, "{serving} bytes");
     }
 }

@@ -24,9 +24,6 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Headers that we add at most; room for them is made once.
-const ADDED_MAX: usize = 11;
-
 /// Takes the request out of its order, made canonical: hop-by-hop fields and spoofed ones removed,
 /// ours added.
 pub(crate) fn prepare(visit: &Visit, order: &mut Order, slot: &Slot) -> Request<Upload> {
@@ -34,7 +31,7 @@ pub(crate) fn prepare(visit: &Visit, order: &mut Order, slot: &Slot) -> Request<
     let settings = state.settings();
     let notes = Notes {
         class: settings.class_name(slot.class()),
-        time_left: order.deadline.at.since(state.now()),
+        time_left: order.deadline.at.since(slot.admitted()),
         host: order.host.as_ref(),
         add_host: !order.host_named,
         expects: order.expects_continue,
@@ -77,7 +74,6 @@ fn write(parts: &mut Parts, client: &Client, forward: &Forward, notes: &Notes<'_
     let headers = &mut parts.headers;
     let trusted = client.trusted;
     hop::strip(headers, Border::ToReplica { trusted });
-    headers.reserve(ADDED_MAX);
     if notes.expects {
         headers.remove(EXPECT);
     }

@@ -59,6 +59,24 @@ async fn pipelined_requests_are_answered_in_order() {
     }
 }
 
+/// What is not there yet on a new connection is waited for, whatever has been read already.
+#[tokio::test]
+async fn a_request_in_pieces_is_served_on_a_new_connection() {
+    let service = Service::echo().await;
+    let proxy = proxy(&[service.addr], "");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    for piece in [
+        "POST / HTTP/1.1\r\nhost: a\r\n",
+        "content-length: 5\r\n\r\n",
+    ] {
+        client.send(piece).await;
+        // Whoever is answered came later: the piece has been seen.
+        assert_eq!(ask(proxy.local_addr(), GET).await.status, 200);
+    }
+    let text = client.ask("hello").await.text();
+    assert!(text.ends_with("\n\nhello"), "{text}");
+}
+
 #[tokio::test]
 async fn bodies_arrive_whole_by_length_and_by_chunks() {
     let service = Service::echo().await;
