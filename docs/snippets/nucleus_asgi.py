@@ -5,7 +5,9 @@
 
 Whether to include optional content is `request.state.optional_content` in Starlette and FastAPI,
 `scope["state"]["optional_content"]` elsewhere. Answers say in `tidegate-service-ms` how long they
-took; those sent in several parts (streams, events) say nothing, because their head is gone by then.
+took. Those sent in several parts cannot, because their head is gone by then; they say in
+`tidegate-optional` whether they are full, by which the proxy learns that it may ask. Event streams
+say nothing.
 """
 
 import time
@@ -32,9 +34,10 @@ class TidegateNucleus:
             if head is not None:
                 if message["type"] == "http.response.body" and not message.get("more_body"):
                     service_ms = (time.perf_counter() - began) * 1e3
-                    measured = (b"tidegate-service-ms", b"%.4f" % service_ms)
-                    head = {**head, "headers": [*head.get("headers", []), measured]}
-                await send(head)
+                    said = (b"tidegate-service-ms", b"%.4f" % service_ms)
+                else:
+                    said = (b"tidegate-optional", b"1" if optional else b"0")
+                await send({**head, "headers": [*head.get("headers", []), said]})
                 head = None
             await send(message)
 

@@ -5,15 +5,17 @@
 //
 // Whether to include optional content is `req.optionalContent`. Answers say how long they took in
 // `tidegate-service-ms`: in a header when they are sent at once (res.send, res.json, res.render),
-// in a trailer when they are sent in parts (res.write, pipes) to a proxy that takes trailers.
+// in a trailer when they are sent in parts (res.write, pipes) to a proxy that takes trailers. Where it
+// does not, `tidegate-optional` says whether they are full, by which it learns that it may ask.
 
 const SERVICE_MS = 'tidegate-service-ms';
+const OPTIONAL = 'tidegate-optional';
 
 export function tidegateNucleus() {
   return (req, res, next) => {
     const began = process.hrtime.bigint();
     const serviceMs = () => (Number(process.hrtime.bigint() - began) / 1e6).toFixed(4);
-    req.optionalContent = req.headers['tidegate-optional']?.trim() !== '0';
+    req.optionalContent = req.headers[OPTIONAL]?.trim() !== '0';
 
     const { write, end } = res;
     let announced = false;
@@ -21,6 +23,8 @@ export function tidegateNucleus() {
       if (!this.headersSent && canTrail(req, this)) {
         this.appendHeader('trailer', SERVICE_MS);
         announced = true;
+      } else if (!this.headersSent) {
+        this.setHeader(OPTIONAL, req.optionalContent ? '1' : '0');
       }
       return write.apply(this, args);
     };

@@ -5,7 +5,7 @@
 //! | whole: its length is known, or it has no body | in its headers | with its head |
 //! | a stream by nature: an event stream, an upgrade | in its headers, never a sample | with its head |
 //! | of unknown length, to a client that takes trailers | in its trailers | with its last byte |
-//! | of unknown length, to any other client | with a later answer | with its last byte |
+//! | of unknown length, to any other client | with a later answer; the head says whether it is full | with its last byte |
 //!
 //! HTTP/2 always has trailers. HTTP/1.1 has them in chunked bodies, for clients that say
 //! `te: trailers`, and only those that `trailer` announces in the head (RFC 9112, section 7.1.2).
@@ -52,6 +52,8 @@ impl Room {
             if self.trailers {
                 head.headers
                     .append(TRAILER, HeaderValue::from_static(wire::TRAILERS));
+            } else {
+                wire::write_optional(&mut head.headers, flight.full());
             }
             Some(Open::new(flight, ending, self.trailers))
         };
@@ -156,6 +158,21 @@ mod tests {
             let got = reported(room, Response::new(chunked())).await;
             assert_eq!(got, (false, expected), "{room:?}");
         }
+    }
+
+    #[test]
+    fn an_answer_that_can_report_nothing_says_whether_it_is_full() {
+        let nucleus = Nucleus::new(NucleusConfig::default(), None);
+        let optional = |room: Room, told: &'static str| {
+            let told = HeaderMap::from_iter([(wire::OPTIONAL, HeaderValue::from_static(told))]);
+            let flight = nucleus.begin(Instructions::read(&told));
+            let answer = room.report(Response::new(chunked()), flight);
+            answer.headers().get(wire::OPTIONAL).cloned()
+        };
+        let untold = get(Version::HTTP_11, "");
+        assert_eq!(optional(untold, "1").unwrap(), "1");
+        assert_eq!(optional(untold, "0").unwrap(), "0");
+        assert_eq!(optional(get(Version::HTTP_11, "trailers"), "1"), None);
     }
 
     #[tokio::test]

@@ -2,7 +2,8 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// To the replica: `1` to serve in full, `0` to leave optional content out.
+/// To the replica: `1` to serve in full, `0` to leave optional content out. From the replica, the
+/// same of an answer that has no place for measurements: a proxy learns by it that it may ask.
 pub const OPTIONAL: HeaderName = HeaderName::from_static("tidegate-optional");
 /// To the replica: the mean service time it should aim at, in milliseconds.
 pub const SERVICE_TARGET_MS: HeaderName = HeaderName::from_static("tidegate-service-target-ms");
@@ -80,6 +81,12 @@ impl Measurements {
             insert(headers, DIMMER, share);
         }
     }
+}
+
+/// Says in an answer's head whether it is full.
+pub(crate) fn write_optional(headers: &mut HeaderMap, full: bool) {
+    let flag = if full { "1" } else { "0" };
+    headers.insert(OPTIONAL, HeaderValue::from_static(flag));
 }
 
 fn insert(headers: &mut HeaderMap, name: HeaderName, value: f64) {

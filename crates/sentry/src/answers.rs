@@ -54,9 +54,11 @@ impl Answers {
         }
     }
 
-    /// Whoever answers demand or its own service time has a nucleus, and with it the flag.
+    /// Whoever answers demand, its own service time or what it included has a nucleus, and with it
+    /// the flag.
     pub(crate) fn on_report(&self, report: &Report) {
-        if report.demand.is_some() || report.service_seconds.is_some() {
+        let measures = report.demand.is_some() || report.service_seconds.is_some();
+        if measures || report.optional.is_some() {
             self.understands_optional.store(true, Ordering::Relaxed);
         }
         if let Some(share) = report.dimmer.filter(|share| (0.0..=1.0).contains(share)) {
@@ -175,6 +177,22 @@ mod tests {
         assert!(answers.expected_full_s() > 0.99, "it was confirmed");
         (0..30).for_each(|_| answers.doubt_expectation());
         assert!(answers.expected_full_s() < 0.1);
+    }
+
+    #[test]
+    fn whoever_says_what_it_included_can_leave_it_out() {
+        let answers = Answers::new();
+        answers.on_report(&Report {
+            utilization: Some(0.5),
+            ..Report::default()
+        });
+        assert!(!answers.understands_optional());
+        answers.on_report(&Report {
+            optional: Some(true),
+            ..Report::default()
+        });
+        assert!(answers.understands_optional());
+        assert_eq!(answers.asked(), None, "it asks for nothing by that");
     }
 
     #[test]

@@ -145,6 +145,8 @@ pub struct Report {
     pub demand: Option<i64>,
     /// Share of its answers with optional content, where it decides that itself, from 0 to 1.
     pub dimmer: Option<f64>,
+    /// Whether an answer has its optional content, where the replica says so.
+    pub optional: Option<bool>,
     /// CPU time of a request, in seconds.
     pub cpu_seconds: Option<f64>,
     /// Time the request waited for disk or network, in seconds.

@@ -196,3 +196,79 @@ fn cost(a: &Replica, b: &Replica, now: Timestamp) -> bool {
         _ => in_flight_a < in_flight_b,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Report;
+
+    const NOW: Timestamp = Timestamp::ZERO;
+
+    fn replicas(in_flight: &[u32]) -> Vec<Arc<Replica>> {
+        let busy = |&count: &u32| {
+            let replica = Replica::new(1000);
+            (0..count).for_each(|_| assert!(replica.take(NOW, Slots::Free)));
+            Arc::new(replica)
+        };
+        in_flight.iter().map(busy).collect()
+    }
+
+    /// How many of a thousand requests, one at a time, each replica gets.
+    fn shares(policy: Balance, replicas: &[Arc<Replica>]) -> Vec<u32> {
+        let balancer = Balancer::new(1);
+        let mut shares = vec![0; replicas.len()];
+        for _ in 0..1000 {
+            let id = balancer
+                .place(policy, replicas, NOW, Slots::Free, None)
+                .expect("there is room");
+            shares[usize::from(id.0)] += 1;
+            let replica = &replicas[usize::from(id.0)];
+            let generation = replica.enter();
+            replica.release(NOW, generation);
+        }
+        shares
+    }
+
+    #[test]
+    fn round_robin_and_random_look_at_no_queue() {
+        let uneven = replicas(&[0, 50, 0, 9]);
+        assert_eq!(shares(Balance::RoundRobin, &uneven), [250; 4]);
+        let random = shares(Balance::Random, &uneven);
+        assert!(random.iter().all(|n| (200..300).contains(n)), "{random:?}");
+    }
+
+    #[test]
+    fn shortest_queue_first_takes_the_shortest() {
+        let uneven = replicas(&[5, 3, 4]);
+        assert_eq!(shares(Balance::LeastInFlight, &uneven), [0, 1000, 0]);
+    }
+
+    #[test]
+    fn power_of_two_takes_the_shorter_of_two() {
+        let uneven = replicas(&[5, 3, 4]);
+        let [longest, shortest, middle] = shares(Balance::PowerOfTwo, &uneven)[..] else {
+            panic!("there are three");
+        };
+        assert_eq!(longest, 0, "whoever it is compared with is shorter");
+        assert!(shortest > middle && middle > 200, "{shortest} {middle}");
+    }
+
+    #[test]
+    fn equal_dimmers_gives_less_to_who_leaves_out_more() {
+        let replicas = replicas(&[0, 0]);
+        for (replica, share) in replicas.iter().zip([0.9, 0.1]) {
+            replica.on_report(&Report {
+                dimmer: Some(share),
+                ..Report::default()
+            });
+        }
+        let mut weighing = Weighing::new(NOW);
+        for step in 0..40 {
+            weighing.on_tick(NOW + step * WEIGHING, Balance::EqualDimmers, &replicas);
+        }
+        let given = shares(Balance::EqualDimmers, &replicas);
+        assert!(given[0] > 3 * given[1], "{given:?}");
+        let others = shares(Balance::RoundRobin, &replicas);
+        assert_eq!(others, [500; 2], "weights are for this policy alone");
+    }
+}

@@ -26,6 +26,8 @@ pub(crate) struct Class {
     pub(crate) cost: Cost,
     /// How long requests are held before they are examined, in nanoseconds.
     delay_ns: AtomicU64,
+    /// Share of what its target allows that the servers may be filled to.
+    room: AtomicF64,
 }
 
 /// What the adaptation published for the class: with this a newcomer is judged.
@@ -113,8 +115,9 @@ pub(crate) struct Cost {
     service_s: AtomicF64,
 }
 
-/// Weight of the newest service time. Chosen: a change is seen after some tens of requests.
-const COST_WEIGHT: f64 = 0.05;
+/// Weight of the newest service time. Chosen: as for a path that is asked for often
+/// ([`table`](crate::policing::table)).
+const COST_WEIGHT: f64 = 0.02;
 
 impl Cost {
     /// Two cores that learn at once may lose one of two samples.
@@ -145,6 +148,7 @@ impl Class {
                 service_s: AtomicF64::new(0.0),
             },
             delay_ns: AtomicU64::new(0),
+            room: AtomicF64::new(1.0),
         }
     }
 
@@ -155,6 +159,15 @@ impl Class {
     pub(crate) fn set_delay(&self, delay: Duration) {
         let nanos = saturating_nanos(delay);
         self.delay_ns.store(nanos, Ordering::Relaxed);
+    }
+
+    /// See [`room`](crate::policing::room).
+    pub(crate) fn room(&self) -> f64 {
+        self.room.load()
+    }
+
+    pub(crate) fn set_room(&self, share: f64) {
+        self.room.store(share);
     }
 
     pub(crate) fn queued(&self) -> u32 {
@@ -171,6 +184,7 @@ impl Class {
             guarantee: self.contract.guarantee_status(now),
             service_seconds: self.cost.service_s(),
             delay_seconds: self.delay().as_secs_f64(),
+            room_share: self.room(),
             revenue: self.contract.revenue(),
             revenue_earned: self.contract.revenue() * load(&counters.in_target) as f64,
             revenue_lost: counters.lost(self.contract.revenue()),
@@ -248,9 +262,8 @@ impl Counters {
     /// What was not earned, by reason: refusals, and requests that were admitted in vain.
     fn lost(&self, revenue: f64) -> Vec<(&'static str, f64)> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let late = load(&self.served).saturating_sub(load(&self.in_target));
         let admitted = [
-            ("late", late),
+            ("late", self.late()),
             ("dropped", load(&self.dropped)),
             ("abandoned", load(&self.abandoned)),
         ];
@@ -262,6 +275,19 @@ impl Counters {
     /// Refused, on arrival or after waiting.
     pub(crate) fn shed(&self, reason: ShedReason) {
         add_one(&self.shed[reason.index()]);
+    }
+
+    /// Refused by the test of mode `sentry`.
+    pub(crate) fn policed(&self) -> u64 {
+        self.shed[ShedReason::Policed.index()].load(Ordering::Relaxed)
+    }
+
+    /// Answered, but not within the target. The two counters are read one after the other.
+    pub(crate) fn late(&self) -> u64 {
+        let in_target = self.in_target.load(Ordering::Relaxed);
+        self.served
+            .load(Ordering::Relaxed)
+            .saturating_sub(in_target)
     }
 
     /// Refused on arrival.

@@ -201,6 +201,9 @@ pub struct ClassStatus {
     pub service_seconds: Option<f64>,
     /// How long its requests are held before they are examined, in mode `sentry`.
     pub delay_seconds: f64,
+    /// Share of the requests in service that its target allows which servers are filled to, in mode
+    /// `sentry`: the rest is kept free so that hardly anybody is late.
+    pub room_share: f64,
     /// What a request in time is worth.
     pub revenue: f64,
     /// Requests answered within the target, at that price.

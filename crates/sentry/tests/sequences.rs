@@ -341,6 +341,7 @@ impl Model {
             let money = lost.chain([class.revenue_earned]);
             assert!(money.into_iter().all(|sum| sum.is_finite() && sum >= 0.0));
             assert!((0.0..=1.0).contains(&class.delay_seconds));
+            assert!((0.3..=1.0).contains(&class.room_share));
             assert!(class.degraded <= class.served, "degraded ones were served");
         }
         let controller_ok = |output: f64| output.is_finite();

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from nucleus_asgi import TidegateNucleus  # noqa: E402
 
 SERVICE = "tidegate-service-ms"
+OPTIONAL = "tidegate-optional"
 
 
 async def page(request):
@@ -100,10 +101,13 @@ class AsgiNucleus(unittest.TestCase):
         self.assertIn(SERVICE, self.client.get("/missing").headers)
         self.assertIn(SERVICE, self.client.head("/").headers)
 
-    def test_a_streamed_answer_passes_unmeasured(self):
-        answer = self.client.get("/streamed")
-        self.assertEqual(answer.text, "one two")
-        self.assertNotIn(SERVICE, answer.headers)
+    def test_a_streamed_answer_passes_unmeasured_and_says_whether_it_is_full(self):
+        for value in ["1", "0"]:
+            answer = self.client.get("/streamed", headers={OPTIONAL: value})
+            self.assertEqual(answer.text, "one two")
+            self.assertNotIn(SERVICE, answer.headers)
+            self.assertEqual(answer.headers[OPTIONAL], value)
+        self.assertNotIn(OPTIONAL, self.client.get("/").headers)
 
     def test_the_head_of_an_event_stream_is_not_held_back(self):
         with self.client.stream("GET", "/events") as answer:

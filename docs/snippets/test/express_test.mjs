@@ -70,9 +70,11 @@ test('an answer in parts says so in a trailer, to those who take trailers', asyn
   assert.equal(told.body, 'one two');
   assert.equal(told.response.headers.trailer, SERVICE);
   assert.ok(Number(told.response.trailers[SERVICE]) > 0);
+  assert.equal(told.response.headers['tidegate-optional'], undefined);
 
-  const untold = await get('/parts');
+  const untold = await get('/parts', { 'tidegate-optional': '0' });
   assert.equal(untold.body, 'one two');
+  assert.equal(untold.response.headers['tidegate-optional'], '0');
   assert.equal(untold.response.headers.trailer, undefined);
   assert.deepEqual(untold.response.trailers, {});
 });

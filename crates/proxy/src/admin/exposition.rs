@@ -192,6 +192,13 @@ fn contracts(text: &mut Text, classes: &[ClassStatus]) {
     for class in classes {
         delays.sample(&[("class", &class.name)], class.delay_seconds);
     }
+    let mut rooms = text.gauge(
+        "tidegate_room_share",
+        "Share of what a class's target allows that replicas are filled to, in mode sentry.",
+    );
+    for class in classes {
+        rooms.sample(&[("class", &class.name)], class.room_share);
+    }
     let promised = |class: &'_ ClassStatus| class.guarantee.map(|g| (class.name.clone(), g));
     let promised: Vec<_> = classes.iter().filter_map(promised).collect();
     let mut rates = text.gauge(

@@ -18,6 +18,7 @@ const UTILIZATION: HeaderName = HeaderName::from_static("tidegate-utilization");
 const SERVICE_MS: HeaderName = HeaderName::from_static("tidegate-service-ms");
 const DEMAND: HeaderName = HeaderName::from_static("tidegate-demand");
 const DIMMER: HeaderName = HeaderName::from_static("tidegate-dimmer");
+const OPTIONAL: HeaderName = HeaderName::from_static("tidegate-optional");
 const CPU_MS: HeaderName = HeaderName::from_static("tidegate-cpu-ms");
 const IO_MS: HeaderName = HeaderName::from_static("tidegate-io-ms");
 const ENDPOINT_LOAD: HeaderName = HeaderName::from_static("endpoint-load-metrics");
@@ -63,6 +64,7 @@ fn read(headers: &HeaderMap) -> Option<Report> {
         utilization: number(headers.get(UTILIZATION)).or_else(|| orca(headers.get(ENDPOINT_LOAD))),
         demand: number(headers.get(DEMAND)),
         dimmer: number(headers.get(DIMMER)),
+        optional: number::<u8>(headers.get(OPTIONAL)).map(|flag| flag != 0),
         service_seconds: seconds(headers.get(SERVICE_MS)),
         cpu_seconds: seconds(headers.get(CPU_MS)),
         io_seconds: seconds(headers.get(IO_MS)),
@@ -122,6 +124,8 @@ mod tests {
             .service_seconds;
         assert_eq!(service, Some(0.0125));
         assert_eq!(report("tidegate-demand", "-2").unwrap().demand, Some(-2));
+        let optional = |flag| report("tidegate-optional", flag).unwrap().optional;
+        assert_eq!((optional("0"), optional("1")), (Some(false), Some(true)));
         let cpu = report("tidegate-cpu-ms", "4").unwrap().cpu_seconds;
         let io = report("tidegate-io-ms", "6").unwrap().io_seconds;
         assert_eq!((cpu, io), (Some(0.004), Some(0.006)));

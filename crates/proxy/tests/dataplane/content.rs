@@ -1,9 +1,13 @@
 //! Optional content: what a replica is told, what it answers, and what of it a client sees.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
+use tidegate_proxy::admin::Operations;
+use tidegate_proxy::reload::Source;
 
 use crate::support::*;
 
@@ -91,4 +95,38 @@ async fn demand_in_trailers_is_heard_and_not_passed_on() {
     .await;
     // The connection is in order: nothing of the trailers was left on it.
     assert_eq!(client.ask(GET).await.text(), "page");
+}
+
+/// A nucleus whose answers are all sent in parts can say nothing to a client that takes no trailers.
+/// Mode `auto` asks for trailers once it knows that there is one.
+#[tokio::test]
+async fn a_nucleus_of_chunked_answers_is_discovered_in_auto() {
+    let service = Service::start(|request| async move {
+        let takes_trailers = request.headers().contains_key("te");
+        let frames = [Ok::<_, std::io::Error>(Frame::data(Bytes::from(
+            if takes_trailers { "asked" } else { "not asked" },
+        )))];
+        let body = StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync();
+        let mut reply = Response::new(body);
+        let full = HeaderValue::from_static("1");
+        reply.headers_mut().insert("tidegate-optional", full);
+        reply
+    })
+    .await;
+    let proxy = proxy(
+        &[service.addr],
+        "protect.mode = 'auto'\nprotect.target = '1s'",
+    );
+    // The mode takes steps only where operations run beside the data plane.
+    let operations = Operations::bind(Arc::clone(proxy.state()), Source::default()).unwrap();
+    let _running = tokio::spawn(operations.run(std::future::pending()));
+    let first = ask(proxy.local_addr(), GET).await;
+    assert_eq!(first.text(), "not asked");
+    assert!(!first.head.lines().any(is_ours), "{}", first.head);
+    let asked = async {
+        while ask(proxy.local_addr(), GET).await.text() != "asked" {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(asked).await;
 }

@@ -31,6 +31,10 @@ pub struct SentryModeConfig {
     /// were admitted a moment earlier (`epsilon`); less important classes are held for a moment so
     /// that it is kept.
     pub denied_max: Share,
+    /// Share of the answers of a class that may come after their target: servers are filled only so
+    /// far that it is kept. With `1` the mean response time is kept within the target, as in the
+    /// paper.
+    pub late_max: Share,
     /// Longest time that a class is held, as a share of its target.
     pub delay_max: Share,
     /// A class is held so many times longer than the next more important one.
@@ -55,6 +59,7 @@ impl Default for SentryModeConfig {
             cpu_low: Share(0.6),
             cpu_quiet: Dur(Duration::from_secs(30)),
             denied_max: Share(0.01),
+            late_max: Share(0.0005),
             delay_max: Share(0.15),
             delay_ratio: 2.0,
             delays: Vec::new(),

@@ -251,11 +251,21 @@ impl<T> Sentry<T> {
         }
     }
 
+    /// Waiters of this importance or above. A refusal has to be cheap, whatever the number of
+    /// classes, so they are added up only when somebody waits.
+    fn queued_ahead(&self, plan: &Plan, class: ClassId) -> u32 {
+        let waiting = self.parked.load(Ordering::Relaxed) + self.held.load(Ordering::Relaxed);
+        match waiting {
+            0 => 0,
+            _ => plan.queued_ahead(class),
+        }
+    }
+
     /// When the queue of now will be drained, longer the more everybody asks for: if all come
     /// back after it, they come at the rate that can be served.
     fn retry_after(&self, plan: &Plan, class: ClassId) -> Duration {
         let forecast = &plan.class(class).forecast;
-        let drained = forecast.response_seconds(plan.queued_ahead(class));
+        let drained = forecast.response_seconds(self.queued_ahead(plan, class));
         let at_gate = || self.gate.wait_seconds();
         let seconds = drained.or_else(at_gate).unwrap_or(0.0) * forecast.pressure.load();
         Duration::from_secs_f64(within(seconds, RETRY_MIN, RETRY_MAX))

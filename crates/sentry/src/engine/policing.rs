@@ -13,10 +13,11 @@ use super::Sentry;
 use super::waiting::Waiting;
 use crate::api::{Arrival, ClassId, Refusal, ShedReason, Verdict};
 use crate::atomic::add_one;
+use crate::class::Class;
 use crate::gate::Passed;
 use crate::plan::Plan;
-use crate::policing::buckets::{BUCKETS, bucket_of, service_s_of};
-use crate::policing::{Kind, Servers};
+use crate::policing::buckets::{bucket_of, service_s_of};
+use crate::policing::{Kind, Limit, Servers};
 use crate::queue::Waiter;
 
 /// What becomes of a request that is not refused.
@@ -25,6 +26,22 @@ pub(super) enum Judged {
     Passed,
     /// It waits in this bucket until its class is examined.
     Held(u8),
+}
+
+/// What a class is judged against; none without a target.
+fn limit(class: &Class) -> Option<Limit> {
+    let target = class.forecast.target()?;
+    Some(Limit {
+        time_s: target.as_secs_f64() - class.delay().as_secs_f64(),
+        room: class.room(),
+    })
+}
+
+/// What is said of a batch that does not fit: when its last would be answered, and until when that
+/// may be.
+fn figures(servers: &Servers, batch: u32, service_s: f64, limit: Limit) -> (f64, f64) {
+    let response_s = servers.response_s(batch, service_s);
+    (response_s, limit.room * limit.time_s)
 }
 
 /// An examination under way.
@@ -77,7 +94,7 @@ impl<T> Sentry<T> {
     /// Equation 4 for a request on its own, or a place in a bucket.
     fn pass_test(&self, plan: &Plan, now: Timestamp, arrival: &Arrival) -> Result<Judged, Refusal> {
         let class = plan.class(arrival.class);
-        let Some(target) = class.forecast.target() else {
+        let Some(limit) = limit(class) else {
             return Ok(Judged::Passed);
         };
         let service_s = plan.service_s(arrival.class, arrival.path);
@@ -85,13 +102,12 @@ impl<T> Sentry<T> {
             return Ok(Judged::Held(bucket_of(service_s)));
         }
         let servers = plan.servers();
-        let response_s = servers.response_s(1, service_s);
-        let in_time = response_s <= target.as_secs_f64() || servers.count() == 0;
+        let in_time = servers.fit(1, service_s, limit) == 1;
         plan.policer.examined(1, u32::from(!in_time));
         if in_time {
             return Ok(Judged::Passed);
         }
-        let figures = (response_s, target.as_secs_f64());
+        let figures = figures(&servers, 1, service_s, limit);
         self.drop_below(plan, plan.class_index(arrival.class), figures);
         Err(self.policed(plan, arrival.class, figures))
     }
@@ -161,25 +177,19 @@ impl<T> Sentry<T> {
         class: usize,
         examination: &mut Examination,
     ) {
-        let state = &plan.classes[class];
-        let target_s = state
-            .forecast
-            .target()
-            .map_or(f64::MAX, |t| t.as_secs_f64());
-        let limit_s = target_s - state.delay().as_secs_f64();
-        for bucket in 0..BUCKETS {
+        let limit = limit(&plan.classes[class]).unwrap_or(Limit {
+            time_s: f64::MAX,
+            room: 1.0,
+        });
+        for bucket in waiting.queue.buckets(class) {
             let held = waiting.queue.held_in(class, bucket);
-            if held == 0 {
-                continue;
-            }
             let service_s = service_s_of(bucket);
-            let response_s = examination.servers.response_s(held, service_s);
-            let fit = examination.servers.fit(held, service_s, limit_s);
+            let figures = figures(&examination.servers, held, service_s, limit);
+            let fit = examination.servers.fit(held, service_s, limit);
             plan.policer.examined(held, held - fit);
             self.release(waiting, class, bucket, fit);
             examination.servers.admit(fit);
             if fit < held {
-                let figures = (response_s, limit_s);
                 self.drop_bucket(plan, waiting, class, bucket, figures);
                 examination.failed = Some(figures);
             }
@@ -201,9 +211,6 @@ impl<T> Sentry<T> {
         bucket: u8,
         figures: (f64, f64),
     ) {
-        if waiting.queue.held_in(class, bucket) == 0 {
-            return;
-        }
         let refusal = self.policed(plan, ClassId(class as u16), figures);
         while let Some(out) = waiting.queue.pop_held(class, bucket) {
             self.evict(plan, waiting, out, refusal);
@@ -215,7 +222,8 @@ impl<T> Sentry<T> {
         let held = waiting.queue.held_of(class);
         if held > 0 {
             plan.policer.examined(held, held);
-            (0..BUCKETS).for_each(|bucket| self.drop_bucket(plan, waiting, class, bucket, figures));
+            let buckets = waiting.queue.buckets(class);
+            buckets.for_each(|bucket| self.drop_bucket(plan, waiting, class, bucket, figures));
         }
     }
 
@@ -239,7 +247,7 @@ impl<T> Sentry<T> {
         }
         let mut waiting = self.waiting.lock();
         for class in 0..plan.classes.len() {
-            for bucket in 0..BUCKETS {
+            for bucket in waiting.queue.buckets(class) {
                 let held = waiting.queue.held_in(class, bucket);
                 self.release(&mut waiting, class, bucket, held);
             }

@@ -74,7 +74,7 @@ pub fn delays_s(
         in_service,
         full: drop_share.min(1.0),
     };
-    let chance = |delays: &[f64]| system.worst_chance(classes, delays);
+    let chance = |delays: &[f64]| system.chance(classes, delays);
     if chance(&spread(bounds.delay_max_s)) > bounds.epsilon {
         return spread(bounds.delay_max_s);
     }
@@ -110,26 +110,21 @@ struct System {
 }
 
 impl System {
-    /// The largest chance of all classes that a request is denied because of a less important one.
-    fn worst_chance(&self, classes: &[ClassArrivals], delays: &[f64]) -> f64 {
-        let chance = |class| self.full * self.less_important_in_service(classes, delays, class);
-        (0..classes.len()).map(chance).fold(0.0, f64::max)
+    /// The largest chance of all classes that a request is denied because of a less important one:
+    /// that of the most important class, for whom all others are less important.
+    fn chance(&self, classes: &[ClassArrivals], delays: &[f64]) -> f64 {
+        self.full * self.less_important_in_service(classes, delays)
     }
 
-    /// Pr(Z_i): the chance that a less important request is still in service, eq. 10 to 13.
-    fn less_important_in_service(
-        &self,
-        classes: &[ClassArrivals],
-        delays: &[f64],
-        class: usize,
-    ) -> f64 {
+    /// Pr(Z_1): the chance that a less important request is still in service, eq. 10 to 13.
+    fn less_important_in_service(&self, classes: &[ClassArrivals], delays: &[f64]) -> f64 {
         // A system that refuses all the time still admits one now and then: without the floor a
         // complete overload would need no delays at all.
         let admits = (1.0 - self.full).max(0.01);
         let mut no_better_arrived = 1.0;
         let mut sum = 0.0;
         for (other, (arrivals, &delay_s)) in classes.iter().zip(delays).enumerate() {
-            if other > class {
+            if other > 0 {
                 let there = still_there(arrivals, delay_s, self.in_service);
                 sum += admits * no_better_arrived * there;
             }
@@ -191,7 +186,7 @@ mod tests {
             in_service: 3.0,
             full: 0.5,
         };
-        let chance = |delays: &[f64]| system.worst_chance(&SHOP, delays);
+        let chance = |delays: &[f64]| system.chance(&SHOP, delays);
         assert!(delays[1] > 0.0 && delays[2] >= delays[1]);
         assert!(chance(&delays) <= 0.02);
         let shorter: Vec<f64> = delays.iter().map(|delay_s| 0.9 * delay_s).collect();

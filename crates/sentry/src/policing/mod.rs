@@ -11,13 +11,14 @@ pub mod delays;
 pub(crate) mod exams;
 pub mod path;
 mod policer;
-mod servers;
+pub(crate) mod room;
+pub(crate) mod servers;
 pub(crate) mod switch;
 pub mod table;
 pub mod threshold;
 
 pub use path::{PathHasher, PathKey};
 pub(crate) use policer::{Kind, Policer};
-pub(crate) use servers::Servers;
+pub(crate) use servers::{Limit, Servers};
 pub use table::ServiceTable;
 pub use threshold::{ClassLoad, Threshold, ThresholdGate};

@@ -10,8 +10,23 @@
 //! with the time `Q` that requests wait in a server before they are started, the service time `S`
 //! of one of them on its own, the target `R_sla` and the time `d` they may have been held before.
 //!
-//! What breaks it: requests of one path that differ a lot. `S` is their mean, so that the mean of
-//! their response times is what is kept.
+//! That keeps the mean of their response times. What it allows is therefore filled only up to a
+//! share that is learnt from what was late ([`room`](super::room)).
+//!
+//! What breaks it: requests of one path that differ a lot, by more than that share has room for.
+
+/// So many requests in a server pass for the mean's sake, however much is to be kept free: with
+/// fewer, a server with several cores might stand idle.
+pub(crate) const SPARED: f64 = 4.0;
+
+/// What a class is judged against.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Limit {
+    /// The target, less the time for which requests were held.
+    pub(crate) time_s: f64,
+    /// The share of what this allows that may be used.
+    pub(crate) room: f64,
+}
 
 /// What newcomers meet in the servers: sums over those that are up.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -45,12 +60,14 @@ impl Servers {
 
     /// How many of `batch` requests pass the test: all of them, or the first that do. Without
     /// servers all: there is nothing to judge them by.
-    pub(crate) fn fit(&self, batch: u32, service_s: f64, limit_s: f64) -> u32 {
+    pub(crate) fn fit(&self, batch: u32, service_s: f64, limit: Limit) -> u32 {
         if self.count == 0 {
             return batch;
         }
         let queue_s = self.queue_s / f64::from(self.count);
-        let each = ((limit_s - queue_s) / service_s - self.in_service_each()).floor();
+        let allowed = (limit.time_s - queue_s) / service_s;
+        let used = (limit.room * allowed).max(allowed.min(SPARED));
+        let each = (used - self.in_service_each()).floor();
         // `as` saturates, and maps what is negative and NaN to zero.
         (each as u32).saturating_mul(self.count).min(batch)
     }
@@ -80,13 +97,28 @@ mod tests {
     fn what_fits_passes_the_test_and_one_more_on_each_does_not() {
         let mut servers = Servers::default();
         (0..3).for_each(|_| servers.add(20, 0.05));
-        let (service_s, limit_s) = (1.0 / 60.0, 0.9);
-        let fit = servers.fit(1000, service_s, limit_s);
-        assert!(servers.response_s(fit, service_s) <= limit_s);
-        assert!(servers.response_s(fit + 3, service_s) > limit_s);
-        assert_eq!(servers.fit(2, service_s, limit_s), 2);
+        let service_s = 1.0 / 60.0;
+        let limit = Limit {
+            time_s: 0.9,
+            room: 1.0,
+        };
+        let fit = servers.fit(1000, service_s, limit);
+        assert!(servers.response_s(fit, service_s) <= limit.time_s);
+        assert!(servers.response_s(fit + 3, service_s) > limit.time_s);
+        assert_eq!(servers.fit(2, service_s, limit), 2);
         servers.admit(fit);
-        assert_eq!(servers.fit(10, service_s, limit_s), 0);
+        assert_eq!(servers.fit(10, service_s, limit), 0);
+    }
+
+    #[test]
+    fn what_is_to_be_kept_free_is_and_a_few_pass_in_any_case() {
+        let mut servers = Servers::default();
+        servers.add(0, 0.0);
+        let fit = |time_s, room| servers.fit(1000, 0.01, Limit { time_s, room });
+        assert_eq!(fit(1.005, 1.0), 100);
+        assert_eq!(fit(1.005, 0.5), 50);
+        assert_eq!(fit(0.061, 0.5), 4, "not three");
+        assert_eq!(fit(0.021, 0.5), 2, "never more than the target allows");
     }
 
     #[test]

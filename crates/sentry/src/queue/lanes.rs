@@ -18,6 +18,10 @@
 
 use super::NONE;
 use crate::api::ReplicaId;
+use crate::policing::buckets::BUCKETS;
+
+/// One bit for each bucket.
+const _: () = assert!(BUCKETS as u32 <= u64::BITS);
 
 /// Ranks of those that are not preferred begin here.
 const NOT_PREFERRED: u64 = 1 << 63;
@@ -67,6 +71,8 @@ pub(super) struct Lanes {
     shards: Vec<Lane>,
     sticky: Vec<Lane>,
     held: Vec<Lane>,
+    /// One bit for each held lane that somebody stands in.
+    held_in_use: u64,
     /// Last tag written down at each shard.
     last_tags: Vec<u64>,
     served_tag: u64,
@@ -81,6 +87,17 @@ impl Lanes {
                 grown(&mut self.sticky, sticky_lane(replica, preferred))
             }
             Place::Held(bucket) => grown(&mut self.held, usize::from(bucket)),
+        }
+    }
+
+    /// Somebody came into a lane, or left it.
+    pub(super) fn changed(&mut self, place: Place) {
+        if let Place::Held(bucket) = place {
+            let bit = 1 << bucket;
+            match self.held(bucket).len {
+                0 => self.held_in_use &= !bit,
+                _ => self.held_in_use |= bit,
+            }
         }
     }
 
@@ -151,14 +168,25 @@ impl Lanes {
         lane.copied().unwrap_or_default()
     }
 
-    /// Buckets that somebody was ever held in.
-    pub(super) fn buckets(&self) -> usize {
-        self.held.len()
+    /// Buckets that somebody is held in, those of cheap requests first.
+    pub(super) fn buckets(&self) -> impl Iterator<Item = u8> + use<> {
+        let mut left = self.held_in_use;
+        std::iter::from_fn(move || {
+            let bucket = (left != 0).then(|| left.trailing_zeros() as u8);
+            left &= left.wrapping_sub(1);
+            bucket
+        })
+    }
+
+    /// Where the last of the most expensive held ones stands.
+    pub(super) fn last_held(&self) -> Option<u32> {
+        let dearest = self.held_in_use.checked_ilog2()?;
+        Some(self.held(dearest as u8).tail)
     }
 
     /// Held waiters, over all buckets.
     pub(super) fn len_held(&self) -> u32 {
-        self.held.iter().map(|lane| lane.len).sum()
+        self.buckets().map(|bucket| self.held(bucket).len).sum()
     }
 
     pub(super) fn len(&self) -> u32 {

@@ -182,7 +182,9 @@ impl<T> Queue<T> {
         lane.len += 1;
         if tail == NONE {
             lane.head = index;
-        } else {
+        }
+        lanes.changed(slot.place);
+        if tail != NONE {
             self.slots[tail as usize].next = index;
         }
         let slot = &mut self.slots[index as usize];
@@ -228,6 +230,7 @@ impl<T> Queue<T> {
         if next == NONE {
             lane.tail = previous;
         }
+        self.classes[class].changed(place);
     }
 
     /// A long queue of the past is no reason to hold its memory: an empty queue keeps little.
@@ -289,7 +292,8 @@ impl<T> Queue<T> {
 
     /// The waiter of the class that would be served last, held ones before all others.
     pub(crate) fn pop_last(&mut self, class: usize) -> Option<(Ticket, Waiter<T>)> {
-        let index = self.last_held(class).or_else(|| self.last(class))?;
+        let held = self.classes.get(class)?.last_held();
+        let index = held.or_else(|| self.last(class))?;
         let ticket = ticket(self.slots[index as usize].sequence, index);
         self.take(index).map(|waiter| (ticket, waiter))
     }
@@ -307,16 +311,6 @@ impl<T> Queue<T> {
             .max_by_key(|&tail| self.slots[tail as usize].order())
     }
 
-    fn last_held(&self, class: usize) -> Option<u32> {
-        let lanes = self.classes.get(class)?;
-        let tail = |bucket| lanes.held(bucket).tail;
-        (0..=u8::MAX)
-            .take(lanes.buckets())
-            .rev()
-            .map(tail)
-            .find(|&tail| tail != NONE)
-    }
-
     /// Whether a newcomer would be served before the last one of its class.
     pub(crate) fn jumps(&self, class: ClassId, tenant: Option<u64>, preferred: bool) -> bool {
         let class = self.index_of(class);
@@ -329,6 +323,11 @@ impl<T> Queue<T> {
     /// Held waiters of a class.
     pub(crate) fn held_of(&self, class: usize) -> u32 {
         self.classes.get(class).map_or(0, Lanes::len_held)
+    }
+
+    /// Buckets in which somebody of the class is held, those of cheap requests first.
+    pub(crate) fn buckets(&self, class: usize) -> impl Iterator<Item = u8> + use<T> {
+        self.classes[class].buckets()
     }
 
     /// Held waiters of a class's bucket.

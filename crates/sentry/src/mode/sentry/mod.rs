@@ -4,7 +4,8 @@
 //!
 //! - how: against their target, or by a threshold while the proxy is short of CPU ([`Switch`]);
 //! - for the threshold, the share of each class that fits ([`Threshold`]);
-//! - how long less important classes are held before they are examined ([`delays`]).
+//! - how long less important classes are held before they are examined ([`delays`]);
+//! - how much of the servers is kept free, so that hardly anybody is late ([`Rooms`]).
 //!
 //! What breaks it: a service whose replicas slow down for reasons that are not requests in
 //! service. The test sees it as longer service times, after some tens of requests.
@@ -12,6 +13,8 @@
 mod endings;
 mod meter;
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
@@ -19,12 +22,14 @@ use tidegate_control::Timestamp;
 use self::endings::Endings;
 use self::meter::Meter;
 use super::{Handover, Step, Strategy, without_forecast};
+use crate::class::Class;
 use crate::config::SentryConfig;
 use crate::event::Event;
 use crate::gate::Gate;
 use crate::number::within;
 use crate::plan::Plan;
 use crate::policing::delays::{self, ClassArrivals, DelayBounds};
+use crate::policing::room::{Outcome, Rooms};
 use crate::policing::switch::Switch;
 use crate::policing::{ClassLoad, Kind, Threshold};
 use crate::status::PolicingStatus;
@@ -55,6 +60,7 @@ pub(crate) struct SentryMode {
     /// Rates over intervals, for the delays.
     arrivals: Meter,
     refused_share: f64,
+    rooms: Rooms,
     /// Rates over the threshold's periods.
     loads: Meter,
     endings: Endings,
@@ -69,6 +75,7 @@ impl SentryMode {
             switch: Switch::new(&config.sentry),
             arrivals: Meter::new(NEWEST),
             refused_share: 0.0,
+            rooms: Rooms::default(),
             loads: Meter::new(NEWEST_PERIOD),
             endings: Endings::default(),
             next_threshold: now + config.sentry.threshold_interval.0,
@@ -112,8 +119,11 @@ impl SentryMode {
             .set(&Threshold::compute(&loads, room));
     }
 
-    /// Equations 8 to 13, from what arrived and was refused of late.
+    /// As configured, or by equations 8 to 13 from what arrived and was refused of late.
     fn set_delays(&mut self, now: Timestamp, plan: &Plan) {
+        if !plan.config.sentry.delays.is_empty() {
+            return set_given_delays(plan);
+        }
         let newest = plan.policer.take_refused_share().unwrap_or(0.0);
         self.refused_share += NEWEST * (newest - self.refused_share);
         let classes: Vec<ClassArrivals> = self
@@ -128,12 +138,42 @@ impl SentryMode {
             .collect();
         let in_service = plan.servers().in_service_each();
         let computed = delays::delays_s(&classes, in_service, self.refused_share, &bounds(plan));
-        let given = &plan.config.sentry.delays;
-        for (index, class) in plan.classes.iter().enumerate() {
-            let computed = || Duration::from_secs_f64(within(computed[index], 0.0, 3600.0));
-            let last = given.get(index).or(given.last());
-            class.set_delay(worth_a_timer(last.map_or_else(computed, |given| given.0)));
+        for (class, delay_s) in plan.classes.iter().zip(computed) {
+            let delay = Duration::from_secs_f64(within(delay_s, 0.0, 3600.0));
+            class.set_delay(worth_a_timer(delay));
         }
+    }
+
+    /// How full servers may be, from what was late and refused of late.
+    fn set_rooms(&mut self, now: Timestamp, plan: &Plan) {
+        let late_max = plan.config.sentry.late_max.0;
+        let shares = self.rooms.step(now, outcomes(plan), late_max);
+        let classes = plan.classes.iter().zip(shares);
+        classes.for_each(|(class, share)| class.set_room(share));
+    }
+}
+
+/// What became of the classes' requests since the start.
+fn outcomes(plan: &Plan) -> Vec<Outcome> {
+    let outcome = |class: &Arc<Class>| Outcome {
+        served: class.counters.served.load(Ordering::Relaxed),
+        late: class.counters.late(),
+        refused: class.counters.policed(),
+        target: class.forecast.target().unwrap_or_default(),
+    };
+    plan.classes.iter().map(outcome).collect()
+}
+
+/// Holds the classes for as long as the operator says; the last delay is for all that follow.
+fn set_given_delays(plan: &Plan) {
+    let given = plan.config.sentry.delays.iter();
+    let last = plan.config.sentry.delays.last();
+    for (class, delay) in plan
+        .classes
+        .iter()
+        .zip(given.chain(last.into_iter().cycle()))
+    {
+        class.set_delay(worth_a_timer(delay.0));
     }
 }
 
@@ -181,7 +221,9 @@ impl Strategy for SentryMode {
         self.arrivals.start(now, plan);
         self.loads.start(now, plan);
         self.endings = Endings::of(plan);
+        self.rooms.start(now, outcomes(plan));
         self.set_delays(now, plan);
+        self.set_rooms(now, plan);
     }
 
     fn step(&mut self, step: &mut Step<'_>) {
@@ -189,6 +231,7 @@ impl Strategy for SentryMode {
         let (now, plan) = (step.now, step.plan);
         if self.switch.kind() == Kind::Batch {
             self.set_delays(now, plan);
+            self.set_rooms(now, plan);
         }
         if now >= self.next_threshold {
             self.set_threshold(now, plan);
