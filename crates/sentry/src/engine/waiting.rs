@@ -92,6 +92,13 @@ fn opens(arrival: &Arrival) -> Option<u64> {
     arrival.session.filter(|_| arrival.session_entry)
 }
 
+/// What became of waiters.
+enum Resolved<T> {
+    One(T, Resolution),
+    /// All who were put out of the queue: a batch is told at once.
+    Many(Vec<(T, Resolution)>),
+}
+
 /// What can be done about the waiter at the head of a lane.
 enum Next {
     Admit(ReplicaId),
@@ -328,18 +335,21 @@ impl<T> Sentry<T> {
         self.release_if_unjudged();
         self.lingering.release(now);
         while self.parked.load(Ordering::SeqCst) > 0 {
-            let Some((value, resolution)) = self.resolve_one(now) else {
-                return;
-            };
-            wake(value, resolution);
+            match self.resolve(now) {
+                Some(Resolved::One(value, resolution)) => wake(value, resolution),
+                Some(Resolved::Many(told)) => told
+                    .into_iter()
+                    .for_each(|(value, resolution)| wake(value, resolution)),
+                None => return,
+            }
         }
     }
 
-    fn resolve_one(&self, now: Timestamp) -> Option<(T, Resolution)> {
+    fn resolve(&self, now: Timestamp) -> Option<Resolved<T>> {
         let plan = self.plan.load();
         let mut waiting = self.waiting.lock();
-        if let Some(out) = waiting.evicted.pop_front() {
-            return Some(self.shed(&plan, &waiting, out.waiter, out.refusal));
+        if !waiting.evicted.is_empty() {
+            return Some(Resolved::Many(self.shed_evicted(&plan, &mut waiting)));
         }
         let (waiter, next) = waiting
             .queue
@@ -347,14 +357,25 @@ impl<T> Sentry<T> {
         plan.class(waiter.class)
             .queued
             .fetch_sub(1, Ordering::Relaxed);
-        Some(match next {
+        let (value, resolution) = match next {
             Next::Expire(refusal) => self.shed(&plan, &waiting, waiter, refusal),
             Next::Admit(replica) => {
                 let origin = self.settle(&waiting, &waiter).among(&waiting.queue);
                 let permit = self.permit(&plan, now, origin, replica);
                 (waiter.value, Resolution::Admit(permit))
             }
-        })
+        };
+        Some(Resolved::One(value, resolution))
+    }
+
+    fn shed_evicted(&self, plan: &Plan, waiting: &mut Waiting<T>) -> Vec<(T, Resolution)> {
+        let mut evicted = std::mem::take(&mut waiting.evicted);
+        let told = evicted
+            .drain(..)
+            .map(|out| self.shed(plan, waiting, out.waiter, out.refusal))
+            .collect();
+        waiting.evicted = evicted;
+        told
     }
 
     fn shed(

@@ -25,8 +25,9 @@ use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
-/// What one failure takes away. Chosen: a class of a hundred a second gets back a fifth of the
-/// room in a minute and a half; `experiments/papers/003-revenue.toml`.
+/// What one failure takes away. Chosen: three in a thousand of a hundred requests a second are
+/// noticed within seconds (`experiments/papers/003-revenue.toml`); what was taken by mistake comes
+/// back slowly, a tenth in a hundred seconds, which costs little because servers stay busy.
 const STEP: f64 = 0.02;
 
 /// What all failures of a step together take away at most: they have one cause.
