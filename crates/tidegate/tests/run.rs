@@ -162,17 +162,18 @@ impl Drop for Successor {
     }
 }
 
-/// The process that `parent` has started.
-fn child_of(parent: u32) -> Option<Successor> {
+/// Another process with this upstream, which nobody else has, in its command line.
+fn successor_of(old: u32, upstream: &str) -> Option<Successor> {
     let processes = std::fs::read_dir("/proc").ok()?.flatten();
     let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let is_child = |pid: &i32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The name in parentheses may hold anything; state and parent come behind it.
-        let behind = stat.rsplit(')').next().unwrap_or_default();
-        behind.split_whitespace().nth(1) == Some(&parent.to_string())
+    let is_successor = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut words = line.split(|&byte| byte == 0);
+        pid.cast_unsigned() != old && words.any(|word| word == upstream.as_bytes())
     };
-    pids.find(is_child).and_then(Pid::from_raw).map(Successor)
+    pids.find(is_successor)
+        .and_then(Pid::from_raw)
+        .map(Successor)
 }
 
 /// Asks again and again, on one connection as long as it may, or on a new one each time.
@@ -232,7 +233,7 @@ fn a_new_process_takes_over_without_a_request_lost() {
     let pid = old.process.id();
     old.signal(Signal::USR2);
     let successor = loop {
-        match child_of(pid) {
+        match successor_of(pid, &upstream) {
             Some(successor) => break successor,
             None => thread::yield_now(),
         }
