@@ -39,7 +39,7 @@ hostile: setup ## hostile requests through the proxy; CORPUS=DIR adds vectors of
 	$(CARGO) run --quiet -p tidegate-hostile --locked -- $(if $(CORPUS),--corpus $(CORPUS))
 
 fuzz: setup ## random input for an hour or so; CASES=N sets how much
-	PROPTEST_CASES=$(or $(CASES),1000000) $(CARGO) test --release -p tidegate-proxy --locked fuzz_
+	PROPTEST_CASES=$(or $(CASES),1000000) $(CARGO) test --release -p tidegate-proxy -p tidegate-lab -p tidegate --locked fuzz_
 	$(CARGO) run --release --quiet -p tidegate-hostile --locked -- --mutations $(or $(CASES),1000000)
 
 bench-faults: ## deaths, reloads, slow clients and signals through the real binary, under load

@@ -14,6 +14,9 @@ use tokio::sync::oneshot;
 
 use crate::worker::Worker;
 
+/// Where the engine's answer arrives.
+type Answer = oneshot::Receiver<Result<Slot, Refusal>>;
+
 /// A request parked in the engine: where to send the engine's answer.
 #[derive(Debug)]
 pub struct Waiter {
@@ -22,6 +25,15 @@ pub struct Waiter {
 }
 
 impl Waiter {
+    fn new(worker: &Arc<Worker>, receiver: &mut Option<Answer>) -> Self {
+        let (answer, slot) = oneshot::channel();
+        *receiver = Some(slot);
+        Self {
+            worker: Arc::clone(worker),
+            answer,
+        }
+    }
+
     /// Passes the answer on. A slot comes back if the request is gone.
     pub(crate) fn resolve(self, resolution: Resolution) -> Option<Slot> {
         let answer = match resolution {
@@ -46,31 +58,28 @@ pub(crate) fn enter(
     arrival: &Arrival,
 ) -> Result<Entry, Refusal> {
     let mut receiver = None;
-    let verdict = worker.state.sentry().on_arrival(now, arrival, || {
-        let (answer, slot) = oneshot::channel();
-        receiver = Some(slot);
-        Waiter {
-            worker: Arc::clone(worker),
-            answer,
-        }
-    });
+    let waiter = || Waiter::new(worker, &mut receiver);
+    let verdict = worker.state.sentry().on_arrival(now, arrival, waiter);
     match (verdict, receiver) {
         (Verdict::Admit(permit), _) => Ok(Entry::Admitted(Slot::new(Arc::clone(worker), permit))),
         (Verdict::Shed(refusal), _) => Err(refusal),
         (Verdict::Wait(ticket), receiver) => Ok(Entry::Waiting(Wait {
             worker: Arc::clone(worker),
             ticket: Some(ticket),
-            answer: receiver.expect("the engine parks no request without its waiter"),
+            answer: receiver.expect(PARKED),
         })),
     }
 }
+
+/// What the engine promises about those who wait.
+const PARKED: &str = "the engine parks no request without its waiter";
 
 /// A place in the queue. Dropping it leaves the queue at once.
 #[derive(Debug)]
 pub(crate) struct Wait {
     worker: Arc<Worker>,
     ticket: Option<Ticket>,
-    answer: oneshot::Receiver<Result<Slot, Refusal>>,
+    answer: Answer,
 }
 
 impl Wait {
@@ -105,8 +114,10 @@ const HELD: &str = "a slot holds its permit until it is dropped";
 
 impl Slot {
     fn new(worker: Arc<Worker>, permit: Permit) -> Self {
-        let core = worker.metrics();
-        core.record_waiting(permit.class(), permit.admitted() - permit.arrived());
+        if !permit.returned() {
+            let waited = permit.admitted() - permit.arrived();
+            worker.metrics().record_waiting(permit.class(), waited);
+        }
         Self {
             worker,
             permit: Some(permit),
@@ -160,6 +171,29 @@ impl Slot {
         };
         self.permit = Some(permit);
         moved
+    }
+
+    /// Goes back to the head of the queue, for a request that may be sent again. Until the answer
+    /// comes, this slot is none. Nothing if no other replica is worth waiting for.
+    pub(crate) fn requeue(&mut self, bytes: u32, deadline: Option<Timestamp>) -> Option<Wait> {
+        let permit = self.permit.take().expect(HELD);
+        let (state, worker) = (&self.worker.state, &self.worker);
+        let now = state.now();
+        let mut receiver = None;
+        let waiter = || Waiter::new(worker, &mut receiver);
+        let ticket = state
+            .resolving(|sentry, wake| sentry.requeue(now, permit, bytes, deadline, waiter, wake));
+        match ticket {
+            Ok(ticket) => Some(Wait {
+                worker: Arc::clone(&self.worker),
+                ticket: Some(ticket),
+                answer: receiver.expect(PARKED),
+            }),
+            Err(permit) => {
+                self.permit = Some(permit);
+                None
+            }
+        }
     }
 
     /// The response lasts as long as somebody listens: the slot goes back, nothing is a sample.

@@ -19,6 +19,9 @@ mod client;
 pub mod clock;
 pub mod config;
 mod fault;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gate;
 mod gather;
 pub mod health;
@@ -36,5 +39,7 @@ mod upstream;
 mod worker;
 
 pub use listen::ListenError;
+pub use listen::inherited::Inherited;
 pub use proxy::{BindError, Bound, Proxy, Running};
 pub use upstream::Replica;
+pub use upstream::tls::client_tls;

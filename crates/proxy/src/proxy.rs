@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use crate::alarm::SWEEP;
 use crate::config::Config;
+use crate::listen::inherited::{self, Inherited};
 use crate::listen::{self, ListenError, accept};
 use crate::settings::SettingsError;
 use crate::state::State;
@@ -51,12 +52,26 @@ impl Proxy {
     /// # Errors
     /// What is wrong, and what to do about it.
     pub fn bind(config: Config) -> Result<Bound, BindError> {
+        Self::take_over(config, &mut Inherited::default())
+    }
+
+    /// As [`Proxy::bind`], with the sockets that another process opened where they fit.
+    ///
+    /// # Errors
+    /// What is wrong, and what to do about it.
+    pub fn take_over(config: Config, inherited: &mut Inherited) -> Result<Bound, BindError> {
         let state = State::new(config)?;
         let listeners = &state.config().listen;
         let mut sockets: Vec<Vec<TcpListener>> = Vec::new();
         let mut addrs = Vec::new();
-        for listener in listeners {
-            let bound = listen::bind(*listener.addr, state.threads())?;
+        for (index, listener) in listeners.iter().enumerate() {
+            let addr = *listener.addr;
+            let passed = inherited.take(&inherited::name(index), addr);
+            let bound = match passed.is_empty() {
+                true => listen::bind(addr, state.threads())?,
+                false => inherited::spread(passed, state.threads())
+                    .map_err(|cause| ListenError { addr, cause })?,
+            };
             addrs.extend(bound[0].local_addr());
             sockets.push(bound);
         }
@@ -72,7 +87,7 @@ impl Proxy {
 #[derive(Debug)]
 pub struct Bound {
     state: Arc<State>,
-    /// By listener, then by worker.
+    /// By listener; at least one per worker.
     sockets: Vec<Vec<TcpListener>>,
     addrs: Vec<SocketAddr>,
 }
@@ -99,6 +114,21 @@ impl Bound {
         &self.state
     }
 
+    /// Its listening sockets with their names, to be passed on to a successor. While somebody holds
+    /// them the addresses are taken.
+    ///
+    /// # Errors
+    /// When the system refuses more descriptors.
+    pub fn sockets(&self) -> io::Result<Vec<(String, TcpListener)>> {
+        let mut all = Vec::new();
+        for (index, sockets) in self.sockets.iter().enumerate() {
+            for socket in sockets {
+                all.push((inherited::name(index), socket.try_clone()?));
+            }
+        }
+        Ok(all)
+    }
+
     /// Starts the worker threads.
     ///
     /// # Errors
@@ -112,10 +142,10 @@ impl Bound {
             finished,
         };
         let workers = running.state.threads();
-        let mut sockets: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
-        for listener in self.sockets {
-            for (worker, socket) in listener.into_iter().enumerate() {
-                sockets[worker].push(socket);
+        let mut sockets: Vec<Sockets> = (0..workers).map(|_| Vec::new()).collect();
+        for (listener, its) in self.sockets.into_iter().enumerate() {
+            for (number, socket) in its.into_iter().enumerate() {
+                sockets[number % workers].push((listener, socket));
             }
         }
         for (index, sockets) in sockets.into_iter().enumerate() {
@@ -196,11 +226,14 @@ impl Drop for Running {
     }
 }
 
+/// One worker's sockets, each with the number of its listener.
+type Sockets = Vec<(usize, TcpListener)>;
+
 /// One worker's life.
-async fn work(worker: Arc<Worker>, sockets: Vec<TcpListener>) {
+async fn work(worker: Arc<Worker>, sockets: Sockets) {
     let sweep = tokio::spawn(Arc::clone(&worker).sweep());
     let mut accepting = Vec::new();
-    for (index, socket) in sockets.into_iter().enumerate() {
+    for (index, socket) in sockets {
         accepting.push(tokio::spawn(accept::run(
             Arc::clone(&worker),
             socket,

@@ -2,6 +2,7 @@
 //! their ids, texts rendered. Made whole before anything of it is in force.
 
 use std::io;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -117,7 +118,9 @@ impl Settings {
 #[derive(Debug)]
 pub(crate) struct Next {
     settings: Settings,
-    added: Vec<Arc<Replica>>,
+    added: Vec<(Arc<Replica>, NonZeroU32)>,
+    /// Those that stay, with the weight they have from now on.
+    kept: Vec<(ReplicaId, NonZeroU32)>,
     removed: Vec<ReplicaId>,
 }
 
@@ -144,6 +147,7 @@ impl Next {
         let mut next = Self {
             settings,
             added: Vec::new(),
+            kept: Vec::new(),
             removed: old.map_or_else(Vec::new, |old| old.active.clone()),
         };
         next.place(&transport);
@@ -162,7 +166,7 @@ impl Next {
                 .position(|id| replicas[usize::from(id.0)].origin() == &wanted.url);
             let Some(known) = known else {
                 let replica = Replica::new(wanted.url.clone(), Arc::clone(transport));
-                self.added.push(Arc::new(replica));
+                self.added.push((Arc::new(replica), wanted.weight));
                 continue;
             };
             let id = self.removed.swap_remove(known);
@@ -171,6 +175,7 @@ impl Next {
                 *replica = Arc::new(Replica::new(wanted.url.clone(), Arc::clone(transport)));
             }
             self.settings.active.push(id);
+            self.kept.push((id, wanted.weight));
         }
     }
 
@@ -181,14 +186,17 @@ impl Next {
     /// The changes of the replica list as the engine takes them.
     pub(crate) fn changes(&self) -> Vec<ReplicaChange> {
         let removed = self.removed.iter().copied().map(ReplicaChange::Remove);
-        let added = std::iter::repeat_n(ReplicaChange::Add, self.added.len());
-        removed.chain(added).collect()
+        let kept = self.kept.iter();
+        let kept = kept.map(|&(id, weight)| ReplicaChange::Weigh(id, weight));
+        let added = self.added.iter();
+        let added = added.map(|&(_, weight)| ReplicaChange::Add(weight));
+        removed.chain(kept).chain(added).collect()
     }
 
     /// Completes the settings with the ids of the replicas added.
     pub(crate) fn finish(self, ids: &[ReplicaId]) -> Settings {
         let mut settings = self.settings;
-        for (&id, replica) in ids.iter().zip(self.added) {
+        for (&id, (replica, _)) in ids.iter().zip(self.added) {
             let index = usize::from(id.0);
             // The engine gives ids in order, or one that is free again.
             if index == settings.replicas.len() {

@@ -45,8 +45,10 @@ impl State {
         let clock = Clock::start();
         let threads = config.threads.unwrap_or_else(cores).max(1);
         let seed = RandomState::new().build_hasher().finish();
-        let replicas = config.upstream.replicas.len();
-        let sentry = Sentry::new(&config.protect, replicas, clock.now(), seed)?;
+        let replicas = &config.upstream.replicas;
+        let weights: Vec<_> = replicas.iter().map(|replica| replica.weight).collect();
+        let sentry = Sentry::weighted(&config.protect, &weights, clock.now(), seed)?;
+        let replicas = weights.len();
         let board = Board::new(config.health.passive.clone(), replicas);
         let ids: Vec<_> = (0..replicas as u16).map(ReplicaId).collect();
         let channel = config.channel.as_ref().map(Channel::new).transpose()?;

@@ -1,5 +1,6 @@
 //! The words the engine and its drivers exchange.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -80,6 +81,8 @@ pub struct Permit {
     pub(crate) counted: bool,
     /// Became a long stream: holds no slot any more.
     pub(crate) streaming: bool,
+    /// Admitted before, to a replica that turned out to be dead.
+    pub(crate) returned: bool,
     /// What the replica is told about optional content, if anything.
     pub(crate) content: Option<Content>,
 }
@@ -114,6 +117,12 @@ impl Permit {
     #[must_use]
     pub fn service_target(&self) -> Option<Duration> {
         self.content.and_then(|content| content.service_target)
+    }
+
+    /// Whether it was admitted before and came back ([`Sentry::requeue`](crate::Sentry::requeue)).
+    #[must_use]
+    pub fn returned(&self) -> bool {
+        self.returned
     }
 
     /// When the request arrived.
@@ -181,8 +190,10 @@ pub(crate) fn is_time(seconds: f64) -> bool {
 /// [`Sentry::reconfigure`]: crate::Sentry::reconfigure
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicaChange {
-    /// One more replica.
-    Add,
+    /// One more replica, of this weight.
+    Add(NonZeroU32),
+    /// It is meant to carry so much, relative to the others.
+    Weigh(ReplicaId, NonZeroU32),
     /// It gets no more requests; those in flight end as usual.
     Remove(ReplicaId),
 }

@@ -4,9 +4,12 @@
 //! flight, as Finagle and Linkerd do: two replicas at random, the one expected to be done sooner.
 //! A choice is made without a lock and may lose the slot to another core; then whoever has room
 //! is taken, so that a free slot is never overlooked.
+//!
+//! Replicas have weights: one of weight 2 is meant to carry twice what one of weight 1 carries.
+//! Chance and turns follow the weights, and in flight counts per weight.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
@@ -31,6 +34,8 @@ pub(crate) enum Slots {
 pub(crate) struct Balancer {
     turn: AtomicUsize,
     dice: Dice,
+    /// Whether weights differ; as long as they do not, nothing is spent on them.
+    weighted: AtomicBool,
 }
 
 impl Balancer {
@@ -38,7 +43,14 @@ impl Balancer {
         Self {
             turn: AtomicUsize::new(0),
             dice: Dice::new(seed),
+            weighted: AtomicBool::new(false),
         }
+    }
+
+    /// Looks at the weights, after they may have changed.
+    pub(crate) fn weigh(&self, replicas: &[Arc<Replica>]) {
+        let differ = replicas.windows(2).any(|w| w[0].weight() != w[1].weight());
+        self.weighted.store(differ, Ordering::Relaxed);
     }
 
     /// Takes a slot of some replica other than `except`.
@@ -78,23 +90,40 @@ impl Balancer {
             return eligible(0).then_some(0);
         }
         let mut candidates = self.starting_anywhere(n).filter(|&index| eligible(index));
+        let weight = |index: usize| f64::from(replicas[index].weight());
+        let weighted = self.weighted.load(Ordering::Relaxed);
         match policy {
             Balance::RoundRobin => {
                 let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-                rotated(turn, n).find(|&index| eligible(index))
+                match weighted {
+                    true => at(point_of_turn(turn), n, eligible, weight),
+                    false => rotated(turn, n).find(|&index| eligible(index)),
+                }
             }
+            Balance::Random if weighted => at(self.dice.unit(), n, eligible, weight),
             Balance::Random => self.any(n, eligible),
-            Balance::EqualDimmers => self.by_weight(replicas, eligible),
-            Balance::PowerOfTwo => self
-                .better_of_two(n, eligible, |a, b| {
-                    replicas[a].in_flight() < replicas[b].in_flight()
-                })
-                .or_else(|| candidates.next()),
-            Balance::MostFree => candidates.max_by_key(|&index| replicas[index].free()),
-            Balance::LeastInFlight => candidates.min_by_key(|&index| replicas[index].in_flight()),
-            Balance::PeakEwma => self
-                .better_of_two(n, eligible, |a, b| cost(&replicas[a], &replicas[b], now))
-                .or_else(|| candidates.next()),
+            Balance::EqualDimmers => at(self.dice.unit(), n, eligible, |index| {
+                weight(index) * replicas[index].tilt.load()
+            }),
+            Balance::MostFree => candidates.max_by(|&a, &b| {
+                let free = |index: usize| replicas[index].free();
+                free(a).total_cmp(&free(b))
+            }),
+            Balance::LeastInFlight => candidates.min_by(|&a, &b| {
+                let load = |index: usize| replicas[index].load();
+                load(a).total_cmp(&load(b))
+            }),
+            Balance::PowerOfTwo | Balance::PeakEwma => {
+                let better = |a: usize, b: usize| match policy {
+                    Balance::PowerOfTwo => replicas[a].load() < replicas[b].load(),
+                    _ => is_done_sooner(&replicas[a], &replicas[b], now),
+                };
+                match weighted {
+                    true => self.better_of_two_by_weight(n, eligible, weight, better),
+                    false => self.better_of_two(n, eligible, better),
+                }
+                .or_else(|| candidates.next())
+            }
         }
     }
 
@@ -103,22 +132,6 @@ impl Balancer {
         let count = (0..n).filter(|&index| eligible(index)).count();
         let rank = self.dice.below(count);
         (0..n).filter(|&index| eligible(index)).nth(rank)
-    }
-
-    /// In proportion to the weights of the eligible.
-    fn by_weight(
-        &self,
-        replicas: &[Arc<Replica>],
-        eligible: &impl Fn(usize) -> bool,
-    ) -> Option<usize> {
-        let all = (0..replicas.len()).filter(|&index| eligible(index));
-        let total: f64 = all.clone().map(|index| replicas[index].weight.load()).sum();
-        let mut left = self.dice.unit() * total;
-        let passed = |&index: &usize| {
-            left -= replicas[index].weight.load();
-            left < 0.0
-        };
-        all.clone().find(passed).or_else(|| all.last())
     }
 
     /// Two at random, if one of them is eligible; `better` compares two that are.
@@ -136,6 +149,21 @@ impl Balancer {
             (false, true) => Some(other),
             (false, false) => None,
         }
+    }
+
+    /// Two eligible ones, drawn by weight: a heavy one among many would otherwise be asked too
+    /// seldom to get its part.
+    fn better_of_two_by_weight(
+        &self,
+        n: usize,
+        eligible: &impl Fn(usize) -> bool,
+        weight: impl Fn(usize) -> f64,
+        better: impl Fn(usize, usize) -> bool,
+    ) -> Option<usize> {
+        let one = at(self.dice.unit(), n, eligible, &weight)?;
+        let others = |index: usize| index != one && eligible(index);
+        let other = at(self.dice.unit(), n, &others, &weight);
+        other.filter(|&other| better(other, one)).or(Some(one))
     }
 
     fn starting_anywhere(&self, n: usize) -> impl Iterator<Item = usize> + use<> {
@@ -176,9 +204,34 @@ impl Weighing {
         let shares: Vec<f64> = replicas.iter().map(|r| r.answers.full_share()).collect();
         self.weights.tick(&shares);
         for (replica, &weight) in replicas.iter().zip(self.weights.weights()) {
-            replica.weight.store(weight);
+            replica.tilt.store(weight);
         }
     }
+}
+
+/// The eligible one at `point` (0 to 1) of a line on which each is as long as its weight.
+fn at(
+    point: f64,
+    n: usize,
+    eligible: &impl Fn(usize) -> bool,
+    weight: impl Fn(usize) -> f64,
+) -> Option<usize> {
+    let all = (0..n).filter(|&index| eligible(index));
+    let total: f64 = all.clone().map(&weight).sum();
+    let mut left = point * total;
+    let passed = |&index: &usize| {
+        left -= weight(index);
+        left < 0.0
+    };
+    all.clone().find(passed).or_else(|| all.last())
+}
+
+/// Turns that visit the line evenly, multiples of the golden ratio (Weyl's sequence): a replica of
+/// weight 3 beside one of weight 1 is not asked three times in a row and then left alone.
+fn point_of_turn(turn: usize) -> f64 {
+    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+    let fraction = (turn as u64).wrapping_mul(GOLDEN);
+    (fraction >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 fn rotated(start: usize, n: usize) -> impl Iterator<Item = usize> {
@@ -187,13 +240,104 @@ fn rotated(start: usize, n: usize) -> impl Iterator<Item = usize> {
 
 /// Whether `a` is expected to be done sooner than `b`: response time lately times the queue a
 /// newcomer would be part of. While one of them has no history only the queue counts.
-fn cost(a: &Replica, b: &Replica, now: Timestamp) -> bool {
-    let (in_flight_a, in_flight_b) = (a.in_flight(), b.in_flight());
+fn is_done_sooner(a: &Replica, b: &Replica, now: Timestamp) -> bool {
+    let (load_a, load_b) = (a.load(), b.load());
     match (a.recent_seconds(now), b.recent_seconds(now)) {
-        (Some(seconds_a), Some(seconds_b)) => {
-            seconds_a * f64::from(in_flight_a + 1) < seconds_b * f64::from(in_flight_b + 1)
+        (Some(seconds_a), Some(seconds_b)) => seconds_a * load_a < seconds_b * load_b,
+        _ => load_a < load_b,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use crate::replica::UNLIMITED;
+
+    const POLICIES: [Balance; 7] = [
+        Balance::PeakEwma,
+        Balance::LeastInFlight,
+        Balance::MostFree,
+        Balance::PowerOfTwo,
+        Balance::EqualDimmers,
+        Balance::RoundRobin,
+        Balance::Random,
+    ];
+
+    fn replicas(weights: &[u32]) -> Vec<Arc<Replica>> {
+        let replica = |&weight: &u32| {
+            let replica = Replica::new(UNLIMITED);
+            replica.set_weight(NonZeroU32::new(weight).expect("a weight is above 0"));
+            Arc::new(replica)
+        };
+        weights.iter().map(replica).collect()
+    }
+
+    /// What each gets of a thousand requests that stay.
+    fn shares(policy: Balance, weights: &[u32]) -> Vec<u32> {
+        let replicas = replicas(weights);
+        let balancer = Balancer::new(3);
+        balancer.weigh(&replicas);
+        for _ in 0..1000 {
+            let placed = balancer.place(policy, &replicas, Timestamp::ZERO, Slots::Free, None);
+            assert!(placed.is_some(), "there is room");
         }
-        _ => in_flight_a < in_flight_b,
+        replicas.iter().map(|replica| replica.in_flight()).collect()
+    }
+
+    #[test]
+    fn every_policy_follows_the_weights() {
+        for policy in POLICIES {
+            let shares = shares(policy, &[1, 3, 6]);
+            let near = |part: u32, wanted: u32| part.abs_diff(wanted) <= 45;
+            assert!(
+                near(shares[0], 100) && near(shares[1], 300) && near(shares[2], 600),
+                "{policy:?}: {shares:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn equal_weights_are_no_weights() {
+        for policy in POLICIES {
+            assert_eq!(shares(policy, &[1, 1, 1]), shares(policy, &[7, 7, 7]));
+        }
+    }
+
+    #[test]
+    fn turns_are_exact_and_spread() {
+        let replicas = replicas(&[1, 3]);
+        let balancer = Balancer::new(1);
+        balancer.weigh(&replicas);
+        let turn = || {
+            let policy = Balance::RoundRobin;
+            balancer.place(policy, &replicas, Timestamp::ZERO, Slots::Free, None)
+        };
+        let turns: Vec<_> = (0..400).map(|_| turn()).collect();
+        let light = turns.iter().filter(|id| **id == Some(ReplicaId(0)));
+        assert!((97..=103).contains(&light.count()));
+        let longest = turns.chunk_by(|a, b| a == b).map(<[_]>::len).max();
+        assert!(longest <= Some(5), "{longest:?}");
+    }
+
+    #[test]
+    fn who_is_down_gets_nothing_and_the_others_its_part() {
+        let replicas = replicas(&[2, 1, 1]);
+        replicas[0].set_health(crate::replica::Health::Down);
+        let balancer = Balancer::new(1);
+        balancer.weigh(&replicas);
+        for _ in 0..100 {
+            balancer.place(
+                Balance::RoundRobin,
+                &replicas,
+                Timestamp::ZERO,
+                Slots::Free,
+                None,
+            );
+        }
+        assert_eq!(replicas[0].in_flight(), 0);
+        assert!(replicas[1].in_flight().abs_diff(50) <= 3);
     }
 }
 

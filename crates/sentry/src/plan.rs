@@ -1,5 +1,6 @@
 //! What requests read: classes, replicas and the configuration, replaced as a whole.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use tidegate_control::Timestamp;
@@ -29,18 +30,18 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn new(
         config: &SentryConfig,
-        replicas: usize,
+        weights: &[NonZeroU32],
         now: Timestamp,
     ) -> Result<Self, SentryError> {
         config.validate()?;
-        if replicas > REPLICAS_MAX {
+        if weights.len() > REPLICAS_MAX {
             return Err(too_many_replicas());
         }
-        let limit = initial_window(config);
         Ok(Self {
             classes: classes_of(config, &[], now),
-            replicas: (0..replicas)
-                .map(|_| Arc::new(Replica::new(limit)))
+            replicas: weights
+                .iter()
+                .map(|&weight| Arc::new(new_replica(config, weight)))
                 .collect(),
             policer: Arc::new(Policer::new(config)),
             sessions: Arc::new(sessions(config)),
@@ -57,7 +58,7 @@ impl Plan {
         now: Timestamp,
     ) -> Result<(Self, Vec<ReplicaId>), SentryError> {
         config.validate()?;
-        let (replicas, added) = change_replicas(&self.replicas, changes, initial_window(config))?;
+        let (replicas, added) = change_replicas(&self.replicas, changes, config)?;
         let plan = Self {
             classes: classes_of(config, &self.classes, now),
             replicas,
@@ -75,6 +76,18 @@ impl Plan {
             config: Arc::new(config.clone()),
         };
         Ok((plan, added))
+    }
+
+    /// Gives a replica another weight, and the slots that go with it where they are fixed.
+    pub(crate) fn weigh(&self, id: ReplicaId, weight: NonZeroU32) {
+        let replica = &self.replicas[usize::from(id.0)];
+        if replica.weight() == weight.get() {
+            return;
+        }
+        replica.set_weight(weight);
+        if !matches!(self.config.mode, ModeName::Auto | ModeName::Ilac) {
+            replica.set_limit(initial_window(&self.config, weight.get()));
+        }
     }
 
     /// A class by its id; an id that went with an older configuration is the last class.
@@ -136,7 +149,12 @@ impl Plan {
     }
 
     pub(crate) fn any_up(&self) -> bool {
-        self.replicas.iter().any(|replica| replica.is_up())
+        self.any_up_but(None)
+    }
+
+    /// Whether a replica is healthy other than this one.
+    pub(crate) fn any_up_but(&self, except: Option<ReplicaId>) -> bool {
+        self.up().any(|(id, _)| Some(id) != except)
     }
 
     /// Waiters of this importance or above.
@@ -175,8 +193,16 @@ fn sessions(config: &SentryConfig) -> Sessions {
     Sessions::new(config.sessions.max, config.sessions.lifetime.0)
 }
 
-/// A replica's window before anything is known about it.
-pub(crate) fn initial_window(config: &SentryConfig) -> u32 {
+/// A replica about which nothing is known but its weight.
+fn new_replica(config: &SentryConfig, weight: NonZeroU32) -> Replica {
+    let replica = Replica::new(initial_window(config, weight.get()));
+    replica.set_weight(weight);
+    replica
+}
+
+/// A replica's window before anything is known about it: as many times what is configured as its
+/// weight says.
+pub(crate) fn initial_window(config: &SentryConfig, weight: u32) -> u32 {
     let limits = &config.limits;
     match config.mode {
         ModeName::Off => UNLIMITED,
@@ -184,8 +210,11 @@ pub(crate) fn initial_window(config: &SentryConfig) -> u32 {
         ModeName::Ilac => 1,
         ModeName::Auto => limits
             .window_initial
+            .saturating_mul(weight)
             .clamp(limits.window_min, limits.window_max),
-        _ => limits.slots.unwrap_or(UNLIMITED),
+        _ => limits
+            .slots
+            .map_or(UNLIMITED, |slots| slots.saturating_mul(weight)),
     }
 }
 
@@ -217,14 +246,17 @@ type Replicas = Vec<Arc<Replica>>;
 fn change_replicas(
     old: &[Arc<Replica>],
     changes: &[ReplicaChange],
-    limit: u32,
+    config: &SentryConfig,
 ) -> Result<(Replicas, Vec<ReplicaId>), SentryError> {
     let mut replicas = old.to_vec();
     let mut added = Vec::new();
     for change in changes {
         match *change {
-            ReplicaChange::Remove(id) => known(&replicas, id)?,
-            ReplicaChange::Add => added.push(add_replica(&mut replicas, limit)?),
+            ReplicaChange::Remove(id) | ReplicaChange::Weigh(id, _) => known(&replicas, id)?,
+            ReplicaChange::Add(weight) => {
+                let replica = new_replica(config, weight);
+                added.push(add_replica(&mut replicas, replica)?);
+            }
         }
     }
     Ok((replicas, added))
@@ -238,12 +270,12 @@ fn known(replicas: &[Arc<Replica>], id: ReplicaId) -> Result<(), SentryError> {
     }
 }
 
-fn add_replica(replicas: &mut Replicas, limit: u32) -> Result<ReplicaId, SentryError> {
+fn add_replica(replicas: &mut Replicas, replica: Replica) -> Result<ReplicaId, SentryError> {
     let reusable = |replica: &Arc<Replica>| {
         // A permit in flight would be given back to a stranger, hence the second condition.
         replica.health() == Health::Retired && replica.is_idle()
     };
-    let replica = Arc::new(Replica::new(limit));
+    let replica = Arc::new(replica);
     let index = match replicas.iter().position(reusable) {
         Some(index) => {
             replicas[index] = replica;
@@ -273,15 +305,19 @@ mod tests {
     #[test]
     fn ids_stay_and_are_used_again_only_when_nothing_refers_to_them() {
         let config = SentryConfig::default();
-        let plan = Plan::new(&config, 3, Timestamp::ZERO).unwrap();
+        let plan = Plan::new(&config, &[NonZeroU32::MIN; 3], Timestamp::ZERO).unwrap();
         let now = Timestamp::ZERO;
         assert!(plan.replicas[1].take(now, Slots::Free));
         let generation = plan.replicas[1].enter();
         plan.replicas[1].set_health(Health::Retired);
-        let (plan, added) = plan.changed(&config, &[ReplicaChange::Add], now).unwrap();
+        let (plan, added) = plan
+            .changed(&config, &[ReplicaChange::Add(NonZeroU32::MIN)], now)
+            .unwrap();
         assert_eq!(added, [ReplicaId(3)]);
         plan.replicas[1].release(now, generation);
-        let (plan, added) = plan.changed(&config, &[ReplicaChange::Add], now).unwrap();
+        let (plan, added) = plan
+            .changed(&config, &[ReplicaChange::Add(NonZeroU32::MIN)], now)
+            .unwrap();
         assert_eq!(added, [ReplicaId(1)]);
         assert!(plan.replicas[1].is_up());
     }
@@ -289,7 +325,7 @@ mod tests {
     #[test]
     fn a_removed_replica_cannot_be_removed_again() {
         let config = SentryConfig::default();
-        let plan = Plan::new(&config, 1, Timestamp::ZERO).unwrap();
+        let plan = Plan::new(&config, &[NonZeroU32::MIN], Timestamp::ZERO).unwrap();
         let remove = [ReplicaChange::Remove(ReplicaId(0))];
         assert!(plan.changed(&config, &remove, Timestamp::ZERO).is_ok());
         plan.replicas[0].set_health(Health::Retired);

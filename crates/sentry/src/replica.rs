@@ -3,6 +3,7 @@
 //! All atomics. The window (`limit`) is published by the adaptation; requests take and give
 //! slots without a lock.
 
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -40,8 +41,10 @@ pub(crate) struct Replica {
     ages: Ages,
     recent: PeakEwma,
     pub(crate) answers: Answers,
-    /// Its share of the requests, relative to the others', where balancing goes by that.
-    pub(crate) weight: AtomicF64,
+    /// What it is meant to carry, relative to the others.
+    weight: AtomicU32,
+    /// By how much EPBH, where it balances, gives it more or less than its weight.
+    pub(crate) tilt: AtomicF64,
     /// Its part of what all replicas can serve, 0 while unknown.
     pub(crate) drain_share: AtomicF64,
     reported: Reported,
@@ -60,7 +63,8 @@ impl Replica {
             ages: Ages::default(),
             recent: PeakEwma::default(),
             answers: Answers::new(),
-            weight: AtomicF64::new(1.0),
+            weight: AtomicU32::new(1),
+            tilt: AtomicF64::new(1.0),
             drain_share: AtomicF64::new(0.0),
             reported: Reported::default(),
         }
@@ -120,9 +124,24 @@ impl Replica {
         self.is_up() && self.in_flight() < self.limit()
     }
 
-    /// Slots that are not taken.
-    pub(crate) fn free(&self) -> u32 {
-        self.limit().saturating_sub(self.in_flight())
+    /// What it is meant to carry, relative to the others; at least 1.
+    pub(crate) fn weight(&self) -> u32 {
+        self.weight.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_weight(&self, weight: NonZeroU32) {
+        self.weight.store(weight.get(), Ordering::Relaxed);
+    }
+
+    /// Slots that are not taken, where one taken counts the less the more it is meant to carry.
+    pub(crate) fn free(&self) -> f64 {
+        let taken = f64::from(self.in_flight()) / f64::from(self.weight());
+        (f64::from(self.limit()) - taken).max(0.0)
+    }
+
+    /// The queue that a newcomer would be part of, per weight.
+    pub(crate) fn load(&self) -> f64 {
+        (f64::from(self.in_flight()) + 1.0) / f64::from(self.weight())
     }
 
     /// Takes a slot, if there is one or if it does not matter.

@@ -136,6 +136,8 @@ pub struct ReplicaStatus {
     pub id: ReplicaId,
     /// Whether it gets requests.
     pub up: bool,
+    /// What it is meant to carry, relative to the others.
+    pub weight: u32,
     /// Slots; absent when there is no bound.
     pub window: Option<u32>,
     /// Requests that hold a slot.

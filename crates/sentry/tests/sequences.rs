@@ -60,6 +60,10 @@ enum Op {
     Reassign {
         which: usize,
     },
+    Requeue {
+        which: usize,
+        bytes: u32,
+    },
     Leave {
         which: usize,
     },
@@ -110,6 +114,7 @@ fn op() -> impl Strategy<Value = Op> {
         30 => (any::<usize>(), ending).prop_map(|(which, ending)| Op::End { which, ending }),
         2 => any::<usize>().prop_map(|which| Op::Stream { which }),
         2 => any::<usize>().prop_map(|which| Op::Reassign { which }),
+        4 => (any::<usize>(), 0..5000u32).prop_map(|(which, bytes)| Op::Requeue { which, bytes }),
         4 => any::<usize>().prop_map(|which| Op::Leave { which }),
         15 => (0..600u16).prop_map(|ms| Op::Wait { ms }),
         6 => (0..4u16, number.clone(), number.clone(), prop_oneof![4 => -3..5i64, 1 => any::<i64>()])
@@ -200,6 +205,22 @@ impl Model {
                         .reassign(now, permit)
                         .unwrap_or_else(|same| same);
                     self.permits.push((id, permit, streaming));
+                }
+            }
+            Op::Requeue { which, bytes } if !self.permits.is_empty() => {
+                let index = which % self.permits.len();
+                let (id, permit, streaming) = self.permits.swap_remove(index);
+                let again = self.next;
+                let returned = self
+                    .sentry
+                    .requeue(now, permit, bytes, None, || again, &mut wake);
+                match returned {
+                    // From here on it is another waiter, which has to be resolved in its turn.
+                    Ok(ticket) => {
+                        self.next += 1;
+                        self.waiting.insert(again, ticket);
+                    }
+                    Err(permit) => self.permits.push((id, permit, streaming)),
                 }
             }
             Op::Leave { which } if !self.waiting.is_empty() => {

@@ -20,6 +20,7 @@ mod run;
 mod runtime;
 mod sim;
 mod tune;
+mod upgrade;
 
 use std::process::ExitCode;
 

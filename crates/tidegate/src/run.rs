@@ -1,7 +1,7 @@
 //! `tidegate run`: the proxy in front of a service.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,8 +19,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::check::print;
 use crate::error::CliError;
 use crate::runtime;
+use crate::upgrade::{self, Handover};
 
 /// Protects a service: listens, forwards, and refuses what the service cannot do in time.
+///
+/// SIGHUP reloads the file; SIGTERM ends it when requests in flight are finished; SIGUSR2 starts
+/// the binary anew, which takes the listening sockets over without a request lost.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     /// Configuration file; the other options come on top of it. Reloaded on SIGHUP and when it
@@ -30,7 +34,8 @@ pub(crate) struct Args {
     /// Where clients connect; port 0 lets the system choose [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     listen: Vec<Listener>,
-    /// A replica of the service, such as http://127.0.0.1:3000; repeat it for more.
+    /// A replica of the service, such as http://127.0.0.1:3000; repeat it for more. One that is
+    /// to carry twice as much as the others: 'http://127.0.0.1:3000 weight=2'.
     #[arg(long, value_name = "URL")]
     upstream: Vec<Replica>,
     /// Response time within which an answer is worth something; found by itself if not given.
@@ -129,6 +134,7 @@ impl From<OperationsError> for CliError {
 
 /// Runs until SIGTERM or SIGINT, then finishes what is in flight; a second signal ends it at once.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let mut inherited = upgrade::inherited();
     let Loaded { config, warnings } = args.load()?;
     warn(&warnings);
     runtime::raise_file_limit();
@@ -136,11 +142,28 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     // Before anybody can know that it runs: a signal that is not caught yet would end it.
     let signals = runtime.block_on(async { Signals::listen() });
     let signals = signals.map_err(|e| CliError::Usage(format!("signals cannot be caught: {e}")))?;
-    let bound = Proxy::bind(config)?;
-    let operations = Operations::bind(Arc::clone(bound.state()), args.source())?;
-    announce(args, &bound, &operations)?;
+    let bound = Proxy::take_over(config, &mut inherited)?;
+    let state = Arc::clone(bound.state());
+    let operations = Operations::take_over(state, args.source(), &mut inherited)?;
+    // What was passed on and is not listened on any more.
+    drop(inherited);
+    let handover = Handover::of(sockets(&bound, &operations)?);
+    match announce(args, &bound, &operations) {
+        // Whoever listened to the predecessor's first line may have stopped listening.
+        Err(_) if upgrade::is_successor() => {}
+        announced => announced?,
+    }
     let running = bound.start()?;
-    Ok(runtime.block_on(operate(running, operations, signals)))
+    upgrade::relieve_predecessor();
+    Ok(runtime.block_on(operate(running, operations, handover, signals)))
+}
+
+/// All listening sockets, to be passed on.
+fn sockets(bound: &Bound, operations: &Operations) -> Result<Vec<(String, TcpListener)>, CliError> {
+    let refused = |error: io::Error| CliError::Usage(format!("sockets cannot be kept: {error}"));
+    let mut all = bound.sockets().map_err(refused)?;
+    all.extend(operations.sockets().map_err(refused)?);
+    Ok(all)
 }
 
 fn warn(warnings: &[ConfigError]) {
@@ -177,7 +200,7 @@ fn announce(args: &Args, bound: &Bound, operations: &Operations) -> Result<(), C
                 .upstream
                 .replicas
                 .iter()
-                .map(|r| r.url.to_string())
+                .map(ToString::to_string)
                 .collect();
             let mode = config.protect.mode.as_str();
             let admin = admin.map_or("off".to_owned(), |addr| format!("http://{addr}"));
@@ -191,10 +214,16 @@ fn announce(args: &Args, bound: &Bound, operations: &Operations) -> Result<(), C
 }
 
 /// Looks after a running proxy. The engine keeps being driven while the proxy drains.
-async fn operate(running: Running, operations: Operations, signals: Signals) -> ExitCode {
+async fn operate(
+    running: Running,
+    operations: Operations,
+    handover: Handover,
+    signals: Signals,
+) -> ExitCode {
     let hangups = operations.reload_on(signals.hangup);
+    let relieve = operations.relieve();
     tokio::select! {
-        code = until_stopped(running, signals.stop) => code,
+        code = until_stopped(running, signals.stop, signals.upgrade, handover, relieve) => code,
         () = operations.run(hangups) => ExitCode::FAILURE,
     }
 }
@@ -203,6 +232,7 @@ async fn operate(running: Running, operations: Operations, signals: Signals) -> 
 struct Signals {
     stop: Stop,
     hangup: Signal,
+    upgrade: Signal,
 }
 
 impl Signals {
@@ -210,12 +240,36 @@ impl Signals {
         Ok(Self {
             stop: Stop::listen()?,
             hangup: signal(SignalKind::hangup())?,
+            upgrade: signal(SignalKind::user_defined2())?,
         })
     }
 }
 
-async fn until_stopped(mut running: Running, mut stop: Stop) -> ExitCode {
-    stop.requested().await;
+async fn until_stopped(
+    mut running: Running,
+    mut stop: Stop,
+    mut upgrades: Signal,
+    mut handover: Handover,
+    relieve: impl Fn(),
+) -> ExitCode {
+    loop {
+        tokio::select! {
+            () = stop.requested() => break,
+            _ = upgrades.recv() => match handover.start() {
+                Ok(()) => eprintln!("tidegate: a new process was started and will take over"),
+                Err(error) => eprintln!("tidegate: no new process was started: {error}"),
+            },
+            ended = handover.successor_ended() => {
+                let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+                eprintln!("tidegate: the new process failed ({how}); this one goes on");
+            }
+        }
+    }
+    if handover.has_successor() {
+        relieve();
+    }
+    // Nobody is to wait in the queue of a socket that is not listened on.
+    drop(handover);
     running.shut_down();
     eprintln!(
         "tidegate: shutting down when requests in flight are finished; a second signal ends them"

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
@@ -182,4 +183,91 @@ fn a_port_in_use_is_said_plainly() {
     let stderr = String::from_utf8(second.stderr).unwrap();
     assert_eq!(second.status.code(), Some(2));
     assert!(stderr.contains("cannot listen on"), "{stderr}");
+}
+
+/// A proxy with TLS in front of `app`, ended with the test.
+struct Secured {
+    process: Child,
+    url: String,
+}
+
+impl Secured {
+    fn start(app: &App, folder: &Path) -> Self {
+        let certified = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]);
+        let certified = certified.expect("makes a certificate");
+        let write = |name: &str, text: &str| fs::write(folder.join(name), text).expect("writes");
+        write("own.crt", &certified.cert.pem());
+        write("own.key", &certified.signing_key.serialize_pem());
+        let upstream = app.url.trim_end_matches('/');
+        write(
+            "tidegate.toml",
+            &format!(
+                "listen = {{ addr = '127.0.0.1:0', tls = {{ cert = 'own.crt', key = 'own.key' }} }}\n\
+                 admin = 'off'\nupstream = '{upstream}'"
+            ),
+        );
+        let mut process = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["run", "--json", "-c"])
+            .arg(folder.join("tidegate.toml"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let mut line = String::new();
+        let stdout = process.stdout.take().expect("is piped");
+        BufReader::new(stdout).read_line(&mut line).expect("reads");
+        let said: Value = serde_json::from_str(&line).expect("JSON");
+        let url = format!("https://{}/", said["listen"].as_str().expect("an address"));
+        Self { process, url }
+    }
+}
+
+impl Drop for Secured {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_load_goes_over_tls_in_either_protocol() {
+    let app = App::start(&["--workers", "20", "--service", "det:1ms"]);
+    let folder = tempfile::tempdir().unwrap();
+    let proxy = Secured::start(&app, folder.path());
+    let ca = folder.path().join("own.crt");
+    let ca = ca.to_str().unwrap();
+    let ended = |flags: &[&str], how: &str| {
+        let common = [
+            "--rate",
+            "50/s",
+            "--duration",
+            "1s",
+            "--constant",
+            "--timeout",
+            "60s",
+        ];
+        let report = report(&[&common, flags, &[&proxy.url]].concat());
+        assert_eq!(report["requests"]["total"], 49);
+        report["requests"][how].as_u64().unwrap()
+    };
+    assert_eq!(ended(&["--ca", ca], "ok"), 49);
+    assert_eq!(ended(&["--ca", ca, "--http2"], "ok"), 49);
+    assert_eq!(ended(&["--insecure"], "ok"), 49);
+    let stranger = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let other = folder.path().join("other.crt");
+    fs::write(&other, stranger.cert.pem()).unwrap();
+    assert_eq!(
+        ended(&["--ca", other.to_str().unwrap()], "connect_errors"),
+        49
+    );
+    let missing = load(&[
+        "--rate",
+        "1/s",
+        "--duration",
+        "1s",
+        "--ca",
+        "missing.pem",
+        &proxy.url,
+    ]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("missing.pem"));
 }

@@ -2,7 +2,9 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -50,6 +52,8 @@ fn refused(args: &[&str]) -> String {
 struct Running {
     process: Child,
     announced: Value,
+    /// Open as long as it runs: a successor says something too.
+    _stdout: BufReader<ChildStdout>,
 }
 
 impl Running {
@@ -59,7 +63,11 @@ impl Running {
         let mut stdout = BufReader::new(process.stdout.take().expect("is piped"));
         stdout.read_line(&mut line).expect("reads");
         let announced = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
-        Self { process, announced }
+        Self {
+            process,
+            announced,
+            _stdout: stdout,
+        }
     }
 
     fn ask(&self, listener: &str, path: &str) -> String {
@@ -143,4 +151,122 @@ fn mistakes_are_named_with_their_remedy() {
         message.contains(&addr) && message.contains("choose another port"),
         "{message}"
     );
+}
+
+/// Ends a process that the test did not start itself.
+struct Successor(Pid);
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::KILL);
+    }
+}
+
+/// Another process with this upstream, which nobody else has, in its command line.
+fn successor_of(old: u32, upstream: &str) -> Option<Successor> {
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_successor = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut words = line.split(|&byte| byte == 0);
+        pid.cast_unsigned() != old && words.any(|word| word == upstream.as_bytes())
+    };
+    pids.find(is_successor)
+        .and_then(Pid::from_raw)
+        .map(Successor)
+}
+
+/// Asks again and again, on one connection as long as it may, or on a new one each time.
+fn visit(addr: String, reuse: bool, stop: Arc<AtomicBool>) -> thread::JoinHandle<(u32, u32)> {
+    thread::spawn(move || {
+        let (mut answered, mut lost) = (0, 0);
+        let mut connection: Option<BufReader<TcpStream>> = None;
+        while !stop.load(Ordering::Relaxed) {
+            let mut stream = match connection.take() {
+                Some(stream) => stream,
+                None => match TcpStream::connect(&addr) {
+                    Ok(stream) => BufReader::new(stream),
+                    Err(_) => {
+                        lost += 1;
+                        continue;
+                    }
+                },
+            };
+            match exchange(&mut stream, reuse) {
+                Some(head) => {
+                    answered += 1;
+                    let goes_on = reuse && !head.contains("connection: close");
+                    connection = goes_on.then_some(stream);
+                }
+                None => lost += 1,
+            }
+        }
+        (answered, lost)
+    })
+}
+
+/// One request and its answer of five bytes.
+fn exchange(stream: &mut BufReader<TcpStream>, reuse: bool) -> Option<String> {
+    let close = if reuse { "" } else { "connection: close\r\n" };
+    let request = format!("GET / HTTP/1.1\r\nhost: localhost\r\n{close}\r\n");
+    stream.get_mut().write_all(request.as_bytes()).ok()?;
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if stream.read_line(&mut head).ok()? == 0 {
+            return None;
+        }
+    }
+    let mut body = [0; 5];
+    stream.read_exact(&mut body).ok()?;
+    (head.starts_with("HTTP/1.1 200") && body == *b"hello").then_some(head)
+}
+
+#[test]
+fn a_new_process_takes_over_without_a_request_lost() {
+    let upstream = format!("http://{}", service());
+    let mut old = Running::start(&flags(&["--upstream", &upstream, "--mode", "off"]));
+    let addr = old.announced["listen"].as_str().unwrap().to_owned();
+    let stop = Arc::new(AtomicBool::new(false));
+    let visitors =
+        [true, true, false, false].map(|reuse| visit(addr.clone(), reuse, Arc::clone(&stop)));
+    assert!(old.ask("listen", "/").ends_with("hello"));
+    let pid = old.process.id();
+    old.signal(Signal::USR2);
+    let successor = loop {
+        match successor_of(pid, &upstream) {
+            Some(successor) => break successor,
+            None => thread::yield_now(),
+        }
+    };
+    assert!(
+        old.process.wait().unwrap().success(),
+        "the old one ends in order"
+    );
+    for _ in 0..20 {
+        assert!(old.ask("listen", "/").ends_with("hello"));
+    }
+    assert!(old.ask("admin", "/healthz").starts_with("HTTP/1.1 200"));
+    stop.store(true, Ordering::Relaxed);
+    for visitor in visitors {
+        let (answered, lost) = visitor.join().unwrap();
+        assert_eq!(lost, 0, "of {answered}");
+        assert!(answered > 0);
+    }
+    drop(successor);
+}
+
+#[test]
+fn a_new_process_that_cannot_start_leaves_the_old_one_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidegate.toml");
+    let upstream = format!("upstream = 'http://{}'", service());
+    std::fs::write(&file, &upstream).unwrap();
+    let mut old = Running::start(&flags(&["-c", file.to_str().unwrap()]));
+    std::fs::write(&file, "upstream = 'nonsense'").unwrap();
+    let stderr = old.process.stderr.take().unwrap();
+    old.signal(Signal::USR2);
+    let mut lines = BufReader::new(stderr).lines();
+    let failed = lines.any(|line| line.is_ok_and(|line| line.contains("this one goes on")));
+    assert!(failed);
+    assert!(old.ask("listen", "/").ends_with("hello"));
 }

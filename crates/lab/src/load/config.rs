@@ -1,11 +1,13 @@
 //! What to send, when, and with how much patience.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Uri};
+use rustls::ClientConfig;
 use tidegate_control::Timestamp;
 use tidegate_sim::rng::Streams;
 use tidegate_sim::workload::{Arrivals, RateFunction, Spacing};
@@ -30,6 +32,8 @@ pub struct LoadConfig {
     pub warm_up: Duration,
     /// HTTP/1.1 or HTTP/2.
     pub protocol: Protocol,
+    /// How `https` targets are verified, and the protocols that are offered to them.
+    pub tls: Option<Arc<ClientConfig>>,
     /// At most so many connections per target.
     pub connections: usize,
     /// A client leaves when its answer is not complete by then.
@@ -54,6 +58,7 @@ impl LoadConfig {
             duration,
             warm_up: Duration::ZERO,
             protocol: Protocol::Http1,
+            tls: None,
             connections: 1000,
             timeout: Duration::from_secs(1),
             retry: Retry::default(),
@@ -132,7 +137,7 @@ impl Default for RequestSpec {
 pub enum Protocol {
     /// One request at a time per connection.
     Http1,
-    /// Many per connection, with prior knowledge.
+    /// Many per connection; with prior knowledge, or by ALPN under TLS.
     Http2 {
         /// At most so many at a time per connection.
         streams: usize,
@@ -170,8 +175,11 @@ pub enum LoadError {
     #[error("no target: give at least one URL")]
     NoTarget,
     /// A URL that cannot be requested.
-    #[error("cannot send to `{0}`: write http://HOST:PORT/PATH")]
+    #[error("cannot send to `{0}`: write http://HOST:PORT/PATH, or https://")]
     Url(Uri),
+    /// A URL with TLS, and nothing to verify it by.
+    #[error("cannot send to `{0}`: the run was not told how to verify it")]
+    NoTls(Uri),
     /// A host that is not found.
     #[error("cannot find the host of {url}: {source}")]
     Resolve {

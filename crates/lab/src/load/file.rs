@@ -154,4 +154,23 @@ mod tests {
         assert!(message.contains("`G T` is not a valid method"), "{message}");
         assert!(message.starts_with("load.toml:2:1"), "{message}");
     }
+
+    proptest::proptest! {
+        /// No file makes the reader panic, and every refusal names its place.
+        #[test]
+        fn fuzz_load_files(at: proptest::sample::Index, cut in 0..30_usize, piece in "[ -~\n]{0,20}") {
+            let text = "duration = '60s'\n\
+                        rate = [{ at = '0s', value = '1/s' }, { at = '9s', value = '4/s', ramp = true }]\n\
+                        [[request]]\nname = 'gold'\nweight = 9\npath = '/s?q=1'\ntimeout = '300ms'\n";
+            let mut bytes = text.as_bytes().to_vec();
+            let start = at.index(bytes.len());
+            let end = (start + cut).min(bytes.len());
+            bytes.splice(start..end, piece.bytes());
+            let text = String::from_utf8(bytes).expect("it is all ASCII");
+            match LoadFile::parse("load.toml", &text) {
+                Ok(file) => proptest::prop_assert!(file.rate.at(5.0) >= 0.0),
+                Err(error) => proptest::prop_assert!(error.to_string().starts_with("load.toml")),
+            }
+        }
+    }
 }

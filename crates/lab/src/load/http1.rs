@@ -4,7 +4,6 @@
 //! that is dropped instead of given back closes its connection at once: that is how a client
 //! that lost patience leaves.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -15,12 +14,12 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::task::AbortHandle;
 
-use super::transport::{Failure, open_socket};
+use super::transport::{Endpoint, Failure, open};
 
-/// The connections to one address.
+/// The connections to one target.
 #[derive(Debug)]
 pub(super) struct Pool {
-    address: SocketAddr,
+    endpoint: Endpoint,
     connections_max: usize,
     state: Mutex<State>,
 }
@@ -34,9 +33,9 @@ struct State {
 }
 
 impl Pool {
-    pub(super) fn new(address: SocketAddr, connections_max: usize) -> Arc<Self> {
+    pub(super) fn new(endpoint: Endpoint, connections_max: usize) -> Arc<Self> {
         Arc::new(Self {
-            address,
+            endpoint,
             connections_max,
             state: Mutex::default(),
         })
@@ -106,7 +105,7 @@ impl Lease {
                 },
             }
         }
-        let mut fresh = Connection::open(self.pool.address).await?;
+        let mut fresh = Connection::open(&self.pool.endpoint).await?;
         let sent = fresh.sender.send_request(request).await;
         let response = sent.map_err(|_| Failure::Broken)?;
         self.connection = Some(fresh);
@@ -139,8 +138,8 @@ struct Connection {
 }
 
 impl Connection {
-    async fn open(address: SocketAddr) -> Result<Self, Failure> {
-        let socket = open_socket(address).await?;
+    async fn open(endpoint: &Endpoint) -> Result<Self, Failure> {
+        let socket = open(endpoint).await?;
         let (sender, connection) = http1::handshake(TokioIo::new(socket))
             .await
             .map_err(|_| Failure::Broken)?;
@@ -162,7 +161,11 @@ mod tests {
 
     #[test]
     fn leases_are_bounded_and_come_back_when_dropped() {
-        let pool = Pool::new(([127, 0, 0, 1], 9).into(), 2);
+        let endpoint = Endpoint {
+            address: ([127, 0, 0, 1], 9).into(),
+            tls: None,
+        };
+        let pool = Pool::new(endpoint, 2);
         let first = pool.lease().expect("room");
         let second = pool.lease().expect("room");
         assert!(pool.lease().is_none());

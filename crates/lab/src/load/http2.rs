@@ -1,6 +1,5 @@
 //! HTTP/2 connections of one target: a fixed number, each shared by many requests.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,16 +11,16 @@ use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::sync::Mutex;
 
-use super::transport::{Failure, open_socket};
+use super::transport::{self, Endpoint, Failure};
 
 /// Streams we gave up on whose late frames are still tolerated. An overloaded server answers
 /// many requests after their client left; with the library's 50 that ends the connection.
 const RESET_STREAMS_REMEMBERED: usize = 100_000;
 
-/// The connections to one address.
+/// The connections to one target.
 #[derive(Debug)]
 pub(super) struct Pool {
-    address: SocketAddr,
+    endpoint: Endpoint,
     streams_max: usize,
     connections: Box<[Connection]>,
 }
@@ -33,9 +32,9 @@ struct Connection {
 }
 
 impl Pool {
-    pub(super) fn new(address: SocketAddr, connections: usize, streams_max: usize) -> Arc<Self> {
+    pub(super) fn new(endpoint: Endpoint, connections: usize, streams_max: usize) -> Arc<Self> {
         Arc::new(Self {
-            address,
+            endpoint,
             streams_max,
             connections: (0..connections).map(|_| Connection::default()).collect(),
         })
@@ -82,7 +81,7 @@ impl Lease {
         match &*shared {
             Some(sender) if !sender.is_closed() => Ok(sender.clone()),
             _ => {
-                let sender = open(self.pool.address).await?;
+                let sender = open(&self.pool.endpoint).await?;
                 *shared = Some(sender.clone());
                 Ok(sender)
             }
@@ -98,8 +97,8 @@ impl Drop for Lease {
     }
 }
 
-async fn open(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>, Failure> {
-    let socket = open_socket(address).await?;
+async fn open(endpoint: &Endpoint) -> Result<SendRequest<Full<Bytes>>, Failure> {
+    let socket = transport::open(endpoint).await?;
     let (sender, connection) = Builder::new(TokioExecutor::new())
         .max_concurrent_reset_streams(RESET_STREAMS_REMEMBERED)
         .handshake(TokioIo::new(socket))
@@ -116,7 +115,11 @@ mod tests {
 
     #[test]
     fn streams_spread_over_the_connections_and_are_bounded() {
-        let pool = Pool::new(([127, 0, 0, 1], 9).into(), 2, 2);
+        let endpoint = Endpoint {
+            address: ([127, 0, 0, 1], 9).into(),
+            tls: None,
+        };
+        let pool = Pool::new(endpoint, 2, 2);
         let leases: Vec<_> = std::iter::from_fn(|| pool.lease()).collect();
         let used: Vec<_> = leases.iter().map(|lease| lease.index).collect();
         assert_eq!(used, [0, 1, 0, 1]);

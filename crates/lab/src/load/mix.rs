@@ -11,9 +11,11 @@ use http_body_util::Full;
 use rand::Rng;
 use rand_distr::Distribution as _;
 use rand_distr::weighted::WeightedAliasIndex;
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
 
 use super::config::{LoadConfig, LoadError, Protocol, RequestSpec};
-use super::transport::Pool;
+use super::transport::{Endpoint, Pool};
 
 /// Kinds of requests, how often each one is chosen, and the targets they go to in turns.
 #[derive(Debug)]
@@ -29,8 +31,8 @@ impl Mix {
     pub(super) async fn resolve(config: &LoadConfig) -> Result<Self, LoadError> {
         let mut kinds = Vec::with_capacity(config.targets.len());
         for target in &config.targets {
-            let address = address_of(target).await?;
-            let pool = Pool::new(address, config.protocol, config.connections);
+            let endpoint = endpoint(target, config).await?;
+            let pool = Pool::new(endpoint, config.protocol, config.connections);
             let on_target = |spec| Kind::prepare(spec, target, config, pool.clone()).map(Arc::new);
             kinds.push(
                 config
@@ -129,12 +131,36 @@ fn origin_form(url: &Uri) -> Uri {
         .map_or_else(Uri::default, |path| Uri::from(path.clone()))
 }
 
-async fn address_of(url: &Uri) -> Result<SocketAddr, LoadError> {
-    let (Some("http"), Some(host)) = (url.scheme_str(), url.host()) else {
-        return Err(LoadError::Url(url.clone()));
+async fn endpoint(url: &Uri, config: &LoadConfig) -> Result<Endpoint, LoadError> {
+    let (tls, host) = match (url.scheme_str(), url.host()) {
+        (Some("http"), Some(host)) => (false, host),
+        (Some("https"), Some(host)) => (true, host),
+        _ => return Err(LoadError::Url(url.clone())),
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let port = url.port_u16().unwrap_or(80);
+    let port = url.port_u16().unwrap_or(if tls { 443 } else { 80 });
+    Ok(Endpoint {
+        address: address_of(url, host, port).await?,
+        tls: match tls {
+            true => Some(verification(url, host, config)?),
+            false => None,
+        },
+    })
+}
+
+/// By what, and under which name, a target is verified.
+fn verification(
+    url: &Uri,
+    host: &str,
+    config: &LoadConfig,
+) -> Result<(Arc<ClientConfig>, ServerName<'static>), LoadError> {
+    let tls = config.tls.clone();
+    let tls = tls.ok_or_else(|| LoadError::NoTls(url.clone()))?;
+    let name = ServerName::try_from(host.to_owned());
+    Ok((tls, name.map_err(|_| LoadError::Url(url.clone()))?))
+}
+
+async fn address_of(url: &Uri, host: &str, port: u16) -> Result<SocketAddr, LoadError> {
     let unresolved = |source| LoadError::Resolve {
         url: url.clone(),
         source,
@@ -154,14 +180,18 @@ mod tests {
     use tidegate_sim::workload::RateFunction;
 
     async fn address(url: &'static str) -> Result<SocketAddr, LoadError> {
-        address_of(&Uri::from_static(url)).await
+        let config = LoadConfig::new(Vec::new(), RateFunction::constant(1.0), Duration::ZERO);
+        let found = endpoint(&Uri::from_static(url), &config).await;
+        found.map(|endpoint| endpoint.address)
     }
 
     #[tokio::test]
-    async fn only_plain_http_urls_with_a_host_are_taken() {
+    async fn only_urls_with_a_host_are_taken() {
         assert_eq!(address("http://127.0.0.1:81/x").await.unwrap().port(), 81);
         assert_eq!(address("http://[::1]/x").await.unwrap().port(), 80);
-        assert!(address("https://127.0.0.1/").await.is_err());
+        let unverified = address("https://127.0.0.1/").await;
+        assert!(matches!(unverified, Err(LoadError::NoTls(_))));
+        assert!(address("ftp://127.0.0.1/").await.is_err());
         assert!(address("/path").await.is_err());
     }
 

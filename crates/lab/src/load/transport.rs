@@ -8,7 +8,12 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 
 use super::config::Protocol;
 use super::{http1, http2};
@@ -20,7 +25,18 @@ pub(super) enum Failure {
     Broken,
 }
 
-/// The connections to one address.
+/// Where a target is and how it is spoken to.
+#[derive(Debug, Clone)]
+pub(super) struct Endpoint {
+    pub(super) address: SocketAddr,
+    /// How to verify it, and under which name; `None` is plain text.
+    pub(super) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+}
+
+/// A connection below HTTP.
+pub(super) type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+
+/// The connections to one target.
 #[derive(Debug, Clone)]
 pub(super) enum Pool {
     Http1(Arc<http1::Pool>),
@@ -28,11 +44,11 @@ pub(super) enum Pool {
 }
 
 impl Pool {
-    pub(super) fn new(address: SocketAddr, protocol: Protocol, connections: usize) -> Self {
+    pub(super) fn new(endpoint: Endpoint, protocol: Protocol, connections: usize) -> Self {
         match protocol {
-            Protocol::Http1 => Self::Http1(http1::Pool::new(address, connections)),
+            Protocol::Http1 => Self::Http1(http1::Pool::new(endpoint, connections)),
             Protocol::Http2 { streams } => {
-                Self::Http2(http2::Pool::new(address, connections, streams))
+                Self::Http2(http2::Pool::new(endpoint, connections, streams))
             }
         }
     }
@@ -91,7 +107,7 @@ async fn read_to_end(mut body: Incoming, pause: Option<Duration>) -> Result<(), 
 
 /// Opens a socket that closes without TIME_WAIT: thousands of impatient clients a minute would
 /// otherwise leave the machine without local ports.
-pub(super) async fn open_socket(address: SocketAddr) -> Result<TcpStream, Failure> {
+async fn open_socket(address: SocketAddr) -> Result<TcpStream, Failure> {
     let socket = TcpStream::connect(address)
         .await
         .map_err(|_| Failure::Connect)?;
@@ -100,4 +116,24 @@ pub(super) async fn open_socket(address: SocketAddr) -> Result<TcpStream, Failur
         .and_then(|()| socket.set_zero_linger());
     configured.map_err(|_| Failure::Connect)?;
     Ok(socket)
+}
+
+/// Opens a connection up to where HTTP begins. Under TLS the other side has to agree to the protocol
+/// that is going to be spoken.
+pub(super) async fn open(endpoint: &Endpoint) -> Result<Stream, Failure> {
+    let socket = open_socket(endpoint.address).await?;
+    let Some((config, name)) = &endpoint.tls else {
+        return Ok(Either::Left(socket));
+    };
+    let connector = TlsConnector::from(Arc::clone(config));
+    let stream = connector.connect(name.clone(), socket).await;
+    let stream = stream.map_err(|_| Failure::Connect)?;
+    let agreed = stream.get_ref().1.alpn_protocol();
+    let offered = &config.alpn_protocols;
+    // A server that knows no ALPN speaks HTTP/1.1.
+    let agreed = agreed.unwrap_or(b"http/1.1");
+    match offered.is_empty() || offered.iter().any(|protocol| protocol == agreed) {
+        true => Ok(Either::Right(Box::new(stream))),
+        false => Err(Failure::Connect),
+    }
 }

@@ -33,15 +33,21 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::signal::unix::Signal;
+use tokio::sync::Notify;
 
 pub use events::{Events, Subscription};
 
-use crate::channel;
+use crate::channel::{self, Channel};
 use crate::config::Secret;
 use crate::health;
+use crate::listen::inherited::Inherited;
 use crate::reload::{ReloadError, Reloader, Source, Trigger, WATCH_PERIOD};
 use crate::state::State;
 use status::{Picture, Pictures};
+
+/// Names of the sockets, where they are passed on.
+const ADMIN: &str = "admin";
+const CHANNEL: &str = "channel";
 
 /// Why operations cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -84,17 +90,27 @@ impl Operations {
     /// # Errors
     /// The address is in use or not ours, or the token's file cannot be read.
     pub fn bind(state: Arc<State>, source: Source) -> Result<Self, OperationsError> {
+        Self::take_over(state, source, &mut Inherited::default())
+    }
+
+    /// As [`Operations::bind`], with the sockets that another process opened where they fit.
+    ///
+    /// # Errors
+    /// The address is in use or not ours, or the token's file cannot be read.
+    pub fn take_over(
+        state: Arc<State>,
+        source: Source,
+        inherited: &mut Inherited,
+    ) -> Result<Self, OperationsError> {
         let admin = state.config().admin.clone();
         let token = admin.read_token().map_err(OperationsError::Token)?;
-        let listener = match admin.enabled {
-            true => Some(listen(*admin.addr)?),
-            false => None,
+        let listener = match (admin.enabled, inherited.take_one(ADMIN, *admin.addr)) {
+            (true, None) => Some(listen(*admin.addr)?),
+            (true, passed) => passed,
+            (false, _) => None,
         };
         let channel = match state.channel() {
-            Some(channel) => Some(channel.listen().map_err(|cause| OperationsError::Channel {
-                addr: channel.addr(),
-                cause,
-            })?),
+            Some(channel) => Some(listen_for(channel, inherited)?),
             None => None,
         };
         let operator = Arc::new(Operator {
@@ -104,6 +120,7 @@ impl Operations {
             events: Events::default(),
             pictures: Mutex::default(),
             started: Instant::now(),
+            relieved: Notify::new(),
         });
         Ok(Self {
             operator,
@@ -122,6 +139,25 @@ impl Operations {
     #[must_use]
     pub fn channel_addr(&self) -> Option<SocketAddr> {
         self.channel.as_ref()?.local_addr().ok()
+    }
+
+    /// Its listening sockets with their names, as [`Bound::sockets`](crate::Bound::sockets).
+    ///
+    /// # Errors
+    /// When the system refuses more descriptors.
+    pub fn sockets(&self) -> io::Result<Vec<(String, TcpListener)>> {
+        let sockets = [(ADMIN, &self.listener), (CHANNEL, &self.channel)];
+        let named = sockets.into_iter().filter_map(|(name, socket)| {
+            let socket = socket.as_ref()?;
+            Some(socket.try_clone().map(|socket| (name.to_owned(), socket)))
+        });
+        named.collect()
+    }
+
+    /// What to call when another process has taken the sockets over: operators are left to it.
+    pub fn relieve(&self) -> impl Fn() + use<> {
+        let operator = Arc::clone(&self.operator);
+        move || operator.relieved.notify_one()
     }
 
     /// Runs all tasks until `until` is ready. Call it inside a runtime with time and I/O.
@@ -164,11 +200,24 @@ fn listen(addr: SocketAddr) -> Result<TcpListener, OperationsError> {
     bind().map_err(|cause| OperationsError::Bind { addr, cause })
 }
 
+fn listen_for(
+    channel: &Channel,
+    inherited: &mut Inherited,
+) -> Result<TcpListener, OperationsError> {
+    let addr = channel.addr();
+    let passed = inherited.take_one(CHANNEL, addr).map(Ok);
+    let listener = passed.unwrap_or_else(|| channel.listen());
+    listener.map_err(|cause| OperationsError::Channel { addr, cause })
+}
+
 async fn serve(listener: Option<TcpListener>, operator: Arc<Operator>) {
-    if let Some(listener) = listener
-        && let Err(error) = server::serve(listener, Arc::clone(&operator)).await
-    {
-        operator.notice(&format!("the admin listener failed: {error}"));
+    if let Some(listener) = listener {
+        tokio::select! {
+            served = server::serve(listener, Arc::clone(&operator)) => if let Err(error) = served {
+                operator.notice(&format!("the admin listener failed: {error}"));
+            },
+            () = operator.relieved.notified() => {}
+        }
     }
     std::future::pending::<()>().await;
 }
@@ -199,6 +248,8 @@ struct Operator {
     events: Events,
     pictures: Mutex<Pictures>,
     started: Instant,
+    /// Another process answers operators from now on.
+    relieved: Notify,
 }
 
 impl Operator {

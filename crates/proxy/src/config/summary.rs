@@ -19,11 +19,11 @@ impl Config {
     }
 
     fn replicas(&self) -> String {
-        let urls: Vec<_> = self.upstream.replicas.iter().map(|r| &r.url).collect();
-        match urls.as_slice() {
+        let replicas = &self.upstream.replicas;
+        match replicas.as_slice() {
             [] => "forwards to nothing".to_owned(),
             [first, _, _, .., last] => {
-                format!("forwards to {} replicas, {first} to {last}", urls.len())
+                format!("forwards to {} replicas, {first} to {last}", replicas.len())
             }
             few => {
                 let few: Vec<_> = few.iter().map(ToString::to_string).collect();

@@ -1,8 +1,10 @@
 //! The service behind the proxy: its replicas and how to speak with them.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use http::Uri;
 use http::uri::Scheme;
@@ -10,6 +12,7 @@ use schemars::JsonSchema;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use tidegate_config::Dur;
 
 use super::types::{one_or_many, written_as_string};
 
@@ -31,6 +34,9 @@ pub struct Upstream {
     pub connections_max: usize,
     /// Idle connections kept open per replica and thread.
     pub idle_max: usize,
+    /// How often the names of replicas are looked up again, when connections are opened. While
+    /// that fails the last known addresses stay, and connections that work are kept.
+    pub resolve_interval: Dur,
     /// How to verify replicas whose URL is `https`.
     pub tls: UpstreamTls,
 }
@@ -43,6 +49,8 @@ impl Default for Upstream {
             host: HostHeader::Client,
             connections_max: 4096,
             idle_max: 256,
+            // Replicas move when they are redeployed, which takes longer.
+            resolve_interval: Dur(Duration::from_secs(5)),
             tls: UpstreamTls::default(),
         }
     }
@@ -64,13 +72,41 @@ pub struct Replica {
     /// Scheme, host and port: `"http://10.0.0.7:3000"`. Without a port, 80 or 443.
     #[schemars(example = &"http://10.0.0.7:3000")]
     pub url: Origin,
+    /// What it is meant to carry, relative to the others: one of weight 2 gets twice the requests
+    /// of one of weight 1, twice the slots (`protect.limits.slots`) and twice the window to begin
+    /// with. In short: `"http://10.0.0.7:3000 weight=2"`.
+    #[serde(default = "one")]
+    pub weight: NonZeroU32,
+}
+
+fn one() -> NonZeroU32 {
+    NonZeroU32::MIN
 }
 
 impl FromStr for Replica {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        text.parse().map(|url| Self { url })
+        let (url, more) = text.trim().split_once(' ').unwrap_or((text, ""));
+        let weight = match more.trim() {
+            "" => one(),
+            more => more
+                .strip_prefix("weight=")
+                .and_then(|weight| weight.parse().ok())
+                .ok_or_else(|| {
+                    format!("`{more}` is no weight: write \"{url} weight=2\", a number from 1")
+                })?,
+        };
+        url.trim().parse().map(|url| Self { url, weight })
+    }
+}
+
+impl fmt::Display for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.weight {
+            NonZeroU32::MIN => self.url.fmt(f),
+            weight => write!(f, "{} (weight {weight})", self.url),
+        }
     }
 }
 
@@ -240,6 +276,34 @@ mod tests {
         assert_eq!(origin("http://a:3000").unwrap(), "http://a:3000");
         assert_eq!(origin("https://a/").unwrap(), "https://a:443");
         assert_eq!(origin("http://[::1]:9").unwrap(), "http://[::1]:9");
+    }
+
+    #[test]
+    fn a_replica_has_a_weight() {
+        let shown = |text: &str| text.parse::<Replica>().map(|replica| replica.to_string());
+        assert_eq!(shown("http://a:1").unwrap(), "http://a:1");
+        assert_eq!(
+            shown("http://a:1 weight=3").unwrap(),
+            "http://a:1 (weight 3)"
+        );
+        for wrong in [
+            "http://a:1 weight=0",
+            "http://a:1 weight=-1",
+            "http://a:1 backup",
+        ] {
+            assert!(shown(wrong).unwrap_err().contains("weight=2"), "{wrong}");
+        }
+        let config = crate::config::Config::from_text(
+            "t.toml",
+            "upstream = ['http://a:1 weight=2', { url = 'http://b:1', weight = 5 }, 'http://c:1']",
+        );
+        let weights = config
+            .unwrap()
+            .upstream
+            .replicas
+            .into_iter()
+            .map(|r| r.weight.get());
+        assert_eq!(weights.collect::<Vec<_>>(), [2, 5, 1]);
     }
 
     #[test]

@@ -37,7 +37,11 @@ async fn read_v2(stream: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
     parse_v2(head[0], head[1], &block)
 }
 
-fn parse_v2(version_command: u8, family: u8, block: &[u8]) -> io::Result<Option<SocketAddr>> {
+pub(crate) fn parse_v2(
+    version_command: u8,
+    family: u8,
+    block: &[u8],
+) -> io::Result<Option<SocketAddr>> {
     match version_command {
         0x20 => return Ok(None),
         0x21 => {}
@@ -80,7 +84,7 @@ async fn read_v1(stream: &mut TcpStream, start: &[u8]) -> io::Result<Option<Sock
     parse_v1(&line)
 }
 
-fn parse_v1(line: &[u8]) -> io::Result<Option<SocketAddr>> {
+pub(crate) fn parse_v1(line: &[u8]) -> io::Result<Option<SocketAddr>> {
     let malformed = || invalid("the line is malformed");
     let line = line.strip_suffix(b"\r\n").ok_or_else(malformed)?;
     let line = std::str::from_utf8(line).map_err(|_| malformed())?;

@@ -105,12 +105,17 @@ impl Order {
         })
     }
 
+    /// What it holds in memory while it waits.
+    pub(crate) fn bytes(&self) -> u32 {
+        let bytes = OVERHEAD_BYTES + self.head_bytes + self.upload.held();
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+
     /// What the engine is told of it.
     pub(crate) fn arrival(&self, visit: &Visit) -> Arrival {
-        let bytes = OVERHEAD_BYTES + self.head_bytes + self.upload.held();
         Arrival {
             class: self.class,
-            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            bytes: self.bytes(),
             deadline: self
                 .deadline
                 .allowance

@@ -4,6 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -55,7 +56,7 @@ pub(crate) async fn open(replica: &Replica) -> io::Result<Transport> {
 /// Tries the replica's addresses one after the other.
 async fn open_tcp(replica: &Replica) -> io::Result<TcpStream> {
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
-    for address in replica.addresses.get().await? {
+    for address in replica.addresses.get(Instant::now()).await? {
         match TcpStream::connect(address).await {
             Ok(stream) => {
                 stream.set_nodelay(true)?;

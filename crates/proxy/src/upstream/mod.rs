@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 
 use crate::config::{Config, Http2, Origin, Upstream};
 use crate::settings::SettingsError;
-use resolve::Addresses;
+use resolve::{Addresses, System};
 
 /// How all replicas of a configuration are spoken to.
 #[derive(Debug)]
@@ -32,6 +32,7 @@ impl PartialEq for Transport {
     fn eq(&self, other: &Self) -> bool {
         let (a, b) = (&self.upstream, &other.upstream);
         (a.http2, &a.tls, a.connections_max) == (b.http2, &b.tls, b.connections_max)
+            && a.resolve_interval == b.resolve_interval
             // Files may have changed under their names.
             && self.tls.is_none() == other.tls.is_none()
             && self.tls.as_ref().map(|tls| &tls.files) == other.tls.as_ref().map(|tls| &tls.files)
@@ -56,7 +57,7 @@ pub struct Replica {
     uid: u64,
     origin: Origin,
     transport: Arc<Transport>,
-    addresses: Addresses,
+    addresses: Arc<Addresses>,
     /// Connections that may still be opened.
     connections: Arc<Semaphore>,
     host: HeaderValue,
@@ -66,10 +67,11 @@ impl Replica {
     pub(crate) fn new(origin: Origin, transport: Arc<Transport>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let authority = origin.authority();
+        let interval = *transport.upstream.resolve_interval;
         Self {
             uid: NEXT.fetch_add(1, Ordering::Relaxed),
             connections: Arc::new(Semaphore::new(transport.upstream.connections_max)),
-            addresses: Addresses::new(&origin),
+            addresses: Addresses::new(&origin, interval, System),
             host: HeaderValue::try_from(authority).unwrap_or(HeaderValue::from_static("invalid")),
             origin,
             transport,

@@ -7,7 +7,8 @@
 //! | the connection broke before the response's head | perhaps | another replica, if the method is idempotent, the body can be sent again and the budget allows |
 //! | no head before the deadline | perhaps | 504 |
 //!
-//! So POST is never sent twice to anybody who may have seen it.
+//! So POST is never sent twice to anybody who may have seen it. Where another replica is meant and
+//! none has room, the request goes back to the head of the queue.
 
 use std::future::Future;
 use std::io;
@@ -26,7 +27,7 @@ use super::{Replica, connect, shape};
 use crate::alarm::{Alarm, Elapsed};
 use crate::config::HostHeader;
 use crate::fault::{Fault, Invalid};
-use crate::gate::Slot;
+use crate::gate::{Slot, Wait};
 use crate::health::Outcome;
 use crate::metrics::UpstreamFailure;
 use crate::request::deadline::Allowance;
@@ -95,6 +96,8 @@ pub(crate) struct Sending<'a> {
     slot: &'a mut Slot,
     alarm: Alarm<&'a Worker>,
     deadline: Deadline,
+    /// Bytes it holds in memory, without its body.
+    bytes: u32,
     /// Whom the client asked for.
     host: Option<&'a HeaderValue>,
     pace: Option<Arc<Pace>>,
@@ -128,6 +131,7 @@ impl<'a> Sending<'a> {
             slot,
             alarm: Alarm::set(worker, order.deadline.at),
             deadline: order.deadline,
+            bytes: order.bytes(),
             host: order.host.as_ref(),
             pace: request.body().pace(),
             request: Some(request),
@@ -146,10 +150,12 @@ impl<'a> Sending<'a> {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            let moved = self.slot.reassign();
             match failure {
-                Failure::Stale if unseen < UNSEEN_MAX => unseen += 1,
-                Failure::Unreachable if unseen < UNSEEN_MAX && moved => unseen += 1,
+                Failure::Stale if unseen < UNSEEN_MAX => {
+                    unseen += 1;
+                    self.slot.reassign();
+                }
+                Failure::Unreachable if unseen < UNSEEN_MAX && self.move_on().await? => unseen += 1,
                 Failure::Stale | Failure::Unreachable => {
                     return Err(self.give_up(UpstreamFailure::Connect));
                 }
@@ -158,9 +164,39 @@ impl<'a> Sending<'a> {
                     let spare = self.spare.take().filter(|_| self.spend_retry());
                     let spare = spare.ok_or_else(|| self.give_up(failure))?;
                     self.request = Some(*spare);
+                    // If there is nobody else, the one who failed is asked again.
+                    self.move_on().await?;
                 }
             }
         }
+    }
+
+    /// Goes on to another replica, through the queue if none has room. False if there is none.
+    async fn move_on(&mut self) -> Result<bool, Fault> {
+        if self.slot.reassign() {
+            return Ok(true);
+        }
+        let allowance = self.deadline.allowance;
+        let deadline = allowance.by_client.then_some(self.deadline.at);
+        let body = self.request.as_ref().map_or(0, |r| r.body().held());
+        let bytes = self.bytes.saturating_add(body as u32);
+        match self.slot.requeue(bytes, deadline) {
+            Some(wait) => Box::pin(self.wait_again(wait)).await.map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Waits for the slot of another replica. A client that leaves drops this future, and with it
+    /// its place in the queue.
+    async fn wait_again(&mut self, mut wait: Wait) -> Result<(), Fault> {
+        self.alarm.reset(self.deadline.at);
+        let answer = self.alarm.before(wait.answer()).await;
+        *self.slot = match answer {
+            Ok(Some(answer)) => answer?,
+            Ok(None) => return Err(Fault::Departed),
+            Err(Elapsed) => return Err(Fault::Deadline),
+        };
+        Ok(())
     }
 
     fn give_up(&mut self, failure: UpstreamFailure) -> Fault {

@@ -29,7 +29,18 @@ impl std::fmt::Debug for ClientTls {
 }
 
 pub(crate) fn load(upstream: &Upstream) -> Result<ClientTls, SettingsError> {
-    let options = &upstream.tls;
+    let config = client_tls(&upstream.tls, upstream.http2)?;
+    Ok(ClientTls {
+        connector: TlsConnector::from(Arc::new(config)),
+        files: fingerprint(&upstream.tls),
+    })
+}
+
+/// TLS as a client speaks it: whom it trusts, what it presents, which protocols it offers.
+///
+/// # Errors
+/// A file that cannot be read or holds nothing of use, or a system without authorities.
+pub fn client_tls(options: &UpstreamTls, http2: Http2) -> Result<ClientConfig, SettingsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -46,15 +57,12 @@ pub(crate) fn load(upstream: &Upstream) -> Result<ClientTls, SettingsError> {
             .map_err(|error| SettingsError::Tls(format!("{}: {error}", cert.display())))?,
         _ => builder.with_no_client_auth(),
     };
-    config.alpn_protocols = match upstream.http2 {
+    config.alpn_protocols = match http2 {
         Http2::Auto => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
         Http2::Always => vec![b"h2".to_vec()],
         Http2::Never => vec![b"http/1.1".to_vec()],
     };
-    Ok(ClientTls {
-        connector: TlsConnector::from(Arc::new(config)),
-        files: fingerprint(options),
-    })
+    Ok(config)
 }
 
 fn roots(options: &UpstreamTls) -> Result<RootCertStore, SettingsError> {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 
 use crate::support::*;
 
@@ -114,6 +115,67 @@ async fn a_post_is_never_sent_twice() {
     let post = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
     assert_eq!(ask(proxy.local_addr(), post).await.status, 502);
     assert_eq!(seen.load(Ordering::SeqCst), 1);
+}
+
+const TWO_SLOTS: &str = "protect.mode = 'static'\nprotect.static.window = 100\n\
+                         protect.limits.slots = 1\nhealth.passive.failures = 0";
+
+fn waiting(proxy: &tidegate_proxy::Running) -> u32 {
+    let state = proxy.state();
+    state.sentry().status(state.now()).queue.requests
+}
+
+/// A proxy whose good replica is busy until it gets permits, beside a bad one that has room.
+async fn busy_beside(
+    bad: SocketAddr,
+    extra: &str,
+) -> (tidegate_proxy::Running, Service, Arc<Semaphore>, Client) {
+    let (service, permits) = Service::held().await;
+    let proxy = proxy(&[bad, service.addr], &format!("{TWO_SLOTS}\n{extra}"));
+    let mut first = Client::connect(proxy.local_addr()).await;
+    first.send(GET).await;
+    eventually("the good one is busy", || service.count() == 1).await;
+    (proxy, service, permits, first)
+}
+
+#[tokio::test]
+async fn what_a_dead_replica_never_saw_waits_for_another() {
+    let (proxy, service, permits, mut first) = busy_beside(nobody().await, "").await;
+    let mut second = Client::connect(proxy.local_addr()).await;
+    second.send(POST).await;
+    eventually("it waits again", || waiting(&proxy) == 1).await;
+    permits.add_permits(2);
+    assert_eq!(first.answer().await.status, 200);
+    assert_eq!(second.answer().await.status, 200);
+    assert_eq!(service.count(), 2);
+}
+
+#[tokio::test]
+async fn who_waits_again_waits_no_longer_than_its_deadline() {
+    let (proxy, service, _permits, _first) = busy_beside(nobody().await, "").await;
+    let hasty =
+        "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\ntidegate-deadline-ms: 300\r\n\r\nok";
+    assert_eq!(ask(proxy.local_addr(), hasty).await.status, 504);
+    assert_eq!(service.count(), 1, "it was not sent");
+    assert_eq!(waiting(&proxy), 0);
+}
+
+#[tokio::test]
+async fn only_what_may_be_repeated_waits_after_it_was_seen() {
+    let (bad, seen) = dies_before_answering(usize::MAX).await;
+    let (proxy, service, permits, mut first) = busy_beside(bad, "").await;
+    let before = seen.load(Ordering::SeqCst);
+    let mut second = Client::connect(proxy.local_addr()).await;
+    second.send(GET).await;
+    eventually("it waits again", || waiting(&proxy) == 1).await;
+    assert_eq!(seen.load(Ordering::SeqCst), before + 1);
+    let post = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
+    assert_eq!(ask(proxy.local_addr(), post).await.status, 502);
+    assert_eq!(seen.load(Ordering::SeqCst), before + 2);
+    permits.add_permits(2);
+    assert_eq!(first.answer().await.status, 200);
+    assert_eq!(second.answer().await.status, 200);
+    assert_eq!(service.count(), 2, "the POST was not sent again");
 }
 
 #[tokio::test]

@@ -194,6 +194,97 @@ async fn a_body_is_asked_for_only_when_the_request_is_admitted() {
 }
 
 #[tokio::test]
+async fn interim_responses_are_not_taken_for_the_answer() {
+    let service = raw_service(|mut stream, _| async move {
+        while !read_head(&mut stream).await.is_empty() {
+            let answer = "HTTP/1.1 100 Continue\r\n\r\n\
+                          HTTP/1.1 102 Processing\r\n\r\n\
+                          HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\n\r\n\
+                          HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nfinal";
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    })
+    .await;
+    let proxy = proxy(&[service], "");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    for _ in 0..3 {
+        let answer = client.ask(GET).await;
+        assert_eq!((answer.status, &*answer.text()), (200, "final"));
+        assert_eq!(
+            answer.header("link"),
+            None,
+            "a hint is no part of the answer"
+        );
+    }
+}
+
+#[tokio::test]
+async fn interim_responses_without_end_do_not_outlast_the_deadline() {
+    let service = raw_service(|mut stream, _| async move {
+        read_head(&mut stream).await;
+        while stream
+            .write_all(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+            .await
+            .is_ok()
+        {}
+    })
+    .await;
+    let proxy = proxy(&[service], "timeouts.request = '300ms'");
+    assert_eq!(ask(proxy.local_addr(), GET).await.status, 504);
+}
+
+#[tokio::test]
+async fn who_expects_100_continue_is_asked_once_and_its_body_arrives_whole() {
+    let service = Service::echo().await;
+    let proxy = proxy(&[service.addr], "");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    for framing in ["content-length: 5", "transfer-encoding: chunked"] {
+        let head =
+            format!("PUT / HTTP/1.1\r\nhost: a\r\n{framing}\r\nexpect: 100-Continue\r\n\r\n");
+        client.send(head).await;
+        assert_eq!(client.try_answer(false).await.unwrap().status, 100);
+        let body = match framing.starts_with('c') {
+            true => "hello",
+            false => "5\r\nhello\r\n0\r\n\r\n",
+        };
+        let answer = client.ask(body).await;
+        assert_eq!(answer.status, 200);
+        assert!(answer.text().ends_with("\n\nhello"), "{}", answer.text());
+    }
+    // Who sends its body without waiting is understood too.
+    let eager =
+        "PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\nexpect: 100-continue\r\n\r\nhello";
+    let mut answer = client.ask(eager).await;
+    if answer.status == 100 {
+        answer = client.answer().await;
+    }
+    assert!(answer.text().ends_with("\n\nhello"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn replicas_get_what_their_weights_say() {
+    let (light, heavy) = (Service::echo().await, Service::echo().await);
+    let text = format!(
+        "upstream = ['http://{} weight=1', 'http://{} weight=3']\n{PLAIN}\nprotect.balance = 'round-robin'",
+        light.addr, heavy.addr
+    );
+    let proxy = proxy_from(&text);
+    let mut client = Client::connect(proxy.local_addr()).await;
+    for _ in 0..100 {
+        client.ask(GET).await;
+    }
+    assert!((23..=27).contains(&light.count()), "{}", light.count());
+    let other = text.replace("weight=3", "weight=1");
+    let config = tidegate_proxy::config::Config::from_text("test.toml", &other).unwrap();
+    proxy.state().apply(config).unwrap();
+    let before = light.count();
+    for _ in 0..100 {
+        client.ask(GET).await;
+    }
+    assert_eq!(light.count() - before, 50);
+}
+
+#[tokio::test]
 async fn http_10_clients_are_served_and_let_go() {
     let service = Service::echo().await;
     let proxy = proxy(&[service.addr], "");

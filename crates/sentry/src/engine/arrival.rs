@@ -216,15 +216,18 @@ impl<T> Sentry<T> {
         origin: Origin,
         replica: ReplicaId,
     ) -> Permit {
-        add_one(&plan.class(origin.class).counters.admitted);
+        if origin.returned.is_none() {
+            add_one(&plan.class(origin.class).counters.admitted);
+        }
         if let Some(session) = origin.opens {
             plan.sessions.open(now, session);
         }
         let state = &plan.replicas[usize::from(replica.0)];
         let generation = state.enter();
-        let content = match self.bypass() {
-            true => None,
-            false => self.content.decide(now - origin.oldest, state),
+        let content = match (origin.returned, self.bypass()) {
+            (Some(returned), _) => returned.content,
+            (None, true) => None,
+            (None, false) => self.content.decide(now - origin.oldest, state),
         };
         Permit {
             replica,
@@ -236,6 +239,7 @@ impl<T> Sentry<T> {
             generation,
             counted: origin.passed.counted,
             streaming: false,
+            returned: origin.returned.is_some(),
             content,
         }
     }

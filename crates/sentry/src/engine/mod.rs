@@ -14,8 +14,10 @@ mod ending;
 mod lingering;
 mod operator;
 mod policing;
+mod returning;
 mod waiting;
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -69,7 +71,7 @@ pub struct Sentry<T> {
 }
 
 impl<T> Sentry<T> {
-    /// An engine for `replicas` replicas with ids from 0, all of them healthy.
+    /// An engine for `replicas` equal replicas with ids from 0, all of them healthy.
     ///
     /// # Errors
     /// When the configuration contradicts itself.
@@ -79,7 +81,23 @@ impl<T> Sentry<T> {
         now: Timestamp,
         seed: u64,
     ) -> Result<Self, SentryError> {
-        let plan = Plan::new(config, replicas, now)?;
+        Self::weighted(config, &vec![NonZeroU32::MIN; replicas], now, seed)
+    }
+
+    /// As [`Sentry::new`], for replicas of these weights: one of weight 2 is meant to carry twice
+    /// what one of weight 1 carries.
+    ///
+    /// # Errors
+    /// When the configuration contradicts itself.
+    pub fn weighted(
+        config: &SentryConfig,
+        weights: &[NonZeroU32],
+        now: Timestamp,
+        seed: u64,
+    ) -> Result<Self, SentryError> {
+        let plan = Plan::new(config, weights, now)?;
+        let balancer = Balancer::new(seed);
+        balancer.weigh(&plan.replicas);
         let gate = Gate::new(now);
         let adaptation = Adaptation::new(&plan, &gate, now)?;
         let content = ContentGate::new();
@@ -87,7 +105,7 @@ impl<T> Sentry<T> {
         Ok(Self {
             waiting: Lock::new(Waiting::new(&plan)),
             plan: ArcSwap::from_pointee(plan),
-            balancer: Balancer::new(seed),
+            balancer,
             gate,
             content,
             gate_dice: Dice::new(seed ^ GATE_STREAM),

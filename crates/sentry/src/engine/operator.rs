@@ -60,10 +60,17 @@ impl<T> Sentry<T> {
         let (new, added) = old.changed(config, changes, now)?;
         adaptation.reconfigure(&old, &new, &self.gate, &self.content, now)?;
         for change in changes {
-            if let ReplicaChange::Remove(id) = *change {
-                new.replicas[usize::from(id.0)].set_health(Health::Retired);
+            match *change {
+                ReplicaChange::Add(_) => {}
+                ReplicaChange::Remove(id) => {
+                    new.replicas[usize::from(id.0)].set_health(Health::Retired);
+                }
+                ReplicaChange::Weigh(id, weight) => {
+                    new.weigh(id, weight);
+                }
             }
         }
+        self.balancer.weigh(&new.replicas);
         let new = Arc::new(new);
         self.plan.store(Arc::clone(&new));
         self.reclassify(&old, &new);
@@ -143,6 +150,7 @@ fn replica_statuses(plan: &Plan) -> Vec<ReplicaStatus> {
         .map(|(index, replica)| ReplicaStatus {
             id: ReplicaId(index as u16),
             up: replica.is_up(),
+            weight: replica.weight(),
             window: Some(replica.limit()).filter(|&limit| limit != UNLIMITED),
             in_flight: replica.in_flight(),
             streams: replica.streams(),

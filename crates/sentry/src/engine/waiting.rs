@@ -6,14 +6,16 @@ use std::sync::atomic::Ordering;
 use tidegate_control::Timestamp;
 
 use super::Sentry;
-use crate::api::{Arrival, ClassId, Refusal, ReplicaId, Resolution, ShedReason, Ticket, Verdict};
+use crate::api::{
+    Arrival, ClassId, Ending, Refusal, ReplicaId, Resolution, ShedReason, Ticket, Verdict,
+};
 use crate::atomic::add_one;
 use crate::balance::Slots;
 use crate::gate::Passed;
 use crate::plan::Plan;
 use crate::policing::PathKey;
 use crate::policing::exams::Exams;
-use crate::queue::{Queue, Waiter};
+use crate::queue::{Queue, Returned, Waiter};
 
 /// The queue, and those who were put out of it and have not been told yet.
 #[derive(Debug)]
@@ -51,6 +53,8 @@ pub(super) struct Origin {
     /// The session it opens.
     pub(super) opens: Option<u64>,
     pub(super) passed: Passed,
+    /// It was admitted before.
+    pub(super) returned: Option<Returned>,
     /// When the one who has waited longest arrived, of those who waited with it and itself.
     pub(super) oldest: Timestamp,
 }
@@ -63,6 +67,7 @@ impl Origin {
             path: arrival.path,
             opens: opens(arrival),
             passed,
+            returned: None,
             oldest: now,
         }
     }
@@ -74,6 +79,7 @@ impl Origin {
             path: waiter.path,
             opens: waiter.opens,
             passed: waiter.passed,
+            returned: waiter.returned,
             oldest: waiter.arrived,
         }
     }
@@ -172,6 +178,7 @@ impl<T> Sentry<T> {
             preferred: plan.prefers(now, arrival),
             bucket: None,
             passed,
+            returned: None,
         }
     }
 
@@ -243,11 +250,7 @@ impl<T> Sentry<T> {
     fn fits(&self, plan: &Plan, queue: &Queue<T>, arrival: &Arrival) -> Result<(), Refusal> {
         let bounds = &plan.config.queue;
         if queue.len() >= bounds.max_requests {
-            return Err(Refusal {
-                measured: f64::from(queue.len()),
-                limit: f64::from(bounds.max_requests),
-                ..self.refusal(plan, ShedReason::QueueFull, arrival.class)
-            });
+            return Err(self.full(plan, arrival.class));
         }
         let bytes = queue.bytes() + u64::from(arrival.bytes);
         if bytes > bounds.max_bytes.0 {
@@ -258,6 +261,16 @@ impl<T> Sentry<T> {
             });
         }
         Ok(())
+    }
+
+    /// There are more waiters than the queue may hold.
+    pub(super) fn full(&self, plan: &Plan, class: ClassId) -> Refusal {
+        let limit = f64::from(plan.config.queue.max_requests);
+        Refusal {
+            measured: limit,
+            limit,
+            ..self.refusal(plan, ShedReason::QueueFull, class)
+        }
     }
 
     /// Puts a waiter, already out of the queue, among those to be told.
@@ -387,23 +400,43 @@ impl<T> Sentry<T> {
     ) -> (T, Resolution) {
         let origin = self.settle(waiting, &waiter);
         self.gate.leave(origin.passed);
-        plan.class(waiter.class).counters.shed(refusal.reason);
+        let counters = &plan.class(waiter.class).counters;
+        match waiter.returned {
+            Some(_) => counters.ended(Ending::Dropped),
+            None => counters.shed(refusal.reason),
+        }
         (waiter.value, Resolution::Shed(refusal))
     }
 
     /// A slot for the waiter, or the end of its hopes; none if it has to wait on.
     fn next_for(&self, plan: &Plan, now: Timestamp, waiter: &Waiter<T>) -> Option<Next> {
         if self.bypass() {
-            let placed = self.place(plan, now, waiter.sticky, Slots::Any);
+            let placed = self.place_waiter(plan, now, waiter, Slots::Any);
             return Some(placed.map_or_else(|| self.no_replica(plan, waiter), Next::Admit));
         }
         if let Some(refusal) = self.expired(plan, now, waiter) {
             return Some(Next::Expire(refusal));
         }
-        match self.place(plan, now, waiter.sticky, Slots::Free) {
+        match self.place_waiter(plan, now, waiter, Slots::Free) {
             Some(replica) => Some(Next::Admit(replica)),
-            None if !plan.any_up() => Some(self.no_replica(plan, waiter)),
-            None => None,
+            None if plan.any_up_but(waiter.avoids()) => None,
+            None => Some(self.no_replica(plan, waiter)),
+        }
+    }
+
+    /// A slot: of any replica but the one it comes back from, if it does.
+    fn place_waiter(
+        &self,
+        plan: &Plan,
+        now: Timestamp,
+        waiter: &Waiter<T>,
+        slots: Slots,
+    ) -> Option<ReplicaId> {
+        match waiter.avoids() {
+            None => self.place(plan, now, waiter.sticky, slots),
+            except => self
+                .balancer
+                .place(plan.balance(), &plan.replicas, now, slots, except),
         }
     }
 

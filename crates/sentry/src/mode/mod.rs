@@ -149,8 +149,8 @@ fn without_forecast(plan: &Plan) {
     for class in &plan.classes {
         class.forecast.withdraw();
     }
-    let slots = crate::plan::initial_window(&plan.config);
     for replica in &plan.replicas {
+        let slots = crate::plan::initial_window(&plan.config, replica.weight());
         replica.set_limit(slots);
     }
 }

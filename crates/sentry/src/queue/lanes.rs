@@ -2,7 +2,9 @@
 //!
 //! Waiters that take any replica stand in *shards* by tenant, those of a sticky session in a lane
 //! of their replica, those that wait to be examined in *held* lanes by what they cost. Preferred
-//! ones (of a session that was admitted) have lanes of their own and go first.
+//! ones (of a session that was admitted) have lanes of their own and go first; before all of them
+//! go those who were admitted once and *returned* because their replica was dead. These do not
+//! take every replica, so a newcomer does not wait behind them for a slot that they do not want.
 //!
 //! Among the others it is the turn of the one with the smallest *tag* (start-time fair queueing,
 //! Goyal 1996, with requests of equal weight): a waiter gets
@@ -51,6 +53,7 @@ pub(super) enum Place {
     Shard(u16),
     Sticky { replica: ReplicaId, preferred: bool },
     Held(u8),
+    Returned,
 }
 
 /// The two shards that a tenant is dealt.
@@ -67,6 +70,7 @@ pub(super) fn hand(tenant: Option<u64>, shards: u16) -> Hand {
 /// One class's lanes; they come into being when somebody stands in them.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
+    returned: Lane,
     preferred: Lane,
     shards: Vec<Lane>,
     sticky: Vec<Lane>,
@@ -81,6 +85,7 @@ pub(super) struct Lanes {
 impl Lanes {
     pub(super) fn at(&mut self, place: Place) -> &mut Lane {
         match place {
+            Place::Returned => &mut self.returned,
             Place::Preferred => &mut self.preferred,
             Place::Shard(shard) => grown(&mut self.shards, usize::from(shard)),
             Place::Sticky { replica, preferred } => {
@@ -141,7 +146,8 @@ impl Lanes {
 
     /// Lanes of those who wait for a slot.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Lane> {
-        self.any().chain(&self.sticky)
+        let others = self.any().chain(&self.sticky);
+        std::iter::once(&self.returned).chain(others)
     }
 
     fn any(&self) -> impl Iterator<Item = &Lane> {

@@ -14,7 +14,7 @@ mod tests;
 use tidegate_control::Timestamp;
 
 use self::lanes::{Lanes, Place, hand};
-use crate::api::{ClassId, ReplicaId, Ticket};
+use crate::api::{ClassId, Content, ReplicaId, Ticket};
 use crate::gate::Passed;
 use crate::policing::PathKey;
 
@@ -45,6 +45,24 @@ pub(crate) struct Waiter<T> {
     /// Held in this bucket until its class is examined.
     pub(crate) bucket: Option<u8>,
     pub(crate) passed: Passed,
+    /// It was admitted before, and its replica turned out to be dead.
+    pub(crate) returned: Option<Returned>,
+}
+
+impl<T> Waiter<T> {
+    /// The replica it will not go to.
+    pub(crate) fn avoids(&self) -> Option<ReplicaId> {
+        self.returned.map(|returned| returned.from)
+    }
+}
+
+/// What a request that comes back brings along.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Returned {
+    /// The replica it will not go to again.
+    pub(crate) from: ReplicaId,
+    /// What was decided about its content: its head says so already.
+    pub(crate) content: Option<Content>,
 }
 
 #[derive(Debug)]
@@ -165,6 +183,7 @@ impl<T> Queue<T> {
         let lanes = &mut self.classes[class];
         let hand = hand(waiter.tenant, self.shards);
         slot.place = match (waiter.bucket, waiter.sticky) {
+            _ if waiter.returned.is_some() => Place::Returned,
             (Some(bucket), _) => Place::Held(bucket),
             (None, Some(replica)) => Place::Sticky {
                 replica,
@@ -173,7 +192,7 @@ impl<T> Queue<T> {
             (None, None) if waiter.preferred => Place::Preferred,
             (None, None) => Place::Shard(lanes.shorter(hand)),
         };
-        if waiter.bucket.is_none() {
+        if slot.place != Place::Returned && waiter.bucket.is_none() {
             slot.rank = lanes.rank(hand, waiter.preferred, slot.sequence);
             lanes.ranked(hand, slot.rank);
         }

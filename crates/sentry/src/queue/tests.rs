@@ -14,6 +14,7 @@ fn waiter(value: u32, tenant: Option<u64>) -> Waiter<u32> {
         preferred: false,
         bucket: None,
         passed: Passed { counted: false },
+        returned: None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! The engine of [`tidegate_sentry`] as a protector: the same code as in the live proxy.
 
+use std::num::NonZeroU32;
+
 use tidegate_control::Timestamp;
 use tidegate_sentry::{
     Arrival, Ending, Event, Observer, Permit, ReplicaId, Report, Resolution, Sentry, SentryConfig,
@@ -38,8 +40,20 @@ impl SentryProtector {
     /// # Errors
     /// What the engine refuses about the configuration.
     pub fn new(config: &SentryConfig, replicas: usize, seed: u64) -> Result<Self, SentryError> {
+        Self::weighted(config, &vec![NonZeroU32::MIN; replicas], seed)
+    }
+
+    /// An engine in front of replicas of these weights.
+    ///
+    /// # Errors
+    /// What the engine refuses about the configuration.
+    pub fn weighted(
+        config: &SentryConfig,
+        weights: &[NonZeroU32],
+        seed: u64,
+    ) -> Result<Self, SentryError> {
         Ok(Self {
-            sentry: Sentry::new(config, replicas, Timestamp::ZERO, seed)?,
+            sentry: Sentry::weighted(config, weights, Timestamp::ZERO, seed)?,
             held: Vec::new(),
             step: Step {
                 setpoint: f64::NAN,

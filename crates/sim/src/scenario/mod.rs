@@ -115,9 +115,9 @@ impl Scenario {
                 replicas,
                 streams.stream("balancer"),
             )),
-            Protect::Sentry(config) => Box::new(SentryProtector::new(
+            Protect::Sentry(config) => Box::new(SentryProtector::weighted(
                 config,
-                replicas,
+                &self.replica_weights(),
                 streams.seed_of("sentry"),
             )?),
         })

@@ -108,6 +108,8 @@ pub struct LoadSpec {
 pub struct ReplicaSpec {
     /// How many.
     pub count: NonZeroU32,
+    /// What each is meant to carry, relative to the others; the engine's balancing follows it.
+    pub weight: NonZeroU32,
     /// Jobs that progress at full speed at once.
     pub cores: NonZeroU32,
     /// Jobs in service at once; more than `cores` share them.
@@ -131,6 +133,7 @@ impl Default for ReplicaSpec {
         let station = StationSpec::default();
         Self {
             count: NonZeroU32::MIN,
+            weight: NonZeroU32::MIN,
             cores: station.cores,
             slots: station.slots,
             queue: station.queue,
@@ -401,6 +404,13 @@ impl Scenario {
     pub fn peak_rate(&self) -> f64 {
         let rates = self.load.iter().filter_map(|load| load.rate.as_ref());
         rates.map(RateFunction::max).sum()
+    }
+
+    /// The weights of its replicas.
+    #[must_use]
+    pub fn replica_weights(&self) -> Vec<NonZeroU32> {
+        let equal = |group: &ReplicaSpec| std::iter::repeat_n(group.weight, group.count());
+        self.replica.iter().flat_map(equal).collect()
     }
 
     /// Number of replicas in all.

@@ -424,3 +424,20 @@ proptest! {
         assert_balanced(&scenario(&text).run(seed).unwrap());
     }
 }
+
+#[test]
+fn weights_send_a_fast_replica_its_part() {
+    let response = |weight: u32| {
+        let text = format!(
+            "duration = '120s'\nwarm_up = '20s'\nservice = {{ law = 'exponential', mean = '10ms' }}\n\
+             load = {{ rate = '300/s' }}\nprotect = {{ mode = 'off', balance = 'round-robin' }}\n\
+             [[replica]]\nspeed = 1.0\n[[replica]]\nspeed = 3.0\nweight = {weight}\n"
+        );
+        run(&text).totals.response.mean()
+    };
+    let (even, weighted) = (response(1), response(3));
+    assert!(
+        weighted < 0.1 && even > 10.0 * weighted,
+        "{even} s evenly, {weighted} s by weight"
+    );
+}

@@ -117,4 +117,15 @@ mod tests {
         );
         assert!(refusal("a,b\n1\n", &["a"]).contains("line: 2"));
     }
+
+    proptest::proptest! {
+        /// No recording makes the reader panic; what is read has columns of one length.
+        #[test]
+        fn fuzz_records(text in "(t|u|y|,|\n|\"|#|[0-9.e+-]{1,4}|NaN|inf| |[ -~]){0,60}") {
+            match Record::parse("run.csv", &format!("t,u\n{text}"), &["u", "t"]) {
+                Ok(record) => proptest::prop_assert_eq!(record.columns[0].len(), record.columns[1].len()),
+                Err(error) => proptest::prop_assert!(error.to_string().starts_with("run.csv")),
+            }
+        }
+    }
 }

@@ -5,11 +5,13 @@ mod progress;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use serde::Serialize;
 use tidegate_config::{Dur, Rate};
 use tidegate_lab::load::{self, LoadConfig, LoadFile, LoadReport, Protocol, RequestSpec, Retry};
+use tidegate_proxy::config::{Http2, UpstreamTls};
 use tidegate_sim::workload::{RateFunction, Spacing};
 
 use crate::check::print;
@@ -56,9 +58,11 @@ pub(crate) struct Args {
     target_time: Dur,
     #[command(flatten)]
     retries: RetryArgs,
-    /// HTTP/2 with prior knowledge instead of HTTP/1.1.
+    /// HTTP/2 instead of HTTP/1.1: with prior knowledge, or agreed by ALPN where the URL is https.
     #[arg(long)]
     http2: bool,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// At most so many connections per target; 1000 for HTTP/1.1, 4 for HTTP/2.
     #[arg(long, value_name = "N")]
     connections: Option<usize>,
@@ -76,6 +80,16 @@ pub(crate) struct Args {
     /// Write one row per second to this file.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct TlsArgs {
+    /// PEM file with the authorities to trust for https, instead of the system's.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Accept any certificate: for machines under test, whose name nobody vouches for.
+    #[arg(long, conflicts_with = "ca")]
+    insecure: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -151,6 +165,7 @@ impl Args {
                 spacing
             },
             protocol: self.protocol(),
+            tls: self.tls()?,
             connections: self
                 .connections
                 .unwrap_or(if self.http2 { 4 } else { 1000 }),
@@ -161,6 +176,26 @@ impl Args {
             seed: self.seed,
             ..LoadConfig::new(self.targets.clone(), rate, duration.0)
         })
+    }
+
+    /// How https targets are verified, if there are any.
+    fn tls(&self) -> Result<Option<Arc<rustls::ClientConfig>>, CliError> {
+        let https = |target: &Uri| target.scheme_str() == Some("https");
+        if !self.targets.iter().any(https) {
+            return Ok(None);
+        }
+        let options = UpstreamTls {
+            ca: self.tls.ca.clone(),
+            insecure: self.tls.insecure,
+            ..UpstreamTls::default()
+        };
+        let http2 = match self.http2 {
+            true => Http2::Always,
+            false => Http2::Never,
+        };
+        let made = tidegate_proxy::client_tls(&options, http2);
+        let made = made.map_err(|error| usage(&error.to_string()))?;
+        Ok(Some(Arc::new(made)))
     }
 
     fn protocol(&self) -> Protocol {

@@ -82,12 +82,17 @@ impl Fleet {
         }
     }
 
+    /// The window to begin with: as many times what is configured as the replica's weight says.
+    fn initial_of(&self, replica: &Replica) -> u32 {
+        self.initial.saturating_mul(replica.weight())
+    }
+
     /// Starts with the replicas of a plan, from as many in flight as there are if `as_they_are`.
     pub(crate) fn start(&mut self, now: Timestamp, plan: &Plan, as_they_are: bool) {
         self.members.clear();
         for replica in &plan.replicas {
             let in_flight = if as_they_are { replica.in_flight() } else { 0 };
-            let window = in_flight.max(self.initial);
+            let window = in_flight.max(self.initial_of(replica));
             let member = Member::new(replica, window, self.bounds, now);
             replica.set_limit(member.search.window());
             self.members.push(member);
@@ -99,14 +104,15 @@ impl Fleet {
     pub(crate) fn follow(&mut self, now: Timestamp, plan: &Plan) -> Option<f64> {
         let before = self.capacity();
         for (index, replica) in plan.replicas.iter().enumerate() {
+            let initial = self.initial_of(replica);
             match self.members.get_mut(index) {
                 Some(member) if Arc::ptr_eq(&member.replica, replica) => {}
                 Some(member) => {
-                    *member = Member::new(replica, self.initial, self.bounds, now);
+                    *member = Member::new(replica, initial, self.bounds, now);
                     member.warming_since = Some(now);
                 }
                 None => {
-                    let mut member = Member::new(replica, self.initial, self.bounds, now);
+                    let mut member = Member::new(replica, initial, self.bounds, now);
                     member.warming_since = Some(now);
                     self.members.push(member);
                 }

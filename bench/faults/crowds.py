@@ -1,0 +1,85 @@
+"""Clients that are too many, too slow or too heavy."""
+
+import socket
+import threading
+import time
+
+from stage import adjust, ask, free_port, outcome, rss_kib
+
+SLOW_CONNECTIONS = 10_000
+
+
+def slow_clients(stage):
+    """10 000 slow heads, bodies and readers: good traffic at least 99.9 %"""
+    port = free_port()
+    stage.app(port, "--response", "200KB")
+    proxy = stage.proxy([port], "limits.connections = 20000\nprotect.target = '1s'")
+    before = rss_kib(proxy)
+    asks = [b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ",
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nx",
+            b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"]
+    slow = []
+    for number in range(SLOW_CONNECTIONS):
+        client = socket.socket()
+        # A small window, so that an answer does not fit into the kernel's buffers.
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", stage.port))
+        # Readers are few at a time for the replica, which has to send them everything first.
+        client.sendall(asks[number % 3] if number % 3 < 2 or number % 30 == 2 else asks[0])
+        slow.append(client)
+    sent, good, _ = outcome(stage.load(200, 6))
+    per_connection = (rss_kib(proxy) - before) / SLOW_CONNECTIONS
+    for client in slow:
+        client.close()
+    return f"{good / sent:.2%} of {sent} good, {per_connection:.1f} KiB per slow connection", good >= 0.999 * sent
+
+
+def connection_flood(stage):
+    """three times the connections that are allowed: those that are open go on, and soon others again"""
+    allowed = 3000
+    port = free_port()
+    stage.app(port)
+    proxy = stage.proxy([port], f"limits.connections = {allowed}")
+    ask(stage.port)
+    before = rss_kib(proxy)
+    load = stage.load(100, 8, "--connections", "50")
+    time.sleep(2)
+    flood = []
+    for _ in range(3 * allowed):
+        client = socket.socket()
+        client.setblocking(False)
+        client.connect_ex(("127.0.0.1", stage.port))
+        flood.append(client)
+    grown = rss_kib(proxy) - before
+    _, served, lost = outcome(load)
+    for client in flood:
+        client.close()
+    ended = time.monotonic()
+    status = 0
+    while status != 200:
+        try:
+            status, _, _ = ask(stage.port, timeout=1)
+        except OSError:
+            time.sleep(0.01)
+    back = time.monotonic() - ended
+    return (f"{lost} lost and {served} served meanwhile, {grown / 1024:.0f} MiB more, back after {back * 1000:.0f} ms",
+            lost <= 0.02 * (served + lost) and back <= 1)
+
+
+def heavy_heads(stage):
+    """ten times the load with heads of 64 KiB: the queue keeps within its bytes"""
+    cap = 4 << 20
+    port = free_port()
+    stage.app(port)
+    # 80 requests a second.
+    adjust(port, service="exp:100ms")
+    proxy = stage.proxy([port], "limits.head_bytes = '80KiB'\nlimits.connections = 20000\n"
+                                "protect = { target = '5s', queue = { max_bytes = '4MiB' } }")
+    load = stage.load(800, 8, "--header", "x-heavy: " + "h" * (64 << 10), "--connections", "4000")
+    most = 0
+    while load.poll() is None:
+        most = max(most, stage.gauge("tidegate_queue_bytes"))
+        time.sleep(0.05)
+    sent, served, lost = outcome(load)
+    return (f"at most {most / (1 << 20):.2f} of {cap >> 20} MiB queued, {served} of {sent} served, {lost} lost, "
+            f"{rss_kib(proxy) / 1024:.0f} MiB resident", 0 < most <= cap)

@@ -1,0 +1,82 @@
+"""Replicas that die, return, hang, slow down, or cannot be found."""
+
+import socket
+import subprocess
+import time
+
+from stage import Skipped, adjust, ask, free_port, latency_ms, outcome
+
+
+def flapping(stage):
+    """one of two replicas dies and returns every second: errors below 0.5 %"""
+    ports = [free_port(), free_port()]
+    stage.app(ports[0])
+    stage.proxy(ports)
+    load = stage.load(100, 15)
+    while load.poll() is None:
+        replica = stage.app(ports[1])
+        time.sleep(0.5)
+        replica.kill()
+        replica.wait()
+        time.sleep(0.5)
+    sent, _, lost = outcome(load)
+    return f"{lost} of {sent} requests failed ({lost / sent:.2%})", lost / sent < 0.005
+
+
+def all_dead(stage):
+    """no replica left: 503 with Retry-After in under 50 ms, served within 1 s of the return"""
+    port = free_port()
+    replica = stage.app(port)
+    stage.proxy([port])
+    ask(stage.port)
+    replica.kill()
+    replica.wait()
+    answers = [ask(stage.port) for _ in range(50)]
+    honest = all(status == 503 and "retry-after" in headers for status, headers, _ in answers)
+    slowest = max(seconds for _, _, seconds in answers)
+    stage.app(port)
+    returned = time.monotonic()
+    while ask(stage.port)[0] != 200:
+        time.sleep(0.01)
+    back = time.monotonic() - returned
+    return f"slowest {slowest * 1000:.0f} ms, back after {back * 1000:.0f} ms", honest and slowest < 0.05 and back <= 1
+
+
+def hanging(stage):
+    """a replica that accepts and never answers: 504 at the deadline"""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        stage.proxy([silent.getsockname()[1]], 'timeouts.request = "1s"')
+        status, _, took = ask(stage.port)
+    return f"{status} after {took:.2f} s", status == 504 and took < 1.5
+
+
+def slower(stage):
+    """one of three replicas gets ten times slower: p99 at most 1.5 times after 5 s"""
+    ports = [free_port() for _ in range(3)]
+    for port in ports:
+        stage.app(port)
+    # A third of what three replicas can do, so that two of them can do it.
+    stage.proxy(ports)
+    before = latency_ms(stage.load(600, 10, "--warm-up", "4s"), "p99_ms")
+    adjust(ports[0], speed=0.1)
+    after = latency_ms(stage.load(600, 13, "--warm-up", "5s"), "p99_ms")
+    return f"p99 {before:.0f} ms before, {after:.0f} ms after ({after / before:.2f} times)", after <= 1.5 * before
+
+
+def lost_name(stage):
+    """the name of the replicas can no longer be looked up: their last known addresses stay"""
+    if subprocess.run(["unshare", "-m", "true"], stderr=subprocess.DEVNULL).returncode != 0:
+        raise Skipped("it takes the right to a mount namespace (root) to take a name away")
+    port = free_port()
+    stage.app(port)
+    names, servers = stage.dir / "hosts", stage.dir / "resolv.conf"
+    names.write_text("127.0.0.1 replica.test\n")
+    servers.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
+    private = f'mount --bind {names} /etc/hosts && mount --bind {servers} /etc/resolv.conf && exec "$@"'
+    # Every request opens a connection, and every connection asks for the address.
+    extra = "upstream.resolve_interval = '100ms'\nupstream.idle_max = 0"
+    stage.proxy([port], extra, host="replica.test", wrapper=["unshare", "-m", "sh", "-c", private, "sh"])
+    first, _, _ = ask(stage.port)
+    names.write_text("\n")
+    sent, served, lost = outcome(stage.load(100, 8, "--header", "connection: close"))
+    return f"{first} before, {served} of {sent} served after", first == 200 and lost == 0 and served == sent

@@ -1,0 +1,185 @@
+//! An admitted request comes back: its replica is dead, and no other one has room.
+//!
+//! It was promised an answer, so it goes to the head of its class instead of failing, and waits
+//! for any replica but the one it comes from. To the counters it stays one request that was
+//! admitted once: if it is refused after all it counts as dropped, because a replica failed.
+
+use std::sync::atomic::Ordering;
+
+use tidegate_control::Timestamp;
+
+use super::Sentry;
+use super::waiting::Waiting;
+use crate::api::{Arrival, Permit, Resolution, Ticket};
+use crate::gate::Passed;
+use crate::plan::Plan;
+use crate::queue::{Returned, Waiter};
+
+impl<T> Sentry<T> {
+    /// Back to the head of the queue, for a request that may be sent again and for which
+    /// [`Sentry::reassign`] found no room. It takes `bytes` of the queue, and `deadline` is the
+    /// client's own. Its waiter is resolved through `wake` like any other, perhaps in this call.
+    ///
+    /// # Errors
+    /// Gives the permit back unchanged when there is nothing to wait for: no other replica is
+    /// healthy, or the queue cannot hold it.
+    pub fn requeue(
+        &self,
+        now: Timestamp,
+        permit: Permit,
+        bytes: u32,
+        deadline: Option<Timestamp>,
+        waiter: impl FnOnce() -> T,
+        wake: &mut dyn FnMut(T, Resolution),
+    ) -> Result<Ticket, Permit> {
+        let plan = self.plan.load_full();
+        if permit.streaming || self.bypass() || !plan.any_up_but(Some(permit.replica)) {
+            return Err(permit);
+        }
+        let arrival = Arrival {
+            class: permit.class,
+            bytes,
+            deadline,
+            path: permit.path,
+            ..Arrival::default()
+        };
+        let mut waiting = self.waiting.lock();
+        if !self.clear_the_end(&plan, &mut waiting, &arrival) {
+            return Err(permit);
+        }
+        self.parked.fetch_add(1, Ordering::SeqCst);
+        plan.class(permit.class)
+            .queued
+            .fetch_add(1, Ordering::Relaxed);
+        let passed = Passed {
+            counted: permit.counted,
+        };
+        let ticket = waiting.queue.push(Waiter {
+            arrived: permit.arrived,
+            preferred: false,
+            returned: Some(Returned {
+                from: permit.replica,
+                content: permit.content,
+            }),
+            ..self.waiter(&plan, now, &arrival, passed, waiter())
+        });
+        self.publish_bytes(&waiting);
+        drop(waiting);
+        let replica = &plan.replicas[usize::from(permit.replica.0)];
+        replica.on_failure(now);
+        replica.release(now, permit.generation);
+        drop(plan);
+        self.dispatch(now, wake);
+        Ok(ticket)
+    }
+
+    /// Room within the queue's bounds at the expense of those who would be served last; they have
+    /// not been promised anything.
+    fn clear_the_end(&self, plan: &Plan, waiting: &mut Waiting<T>, arrival: &Arrival) -> bool {
+        let class = plan.class_index(arrival.class);
+        while self.make_room(plan, waiting, arrival).is_err() {
+            let Some((ticket, last)) = waiting.queue.pop_last(class) else {
+                return false;
+            };
+            let refusal = self.full(plan, last.class);
+            self.evict(plan, waiting, (ticket, last), refusal);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Ending, ReplicaId, ShedReason, Verdict};
+
+    const NOW: Timestamp = Timestamp::ZERO;
+
+    /// Two replicas with one slot each, both taken; the queue holds two.
+    fn full() -> (Sentry<u32>, [Permit; 2]) {
+        let text = "mode = 'static'\nstatic.window = 100\nlimits.slots = 1\nqueue.max_requests = 2";
+        let config = tidegate_config::parse("test.toml", text).unwrap();
+        let sentry = Sentry::new(&config, 2, NOW, 1).unwrap();
+        let permits = [(), ()].map(|()| match arrive(&sentry, 0) {
+            Verdict::Admit(permit) => permit,
+            other => panic!("there is room, not {other:?}"),
+        });
+        (sentry, permits)
+    }
+
+    fn arrive(sentry: &Sentry<u32>, id: u32) -> Verdict {
+        sentry.on_arrival(NOW, &Arrival::default(), || id)
+    }
+
+    /// Sends the first back as request 9; what is woken by it and by the end of the second.
+    fn resolved(
+        sentry: &Sentry<u32>,
+        [dead, other]: [Permit; 2],
+    ) -> Vec<(u32, Result<ReplicaId, ShedReason>)> {
+        let mut woken = Vec::new();
+        let mut wake = |id: u32, resolution: Resolution| {
+            woken.push((
+                id,
+                match resolution {
+                    Resolution::Admit(permit) => Ok(permit.replica()),
+                    Resolution::Shed(refusal) => Err(refusal.reason),
+                },
+            ));
+        };
+        let back = sentry.requeue(NOW, dead, 1, None, || 9, &mut wake);
+        assert!(back.is_ok());
+        sentry.on_end(NOW, other, Ending::Served, &mut wake);
+        woken
+    }
+
+    #[test]
+    fn it_goes_first_and_elsewhere() {
+        let (sentry, permits) = full();
+        let (dead, alive) = (permits[0].replica(), permits[1].replica());
+        assert!(matches!(arrive(&sentry, 1), Verdict::Wait(_)));
+        let woken = resolved(&sentry, permits);
+        assert_eq!(
+            woken,
+            [(1, Ok(dead)), (9, Ok(alive))],
+            "the slot it gave back is for others"
+        );
+        let class = &sentry.status(NOW).classes[0];
+        assert_eq!((class.arrived, class.admitted), (3, 3));
+    }
+
+    #[test]
+    fn it_takes_the_place_of_the_last_in_a_full_queue() {
+        let (sentry, permits) = full();
+        let alive = permits[1].replica();
+        let _waiting = [arrive(&sentry, 1), arrive(&sentry, 2)];
+        let woken = resolved(&sentry, permits);
+        assert!(woken.contains(&(2, Err(ShedReason::QueueFull))));
+        assert!(woken.contains(&(9, Ok(alive))));
+    }
+
+    #[test]
+    fn it_does_not_wait_for_nobody() {
+        let (sentry, [dead, other]) = full();
+        sentry.set_health(NOW, other.replica(), false, &mut |_, _| {});
+        let back = sentry.requeue(NOW, dead, 1, None, || 9, &mut |_, _| {});
+        assert!(back.is_err());
+        assert_eq!(sentry.status(NOW).queue.requests, 0);
+    }
+
+    #[test]
+    fn when_the_last_hope_dies_it_counts_as_dropped() {
+        let (sentry, [dead, other]) = full();
+        let back = sentry.requeue(NOW, dead, 1, None, || 9, &mut |_, _| {});
+        assert!(back.is_ok());
+        let mut reasons = Vec::new();
+        sentry.set_health(NOW, other.replica(), false, &mut |_, resolution| {
+            if let Resolution::Shed(refusal) = resolution {
+                reasons.push(refusal.reason);
+            }
+        });
+        assert_eq!(reasons, [ShedReason::NoReplica]);
+        let class = &sentry.status(NOW).classes[0];
+        assert_eq!(class.dropped, 1);
+        assert!(class.shed.iter().all(|(_, count)| *count == 0));
+    }
+}

@@ -1,0 +1,121 @@
+//! One process takes over from another without a connection refused.
+//!
+//! On SIGUSR2 the proxy starts its own command line again, which by now may be another binary,
+//! and passes its listening sockets on, in the way of systemd's socket activation: from descriptor
+//! 3 on, `LISTEN_FDS` many, `LISTEN_FDNAMES` says which is which. Once the new process serves it
+//! tells the old one by SIGTERM, which finishes what it has and ends. If the new process fails
+//! before that, the old one goes on as if nothing had happened.
+
+use std::env;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::process::{self, ExitStatus};
+
+use command_fds::{CommandFdExt, FdMapping};
+use listenfd::ListenFd;
+use rustix::process::{Pid, Signal, getppid, kill_process};
+use tidegate_proxy::Inherited;
+use tokio::process::{Child, Command};
+
+/// Process id of the one that is relieved once this one serves.
+const PREDECESSOR: &str = "TIDEGATE_PREDECESSOR";
+/// Names of the sockets, separated by colons (sd_listen_fds_with_names(3)).
+const NAMES: &str = "LISTEN_FDNAMES";
+/// Where passed descriptors begin.
+const FIRST: i32 = 3;
+
+/// The sockets that were passed to this process. To be called first of all: it changes the
+/// environment, which other threads may read.
+pub(crate) fn inherited() -> Inherited {
+    let names = env::var(NAMES).unwrap_or_default();
+    let mut passed = ListenFd::from_env();
+    let sockets = names.split(':').enumerate().filter_map(|(index, name)| {
+        let socket = passed.take_tcp_listener(index).ok().flatten()?;
+        Some((name.to_owned(), socket))
+    });
+    Inherited::new(sockets.collect())
+}
+
+/// Whether this process takes over from one that waits for it.
+pub(crate) fn is_successor() -> bool {
+    predecessor().is_some()
+}
+
+/// Tells the process that this one takes over from to finish.
+pub(crate) fn relieve_predecessor() {
+    if let Some(pid) = predecessor() {
+        // If it has ended meanwhile, all the better.
+        let _ = kill_process(pid, Signal::TERM);
+    }
+}
+
+/// It is the parent as long as it lives; nobody else is told to end.
+fn predecessor() -> Option<Pid> {
+    let named: i32 = env::var(PREDECESSOR).ok()?.parse().ok()?;
+    getppid().filter(|parent| parent.as_raw_nonzero().get() == named)
+}
+
+/// What is needed to start a successor.
+#[derive(Debug)]
+pub(crate) struct Handover {
+    sockets: Vec<(String, TcpListener)>,
+    successor: Option<Child>,
+}
+
+impl Handover {
+    pub(crate) fn of(sockets: Vec<(String, TcpListener)>) -> Self {
+        Self {
+            sockets,
+            successor: None,
+        }
+    }
+
+    /// Starts this command line again.
+    pub(crate) fn start(&mut self) -> io::Result<()> {
+        if self.has_successor() {
+            let busy = "the process started by the last SIGUSR2 has not taken over yet";
+            return Err(io::Error::other(busy));
+        }
+        let mut line = env::args_os();
+        let program = line.next().ok_or(io::ErrorKind::NotFound)?;
+        let names: Vec<_> = self.sockets.iter().map(|(name, _)| name.as_str()).collect();
+        let mut command = process::Command::new(program);
+        command
+            .args(line)
+            .env("LISTEN_FDS", names.len().to_string())
+            .env_remove("LISTEN_PID")
+            .env(NAMES, names.join(":"))
+            .env(PREDECESSOR, process::id().to_string())
+            .fd_mappings(self.mappings()?)
+            .map_err(io::Error::other)?;
+        self.successor = Some(Command::from(command).spawn()?);
+        Ok(())
+    }
+
+    fn mappings(&self) -> io::Result<Vec<FdMapping>> {
+        let sockets = self.sockets.iter().zip(FIRST..);
+        let mapping = |((_, socket), child_fd): (&(String, TcpListener), i32)| {
+            Ok(FdMapping {
+                parent_fd: OwnedFd::from(socket.try_clone()?),
+                child_fd,
+            })
+        };
+        sockets.map(mapping).collect()
+    }
+
+    /// Whether a process that was started has not ended.
+    pub(crate) fn has_successor(&self) -> bool {
+        self.successor.is_some()
+    }
+
+    /// Waits for the successor to end, which it should not; for ever if there is none.
+    pub(crate) async fn successor_ended(&mut self) -> io::Result<ExitStatus> {
+        let Some(successor) = &mut self.successor else {
+            return std::future::pending().await;
+        };
+        let ended = successor.wait().await;
+        self.successor = None;
+        ended
+    }
+}
