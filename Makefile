@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal
+.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ fuzz: setup ## random input for an hour or so; CASES=N sets how much
 
 bench-faults: ## deaths, reloads, slow clients and signals through the real binary, under load
 	bench/faults/run
+
+gossip: setup ## builds and tests what needs libp2p, which the rest does without; minutes
+	$(CARGO) test -p tidegate-channel --features gossip --test gossip --locked
+	$(CARGO) build -p tidegate --features gossip --locked
 
 check: test lint docs ## what CI runs
 

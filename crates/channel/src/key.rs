@@ -104,7 +104,11 @@ impl fmt::Debug for SecretKey {
     }
 }
 
-fn decode(text: &str) -> Result<[u8; 32], KeyError> {
+/// The bytes of a key or seed written as hexadecimal digits.
+///
+/// # Errors
+/// When there are not 64 of them.
+pub fn decode(text: &str) -> Result<[u8; 32], KeyError> {
     let bytes = HEX.decode(text.trim().as_bytes()).map_err(|_| KeyError)?;
     bytes.try_into().map_err(|_| KeyError)
 }

@@ -47,9 +47,7 @@ impl Stamper for SecretKey {
 /// The number of a client that has a key: nobody can take another's.
 #[must_use]
 pub fn client_id(key: &PublicKey) -> ClientId {
-    let digest = digest::digest(&digest::SHA256, &key.0);
-    let first = digest.as_ref().first_chunk::<8>();
-    ClientId(first.map_or(0, |bytes| u64::from_be_bytes(*bytes)))
+    ClientId(first_of_digest(&key.0))
 }
 
 /// Who made which item when.
@@ -103,6 +101,38 @@ impl Stamp {
     }
 }
 
+/// How old the stamp of somebody who joins may be, and how far clocks may differ.
+const JOIN_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// A member's word that it is about to relay at this address: its item is the address, so that
+/// nobody else can register with it.
+#[must_use]
+pub fn join_stamp(member: &dyn Stamper, address: &str, now: Timestamp) -> Option<String> {
+    let stamp = Stamp {
+        client: member.public_key(),
+        item: first_of_digest(address.as_bytes()),
+        made: now,
+        error: Duration::ZERO,
+        delay_max: JOIN_AGE_MAX,
+    };
+    stamp.sign(member)
+}
+
+/// Who gave a [`join_stamp`]; `None` when it is forged, old, or for another address.
+#[must_use]
+pub fn read_join_stamp(text: &str, address: &str, now: Timestamp) -> Option<PublicKey> {
+    let stamp = Stamp::read(text)?;
+    let age = now.since(stamp.made).max(stamp.made.since(now));
+    let fits = stamp.item == first_of_digest(address.as_bytes()) && age <= JOIN_AGE_MAX;
+    fits.then_some(stamp.client)
+}
+
+fn first_of_digest(bytes: &[u8]) -> u64 {
+    let digest = digest::digest(&digest::SHA256, bytes);
+    let first = digest.as_ref().first_chunk::<8>();
+    first.map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
 fn short_millis(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }
@@ -150,6 +180,19 @@ mod tests {
             assert_eq!(Stamp::read(std::str::from_utf8(&changed).unwrap()), None);
         }
         assert_eq!(Stamp::read(""), None);
+    }
+
+    #[test]
+    fn a_member_joins_at_its_own_address_and_not_for_ever() {
+        let key = SecretKey::from_seed(&[3; 32]);
+        let (now, later) = (timestamp(1_700_000_000_000), timestamp(1_700_000_061_000));
+        let text = join_stamp(&key, "http://a:1", now).unwrap();
+        assert_eq!(
+            read_join_stamp(&text, "http://a:1", now),
+            Some(key.public())
+        );
+        assert_eq!(read_join_stamp(&text, "http://b:1", now), None);
+        assert_eq!(read_join_stamp(&text, "http://a:1", later), None);
     }
 
     #[test]

@@ -3,82 +3,34 @@
 #![cfg(feature = "net")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::net::SocketAddr;
+mod support;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use support::{Node, key, listener, publisher, publisher_for, soon, until};
 use tidegate_channel::clock::Answer;
 use tidegate_channel::message::from_text;
 use tidegate_channel::net::relay::Parents;
-use tidegate_channel::net::{Desk, Hub, MESSAGE_PATH, Relay, Tracker, http, serve, unix_now};
-use tidegate_channel::{ControlMessage, SecretKey, Strategy};
-use tokio::net::TcpListener;
+use tidegate_channel::net::{Desk, Dialer, JOIN_PATH, MESSAGE_PATH, Relay, serve, unix_now};
+use tidegate_channel::{SecretKey, Strategy};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-
-/// Longest wait for something that has to happen.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A parent that says nothing for this long is given up. Those that a test drops keep their
 /// connections and fall silent.
 const SILENCE: Duration = Duration::from_secs(1);
 
-fn key() -> SecretKey {
-    SecretKey::from_seed(&[5; 32])
-}
-
 fn signed(seq: u64, key: &SecretKey) -> Vec<u8> {
-    let message = ControlMessage {
-        seq,
-        issued: unix_now(),
-        validity: Duration::from_secs(60),
-        setpoint: Duration::from_secs(1),
-        strategy: Strategy::Interval(Duration::from_secs(seq)),
-        successor: None,
-    };
-    message.sign(key)
+    support::signed(seq, Strategy::Interval(Duration::from_secs(seq)), key)
 }
 
-/// Something that listens, until it is dropped.
-struct Node {
-    addr: SocketAddr,
-    hub: Hub,
-    tasks: Vec<JoinHandle<()>>,
-}
-
-impl Node {
-    fn url(&self) -> String {
-        format!("http://{}", self.addr)
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
-    }
-}
-
-async fn publisher() -> Node {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = listener.local_addr().unwrap();
-    let hub = Hub::default();
-    let desk = Desk {
-        hub: hub.clone(),
-        key: Some(Arc::new(key())),
-        tracker: Some(Mutex::new(Tracker::new(&format!("http://{addr}"), 2))),
-    };
-    let serving = serve::serve(listener, Arc::new(desk), std::future::pending());
-    Node {
-        addr,
-        hub,
-        tasks: vec![tokio::spawn(serving)],
-    }
+async fn page(base: &str, path: &str) -> Option<String> {
+    Dialer::default().get(base, path, None).await.ok()
 }
 
 async fn relay(parents: impl FnOnce(String) -> Parents) -> Node {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = listener.local_addr().unwrap();
+    let (listener, addr) = listener().await;
     let relay = Relay::new(
         &[key().public()],
         parents(format!("http://{addr}")),
@@ -113,17 +65,7 @@ async fn heard(told: &mut mpsc::UnboundedReceiver<u64>, seq: u64) {
         }
         panic!("the leaf ended");
     };
-    let waited = tokio::time::timeout(PATIENCE, wait).await;
-    waited.unwrap_or_else(|_| panic!("message {seq} did not arrive"));
-}
-
-async fn until(what: impl Fn() -> bool) {
-    let wait = async {
-        while !what() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, wait).await.unwrap();
+    soon(wait).await;
 }
 
 #[tokio::test]
@@ -155,7 +97,7 @@ async fn a_forged_message_is_not_passed_on() {
         .publish(&signed(2, &SecretKey::from_seed(&[6; 32])));
     root.hub.publish(&signed(3, &key()));
     until(|| below.hub.newest().is_some_and(|packed| packed.seq == 3)).await;
-    let newest = http::get(&below.url(), MESSAGE_PATH).await.unwrap();
+    let newest = page(&below.url(), MESSAGE_PATH).await.unwrap();
     assert_eq!(
         from_text(&newest),
         Some(from_text(&root.hub.newest().unwrap().text).unwrap())
@@ -196,18 +138,52 @@ async fn a_tracker_finds_new_parents_for_orphans() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, repaired).await.unwrap();
+    soon(repaired).await;
 }
 
 #[tokio::test]
 async fn the_clock_is_signed_and_answers_the_question_asked() {
     let root = publisher().await;
-    let text = http::get(&root.url(), "/.tidegate/time?nonce=77")
-        .await
-        .unwrap();
+    let text = page(&root.url(), "/.tidegate/time?nonce=77").await.unwrap();
     let bytes = from_text(&text).unwrap();
     let answer = Answer::read(&bytes, 77, &[key().public()]).unwrap();
-    assert!(unix_now().since(answer.received) < PATIENCE);
-    assert!(http::get(&root.url(), "/.tidegate/time").await.is_err());
-    assert!(http::get("https://127.0.0.1:1", "/").await.is_err());
+    assert!(unix_now().since(answer.received) < support::PATIENCE);
+    assert!(page(&root.url(), "/.tidegate/time").await.is_none());
+}
+
+#[tokio::test]
+async fn messages_that_come_another_way_do_not_wait_for_the_tracker() {
+    // Nobody listens there any more.
+    let gone = listener().await.1;
+    let parents = Parents::Tracked {
+        tracker: format!("http://{gone}"),
+        own: None,
+    };
+    let relay = Relay::new(&[key().public()], parents, 3);
+    let (inlet, hub) = (relay.inlet(), relay.hub());
+    let _run = tokio::spawn(relay.run(|_| {}));
+    // More than the inlet holds.
+    for seq in 1..200 {
+        assert!(soon(inlet.offer(signed(seq, &key()))).await);
+    }
+    until(|| hub.newest().is_some_and(|packed| packed.seq == 199)).await;
+}
+
+#[tokio::test]
+async fn in_a_closed_group_only_members_become_relays() {
+    let member = Arc::new(SecretKey::from_seed(&[7; 32]));
+    let root = publisher_for(&[member.public()]).await;
+    let join = format!("{JOIN_PATH}?relay=http://127.0.0.1:1");
+    assert_eq!(page(&root.url(), &join).await, None);
+    // Who only listens need not say who it is.
+    assert!(page(&root.url(), JOIN_PATH).await.is_some());
+    let parents = Parents::Tracked {
+        tracker: root.url(),
+        own: Some("http://127.0.0.1:1".to_owned()),
+    };
+    let relay = Relay::new(&[key().public()], parents, 3).with_member(member);
+    let hub = relay.hub();
+    let _run = tokio::spawn(relay.run(|_| {}));
+    root.hub.publish(&signed(1, &key()));
+    until(|| hub.newest().is_some()).await;
 }

@@ -4,6 +4,7 @@
 //!
 //! `bidders SERVER CHANNEL KEY CLIENTS ITEMS MEAN_S SPREAD_S FIRST_ID [--at-once]`
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,10 +13,9 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
 use serde_json::json;
-use tidegate_channel::net::http as plain;
-use tidegate_channel::net::relay::Parents;
+use tidegate_channel::net::Dialer;
 use tidegate_channel::{ClientId, Variant};
-use tidegate_client::{Client, Config, Outcome};
+use tidegate_client::{Client, Config, Outcome, Relaying};
 
 type Error = Box<dyn std::error::Error>;
 
@@ -62,10 +62,10 @@ fn main() -> Result<(), Error> {
         for client in first..first + clients {
             let config = Config {
                 variant: Variant::Queue,
-                parents: Parents::Tracked {
-                    tracker: channel.clone(),
-                    own: None,
-                },
+                relay: Some(Relaying {
+                    listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+                    url: None,
+                }),
                 ..Config::new(channel, key, folder.join(format!("{client}.redb")))
             };
             let sender = match at_once {
@@ -76,13 +76,16 @@ fn main() -> Result<(), Error> {
                 let after =
                     Duration::from_secs_f64((mean_s + spread_s * normal(client, item)).max(0.0));
                 let (sender, tally) = (sender.clone(), Arc::clone(&tally));
-                let uri = format!("{server}/bids");
+                let bid = Bid {
+                    uri: format!("{server}/bids"),
+                    form: format!("bidder=number-{client}&amount={}", 100 + item),
+                };
                 bids.push(tokio::spawn(async move {
                     tokio::time::sleep(after).await;
                     tally.made.fetch_add(1, Ordering::Relaxed);
                     match sender {
-                        Some(client) => hold_back(&client, &uri, &tally).await,
-                        None => insist(&uri, &tally).await,
+                        Some(client) => hold_back(&client, &bid, &tally).await,
+                        None => insist(&bid, &tally).await,
                     }
                 }));
             }
@@ -111,10 +114,23 @@ fn normal(client: u64, item: u64) -> f64 {
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
-async fn hold_back(client: &Client, uri: &str, tally: &Tally) {
-    let request = Request::post(uri).body(Bytes::from("bid"));
-    let ticket = request
-        .ok()
+/// A bid as `examples/auction` takes it.
+struct Bid {
+    uri: String,
+    form: String,
+}
+
+impl Bid {
+    fn request(&self) -> Option<Request<Bytes>> {
+        let form = "application/x-www-form-urlencoded";
+        let request = Request::post(&self.uri).header("content-type", form);
+        request.body(Bytes::from(self.form.clone())).ok()
+    }
+}
+
+async fn hold_back(client: &Client, bid: &Bid, tally: &Tally) {
+    let ticket = bid
+        .request()
         .and_then(|request| client.submit(request, None).ok());
     let counter = match ticket {
         Some(ticket) => match ticket.outcome().await {
@@ -128,12 +144,12 @@ async fn hold_back(client: &Client, uri: &str, tally: &Tally) {
 
 /// Sends at once; refused, it comes back when it was told to, five times at most, as an impatient
 /// person would.
-async fn insist(uri: &str, tally: &Tally) {
+async fn insist(bid: &Bid, tally: &Tally) {
     for _ in 0..6 {
-        let request = Request::post(uri).body(Full::new(Bytes::from("bid")));
-        let Ok(request) = request else { return };
+        let Some(request) = bid.request() else { return };
         let mut wait = Duration::from_secs(1);
-        match plain::send(request).await {
+        let dialer = Dialer::default();
+        match dialer.send(request.map(Full::new)).await {
             Ok(response) if response.status().is_success() => {
                 tally.answered.fetch_add(1, Ordering::Relaxed);
                 return;

@@ -1,5 +1,5 @@
-//! Many listeners in one process, for measurements of delivery: each verifies what it hears, and
-//! with `--relay` passes it on. Says at the end, as JSON, when each message reached each of them.
+//! Many listeners in one process, for measurements of delivery: each verifies and
+//! applies what it hears, and with `--relay` passes it on. Says at the end, as JSON, when each message reached each of them.
 //!
 //! `swarm TRACKER KEY NODES SECONDS [--relay]`
 
@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::json;
-use tidegate_channel::PublicKey;
 use tidegate_channel::net::relay::Parents;
 use tidegate_channel::net::{Desk, Relay, serve, unix_now};
+use tidegate_channel::{ClientId, Pacer, PublicKey};
 use tokio::net::TcpListener;
 
 type Error = Box<dyn std::error::Error>;
@@ -69,7 +69,11 @@ async fn start(
         tokio::spawn(serve::serve(listener, desk, std::future::pending()));
     }
     let heard = Arc::clone(heard);
-    tokio::spawn(relay.run(move |message| {
+    let mut pacer = Pacer::new(ClientId(seed));
+    // Not in the order of processes: who dies together shall not have come together.
+    let after = Duration::from_secs(2).mul_f64(ClientId(seed).phase());
+    let run = relay.run(move |message| {
+        pacer.apply(unix_now(), message.strategy.clone());
         let delay_ms = unix_now().since(message.issued).as_millis() as u64;
         let issued_ms = message.issued.as_nanos() / 1_000_000;
         let mut heard = heard.lock();
@@ -77,6 +81,10 @@ async fn start(
             .entry((message.seq, issued_ms))
             .or_default()
             .push(delay_ms);
-    }));
+    });
+    tokio::spawn(async move {
+        tokio::time::sleep(after).await;
+        run.await;
+    });
     Ok(())
 }

@@ -3,13 +3,16 @@
 use std::io;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
-use crate::client::{self, Config, OpenError, Outcome, Status, SubmitError};
+use crate::client::{self, Status};
+use crate::config::{Config, OpenError};
+use crate::items::{self, Outcome, SubmitError};
 
 /// Why a client cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +36,7 @@ pub struct Client {
 
 /// An item that was accepted: it is on disk.
 #[derive(Debug)]
-pub struct Ticket(client::Ticket);
+pub struct Ticket(items::Ticket);
 
 impl Client {
     /// Opens the outbox and starts.
@@ -71,6 +74,22 @@ impl Client {
         key: Option<&str>,
     ) -> Result<Ticket, SubmitError> {
         self.client.submit(request, key).map(Ticket)
+    }
+
+    /// Accepts an item that is worth something for another time, as
+    /// [`client::Client::submit_within`] does.
+    ///
+    /// # Errors
+    /// When it could not be written or stamped; then nothing happened.
+    pub fn submit_within(
+        &self,
+        request: Request<Bytes>,
+        key: Option<&str>,
+        delay_max: Duration,
+    ) -> Result<Ticket, SubmitError> {
+        self.client
+            .submit_within(request, key, delay_max)
+            .map(Ticket)
     }
 
     /// How it is doing.

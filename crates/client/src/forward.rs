@@ -4,8 +4,9 @@
 //! or the address itself when there is one server only). Requests that change something are
 //! items: they go to disk, wait for their turn, and the program gets the server's answer. With
 //! `prefer: respond-async` (RFC 7240) the answer is 202 at once and the item goes by itself.
-//! `tidegate-key: NAME` makes an item replace the one of that name that still waits. Requests that
-//! only read pass at once.
+//! `tidegate-key: NAME` makes an item replace the one of that name that still waits, and
+//! `tidegate-delay-max: SECONDS` says how long it is worth something. Requests that only read pass at
+//! once.
 //!
 //! `GET /.tidegate/client` on this listener says how the client is doing.
 
@@ -21,10 +22,10 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tidegate_channel::net::http as channel_http;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::client::{Client, Outcome};
+use crate::client::Client;
+use crate::items::Outcome;
 
 /// Where the client's own state is.
 pub const STATUS_PATH: &str = "/.tidegate/client";
@@ -87,9 +88,9 @@ impl Forward {
         match *request.method() {
             Method::CONNECT => say(
                 StatusCode::NOT_IMPLEMENTED,
-                "encrypted tunnels cannot be held back; send http:// requests here\n",
+                "encrypted tunnels cannot be held back; send http:// requests here and start with --to https://HOST\n",
             ),
-            Method::GET | Method::HEAD | Method::OPTIONS => pass(request).await,
+            Method::GET | Method::HEAD | Method::OPTIONS => self.pass(request).await,
             _ => self.hold(request).await,
         }
     }
@@ -113,12 +114,27 @@ impl Forward {
         };
         let key = header("tidegate-key");
         let at_once = header("prefer").is_some_and(|prefer| prefer.contains("respond-async"));
+        let delay_max = header("tidegate-delay-max").map(|seconds| seconds.trim().parse());
+        let Ok(delay_max) = delay_max.transpose() else {
+            return say(
+                StatusCode::BAD_REQUEST,
+                "tidegate-delay-max is a whole number of seconds\n",
+            );
+        };
         let (parts, body) = request.into_parts();
         let Ok(body) = Limited::new(body, BODY_MAX).collect().await else {
             return say(StatusCode::PAYLOAD_TOO_LARGE, "an item has at most 8 MiB\n");
         };
         let request = Request::from_parts(parts, body.to_bytes());
-        let ticket = match self.client.submit(request, key.as_deref()) {
+        let submitted = match delay_max {
+            Some(seconds) => {
+                let delay_max = Duration::from_secs(seconds);
+                self.client
+                    .submit_within(request, key.as_deref(), delay_max)
+            }
+            None => self.client.submit(request, key.as_deref()),
+        };
+        let ticket = match submitted {
             Ok(ticket) => ticket,
             Err(error) => return say(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
         };
@@ -137,6 +153,14 @@ impl Forward {
         }
     }
 
+    /// Passes a request that only reads.
+    async fn pass(&self, request: Request<Incoming>) -> Answer {
+        match self.client.dialer().send(request).await {
+            Ok(response) => response.map(Either::Right),
+            Err(error) => say(StatusCode::BAD_GATEWAY, &format!("{error}\n")),
+        }
+    }
+
     fn status(&self) -> Answer {
         match serde_json::to_string(&self.client.status()) {
             Ok(json) => {
@@ -147,14 +171,6 @@ impl Forward {
             }
             Err(error) => say(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
         }
-    }
-}
-
-/// Passes a request that only reads.
-async fn pass(request: Request<Incoming>) -> Answer {
-    match channel_http::send(request).await {
-        Ok(response) => response.map(Either::Right),
-        Err(error) => say(StatusCode::BAD_GATEWAY, &format!("{error}\n")),
     }
 }
 

@@ -26,10 +26,14 @@
 
 pub mod blocking;
 mod client;
+mod config;
 pub mod engine;
 pub mod forward;
+mod items;
 pub mod outbox;
 mod send;
 mod sync;
 
-pub use client::{Client, Config, OpenError, Outcome, Status, SubmitError, Ticket};
+pub use client::{Client, Status};
+pub use config::{Config, OpenError, Relaying};
+pub use items::{Outcome, SubmitError, Ticket};

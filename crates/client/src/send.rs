@@ -7,7 +7,7 @@ use http::header::{CONNECTION, HOST, HeaderName, HeaderValue, RETRY_AFTER, TRANS
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use tidegate_channel::ClientId;
-use tidegate_channel::net::{CLIENT_HEADER, MESSAGE_HEADER, STAMP_HEADER, http as channel_http};
+use tidegate_channel::net::{CLIENT_HEADER, Dialer, MESSAGE_HEADER, STAMP_HEADER};
 
 use crate::outbox::StoredItem;
 
@@ -41,7 +41,7 @@ pub(crate) struct Sender {
 }
 
 /// Sends an item.
-pub(crate) async fn send(item: &StoredItem, sender: Sender) -> Report {
+pub(crate) async fn send(dialer: &Dialer, item: &StoredItem, sender: Sender) -> Report {
     let failed = Report {
         sent: Sent::Failed(None),
         message: None,
@@ -49,14 +49,14 @@ pub(crate) async fn send(item: &StoredItem, sender: Sender) -> Report {
     let Some(request) = request(item, sender) else {
         return failed;
     };
-    match tokio::time::timeout(ANSWER, exchange(request)).await {
+    match tokio::time::timeout(ANSWER, exchange(dialer, request)).await {
         Ok(Some(response)) => report(response),
         _ => failed,
     }
 }
 
-async fn exchange(request: Request<Full<Bytes>>) -> Option<Response<Bytes>> {
-    let response = channel_http::send(request).await.ok()?;
+async fn exchange(dialer: &Dialer, request: Request<Full<Bytes>>) -> Option<Response<Bytes>> {
+    let response = dialer.send(request).await.ok()?;
     let (parts, body) = response.into_parts();
     let body = body.collect().await.ok()?.to_bytes();
     Some(Response::from_parts(parts, body))

@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../../channel/tests/support/mod.rs"]
+mod support;
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -18,15 +21,16 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tidegate_channel::net::{Desk, Hub, serve, unix_now};
+use support::{key, listener, publisher, signed, soon};
+use tidegate_channel::net::{CLIENT_HEADER, Hub, STAMP_HEADER, unix_now};
+use tidegate_channel::stamp::{Stamp, client_id};
 use tidegate_channel::strategy::Groups;
-use tidegate_channel::{ClientId, ControlMessage, Pacer, Permit, SecretKey, Strategy};
+use tidegate_channel::{ClientId, Pacer, Permit, Strategy};
 use tidegate_control::Timestamp;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-const MODULE: &str = include_str!("../web/tidegate-client.js");
+const CLIENT: &str = include_str!("../web/tidegate-client.js");
+const CHANNEL: &str = include_str!("../web/tidegate-channel.js");
 const PAGE: &str = include_str!("browser.html");
 const VECTORS: &str = include_str!("../../channel/tests/vectors.json");
 
@@ -59,34 +63,52 @@ fn schedule() -> Value {
     Value::from(rows)
 }
 
+/// What the page says.
+enum Said {
+    /// A bid, with the stamp that the browser signed for the number that it claims to have.
+    Bid(Option<Stamp>),
+    /// How its tests ended.
+    Result(String),
+}
+
 struct Site {
     config: String,
-    results: mpsc::UnboundedSender<String>,
+    said: mpsc::UnboundedSender<Said>,
     hub: Hub,
 }
 
 impl Site {
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let path = request.uri().path().to_owned();
+        let stamp = stamp(&request);
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let (kind, text) = match path.as_str() {
             "/" => ("text/html", PAGE.to_owned()),
-            "/tidegate-client.js" => ("text/javascript", MODULE.to_owned()),
+            "/tidegate-client.js" => ("text/javascript", CLIENT.to_owned()),
+            "/tidegate-channel.js" => ("text/javascript", CHANNEL.to_owned()),
             "/vectors.json" => ("application/json", VECTORS.to_owned()),
             "/schedule.json" => ("application/json", schedule().to_string()),
             "/config.json" => ("application/json", self.config.clone()),
             // The page asks for the channel to open once its bid is seen to wait.
             "/open" => {
-                say(&self.hub, Strategy::Open);
+                self.hub.publish(&signed(2, Strategy::Open, &key()));
+                ("text/plain", String::new())
+            }
+            "/close" => {
+                let hour = Strategy::Interval(Duration::from_secs(3600));
+                self.hub.publish(&signed(3, hour, &key()));
                 ("text/plain", String::new())
             }
             "/result" => {
-                let _ = self
-                    .results
-                    .send(String::from_utf8_lossy(&body).into_owned());
+                let result = String::from_utf8_lossy(&body).into_owned();
+                let _ = self.said.send(Said::Result(result));
                 ("text/plain", String::new())
             }
-            _ => ("text/plain", "taken".to_owned()),
+            "/bids" => {
+                let _ = self.said.send(Said::Bid(stamp));
+                ("text/plain", "taken".to_owned())
+            }
+            _ => ("text/plain", String::new()),
         };
         let mut response = Response::new(Full::from(text));
         response
@@ -96,36 +118,24 @@ impl Site {
     }
 }
 
-fn key() -> SecretKey {
-    SecretKey::from_seed(&[8; 32])
+/// The stamp of a request, if it is that of the client which it claims to come from.
+fn stamp(request: &Request<Incoming>) -> Option<Stamp> {
+    let text = |name| request.headers().get(name)?.to_str().ok();
+    let stamp = Stamp::read(text(STAMP_HEADER)?)?;
+    let id = format!("{:016x};seq=", client_id(&stamp.client).0);
+    text(CLIENT_HEADER)?.starts_with(&id).then_some(stamp)
 }
 
-fn say(hub: &Hub, strategy: Strategy) {
-    let message = ControlMessage {
-        seq: unix_now().as_nanos() / 1000,
-        issued: unix_now(),
-        validity: Duration::from_secs(60),
-        setpoint: Duration::from_secs(1),
-        strategy,
-        successor: None,
-    };
-    hub.publish(&message.sign(&key()));
-}
-
-async fn start_site(
-    hub: Hub,
-    channel: SocketAddr,
-) -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = listener.local_addr().unwrap();
-    let (results, received) = mpsc::unbounded_channel();
+async fn start_site(hub: Hub, channel: String) -> (SocketAddr, mpsc::UnboundedReceiver<Said>) {
+    let (listener, addr) = listener().await;
+    let (said, heard) = mpsc::unbounded_channel();
     let config = serde_json::json!({
-        "channel": format!("http://{channel}"),
+        "channel": channel,
         "key": key().public().to_string(),
     });
     let site = Arc::new(Site {
         config: config.to_string(),
-        results,
+        said,
         hub,
     });
     tokio::spawn(async move {
@@ -138,7 +148,7 @@ async fn start_site(
             tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
         }
     });
-    (addr, received)
+    (addr, heard)
 }
 
 /// A browser, until it is dropped.
@@ -173,18 +183,30 @@ fn browse(url: &str, profile: &std::path::Path) -> Option<Browser> {
 
 #[tokio::test]
 async fn a_browser_verifies_paces_holds_back_and_sends() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let channel = listener.local_addr().unwrap();
-    let hub = Hub::default();
-    let desk = Arc::new(Desk::relay(hub.clone()));
-    tokio::spawn(serve::serve(listener, desk, std::future::pending()));
-    say(&hub, Strategy::Interval(Duration::from_secs(3600)));
-    let (site, mut results) = start_site(hub, channel).await;
+    let publisher = publisher().await;
+    publisher.say(1, Strategy::Interval(Duration::from_secs(3600)));
+    let (site, mut heard) = start_site(publisher.hub.clone(), publisher.url()).await;
     let profile = tempfile::tempdir().unwrap();
     let Some(_browser) = browse(&format!("http://{site}/"), profile.path()) else {
         println!("skipped: no Chromium on this machine");
         return;
     };
-    let result = tokio::time::timeout(PATIENCE, results.recv()).await;
-    assert_eq!(result.expect("the browser never reported").unwrap(), "ok");
+    let mut stamps = Vec::new();
+    let result = loop {
+        match soon(heard.recv()).await.unwrap() {
+            Said::Bid(stamp) => stamps.push(stamp.expect("every bid has a genuine stamp")),
+            Said::Result(result) => break result,
+        }
+    };
+    assert_eq!(result, "ok");
+    // The second was replaced before it went.
+    let items: Vec<u64> = stamps.iter().map(|stamp| stamp.item).collect();
+    assert_eq!(items, [1, 3]);
+    assert_eq!(stamps[0].client, stamps[1].client);
+    for stamp in stamps {
+        let age = unix_now().since(stamp.made);
+        assert!(age < support::PATIENCE + stamp.error, "{age:?}");
+        assert!(stamp.error < Duration::from_secs(5));
+        assert_eq!(stamp.delay_max, Duration::from_secs(3600));
+    }
 }

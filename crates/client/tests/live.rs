@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../../channel/tests/support/mod.rs"]
+mod support;
+
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -18,48 +21,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use support::{key, listener, publisher, soon, until};
 use tidegate_channel::net::relay::Parents;
-use tidegate_channel::net::{Desk, Hub, STAMP_HEADER, serve, unix_now};
+use tidegate_channel::net::{Dialer, STAMP_HEADER};
 use tidegate_channel::stamp::Stamp;
-use tidegate_channel::{ControlMessage, SecretKey, Strategy, Variant};
+use tidegate_channel::{Strategy, Variant};
 use tidegate_client::forward::{self, Forward};
-use tidegate_client::{Client, Config, Outcome, blocking};
-use tokio::net::TcpListener;
-
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn key() -> SecretKey {
-    SecretKey::from_seed(&[8; 32])
-}
-
-fn say(hub: &Hub, seq: u64, strategy: Strategy) {
-    let message = ControlMessage {
-        seq,
-        issued: unix_now(),
-        validity: Duration::from_secs(60),
-        setpoint: Duration::from_secs(1),
-        strategy,
-        successor: None,
-    };
-    hub.publish(&message.sign(&key()));
-}
-
-async fn publisher() -> (String, Hub) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = listener.local_addr().unwrap();
-    let hub = Hub::default();
-    let desk = Desk {
-        hub: hub.clone(),
-        key: Some(Arc::new(key())),
-        tracker: None,
-    };
-    tokio::spawn(serve::serve(
-        listener,
-        Arc::new(desk),
-        std::future::pending(),
-    ));
-    (format!("http://{addr}"), hub)
-}
+use tidegate_client::{Client, Config, Outcome, Relaying, blocking};
 
 /// A service that keeps what it was sent by item number, and fails as often as it is told to.
 #[derive(Default)]
@@ -70,8 +38,7 @@ struct Service {
 
 impl Service {
     async fn start() -> (SocketAddr, Arc<Self>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let addr = listener.local_addr().unwrap();
+        let (listener, addr) = listener().await;
         let service = Arc::new(Self::default());
         let shared = Arc::clone(&service);
         tokio::spawn(async move {
@@ -122,23 +89,14 @@ fn bid(addr: SocketAddr, amount: &str) -> Request<Bytes> {
     request.body(Bytes::from(amount.to_owned())).unwrap()
 }
 
-async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.unwrap()
-}
-
 #[tokio::test]
 async fn an_item_waits_for_its_turn_and_the_newest_wins() {
     let folder = tempfile::tempdir().unwrap();
-    let (publisher, hub) = publisher().await;
+    let publisher = publisher().await;
     let (addr, service) = Service::start().await;
-    say(&hub, 1, Strategy::Interval(Duration::from_secs(3600)));
-    let client = Client::open(config(&publisher, folder.path())).unwrap();
-    soon(async {
-        while client.status().partitioned {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    publisher.say(1, Strategy::Interval(Duration::from_secs(3600)));
+    let client = Client::open(config(&publisher.url(), folder.path())).unwrap();
+    until(|| !client.status().partitioned).await;
     // The first goes at once, then the hour's window is used.
     let first = client.submit(bid(addr, "1"), Some("lot")).unwrap();
     assert!(matches!(soon(first.outcome()).await, Outcome::Answered(_)));
@@ -146,7 +104,7 @@ async fn an_item_waits_for_its_turn_and_the_newest_wins() {
     let third = client.submit(bid(addr, "3"), Some("lot")).unwrap();
     assert!(matches!(soon(second.outcome()).await, Outcome::Replaced));
     assert_eq!(client.status().pending, 1);
-    say(&hub, 2, Strategy::Open);
+    publisher.say(2, Strategy::Open);
     let Outcome::Answered(response) = soon(third.outcome()).await else {
         panic!("the third bid has no answer")
     };
@@ -156,36 +114,46 @@ async fn an_item_waits_for_its_turn_and_the_newest_wins() {
 }
 
 #[tokio::test]
+async fn an_item_has_a_deadline_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let publisher = publisher().await;
+    let (addr, service) = Service::start().await;
+    publisher.say(1, Strategy::Interval(Duration::from_secs(3600)));
+    let client = Client::open(config(&publisher.url(), folder.path())).unwrap();
+    until(|| !client.status().partitioned).await;
+    let first = client.submit(bid(addr, "1"), None).unwrap();
+    assert!(matches!(soon(first.outcome()).await, Outcome::Answered(_)));
+    let short = client.submit_within(bid(addr, "2"), None, Duration::from_millis(1));
+    let usual = client.submit(bid(addr, "3"), None).unwrap();
+    let outcome = soon(short.unwrap().outcome()).await;
+    assert!(matches!(outcome, Outcome::Expired));
+    assert_eq!(client.status().pending, 1);
+    publisher.say(2, Strategy::Open);
+    assert!(matches!(soon(usual.outcome()).await, Outcome::Answered(_)));
+    assert!(!service.items.lock().contains_key(&2));
+}
+
+#[tokio::test]
 async fn a_failed_item_goes_again_with_its_number_and_survives_a_restart() {
     let folder = tempfile::tempdir().unwrap();
-    let (publisher, hub) = publisher().await;
+    let publisher = publisher().await;
     let (addr, service) = Service::start().await;
     service.fail.store(1, Ordering::SeqCst);
-    say(&hub, 1, Strategy::Open);
+    publisher.say(1, Strategy::Open);
     let queue = Config {
         variant: Variant::Queue,
-        ..config(&publisher, folder.path())
+        ..config(&publisher.url(), folder.path())
     };
     let client = Client::open(queue.clone()).unwrap();
     let id = client.id();
     let ticket = client.submit(bid(addr, "7"), None).unwrap();
     let number = ticket.number;
-    soon(async {
-        while service.items.lock().is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    until(|| !service.items.lock().is_empty()).await;
     drop(client);
     assert!(matches!(soon(ticket.outcome()).await, Outcome::Kept));
     let client = Client::open(queue).unwrap();
     assert_eq!(client.id(), id);
-    soon(async {
-        while client.status().pending > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    until(|| client.status().pending == 0).await;
     let sent = service.items.lock()[&number].clone();
     assert_eq!(sent, ["7", "7"], "the same item twice, by its number");
 }
@@ -197,13 +165,13 @@ fn a_program_without_async_waits_for_its_answer() {
         .enable_all()
         .build()
         .unwrap();
-    let ((publisher, hub), (addr, _)) =
+    let (publisher, (addr, _)) =
         runtime.block_on(async { (publisher().await, Service::start().await) });
-    say(&hub, 1, Strategy::Open);
+    publisher.say(1, Strategy::Open);
     // The servers live as long as somebody runs them.
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let servers = std::thread::spawn(move || runtime.block_on(stopped));
-    let client = blocking::Client::open(config(&publisher, folder.path())).unwrap();
+    let client = blocking::Client::open(config(&publisher.url(), folder.path())).unwrap();
     let ticket = client.submit(bid(addr, "9"), None).unwrap();
     assert_eq!(ticket.number(), 1);
     assert!(matches!(ticket.outcome(), Outcome::Answered(response) if response.status() == 200));
@@ -215,23 +183,27 @@ fn a_program_without_async_waits_for_its_answer() {
 #[tokio::test]
 async fn a_forward_proxy_holds_back_for_any_program() {
     let folder = tempfile::tempdir().unwrap();
-    let (publisher, hub) = publisher().await;
+    let publisher = publisher().await;
     let (addr, service) = Service::start().await;
-    say(&hub, 1, Strategy::Open);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let local = listener.local_addr().unwrap();
+    publisher.say(1, Strategy::Open);
+    let (listener, local) = listener().await;
     let forward = Arc::new(Forward {
-        client: Client::open(config(&publisher, folder.path())).unwrap(),
+        client: Client::open(config(&publisher.url(), folder.path())).unwrap(),
         server: Some(format!("http://{addr}")),
     });
     tokio::spawn(forward::serve(listener, forward));
     let send = |request: Request<Full<Bytes>>| async {
-        let response = tidegate_channel::net::http::send(request).await.unwrap();
+        let response = Dialer::default().send(request).await.unwrap();
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
     };
     let base = format!("http://{local}");
+    let late = Request::post(format!("{base}/bids"))
+        .header("tidegate-delay-max", "soon")
+        .body(Full::default())
+        .unwrap();
+    assert_eq!(soon(send(late)).await.0, 400);
     let post = |body: &str, prefer: &str| {
         Request::post(format!("{base}/bids"))
             .header("prefer", prefer)
@@ -241,12 +213,7 @@ async fn a_forward_proxy_holds_back_for_any_program() {
     assert_eq!(soon(send(post("5", ""))).await, (200, "got 5".to_owned()));
     let (status, body) = soon(send(post("6", "respond-async"))).await;
     assert_eq!((status, body.as_str()), (202, "{\"item\":2}\n"));
-    soon(async {
-        while !service.items.lock().contains_key(&2) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    until(|| service.items.lock().contains_key(&2)).await;
     let get = |path: &str| {
         Request::get(format!("{base}{path}"))
             .body(Full::default())
@@ -256,4 +223,32 @@ async fn a_forward_proxy_holds_back_for_any_program() {
     let (status, body) = soon(send(get(forward::STATUS_PATH))).await;
     assert_eq!(status, 200);
     assert!(body.contains("\"partitioned\":false"), "{body}");
+}
+
+#[tokio::test]
+async fn a_client_that_opted_in_passes_messages_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let publisher = publisher().await;
+    publisher.say(1, Strategy::Open);
+    let relaying = Config {
+        parents: Parents::Tracked {
+            tracker: publisher.url(),
+            own: None,
+        },
+        relay: Some(Relaying {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            url: None,
+        }),
+        ..config(&publisher.url(), folder.path())
+    };
+    let relaying = Client::open(relaying).unwrap();
+    until(|| !relaying.status().partitioned).await;
+    let below = Config {
+        outbox: folder.path().join("below.redb"),
+        ..config(relaying.relay_url().unwrap(), folder.path())
+    };
+    let below = Client::open(below).unwrap();
+    until(|| !below.status().partitioned).await;
+    assert_eq!(relaying.hub().listeners(), 1);
+    assert_eq!(publisher.hub.listeners(), 1);
 }

@@ -1,223 +1,82 @@
 // A browser's side of the channel (paper 001): listens to signed control messages, holds items
-// back, keeps them in IndexedDB or memory. A plain ES module without a build step.
+// back, stamps them, keeps them in IndexedDB or memory. A plain ES module without a build step;
+// tidegate-channel.js lies beside it.
 //
 //   import { Client } from "./tidegate-client.js";
 //   const client = await Client.open({ channel: "http://host:8090", key: "HEX", store: "bids" });
 //   const outcome = await client.submit("/bids", { method: "POST", body: "amount=120" }, "lot 7");
-//
-// Message, phases and pacing are those of the Rust crates tidegate-channel and tidegate-client;
-// their test vectors are tests here too.
 
-const DOMAIN = new TextEncoder().encode("tidegate-channel-v1");
-const SIGNATURE_BYTES = 64;
+import { Pacer, ServerClock, Stamper, Verifier } from "./tidegate-channel.js";
 
-/** Bytes of hexadecimal digits. */
-export function fromHex(text) {
-  const pairs = text.trim().match(/^([0-9a-f]{2})+$/i) ? text.trim().match(/../g) : [];
-  return Uint8Array.from(pairs, (pair) => parseInt(pair, 16));
-}
+/** Comparisons of clocks: so many at the beginning, of which the best counts, then now and then. */
+const CLOCK = { exchanges: 4, everyMs: 600_000 };
 
-/** Bytes of base64url without padding; null when it is none. */
-export function fromText(text) {
-  try {
-    const plain = atob(text.trim().replaceAll("-", "+").replaceAll("_", "/"));
-    return Uint8Array.from(plain, (char) => char.charCodeAt(0));
-  } catch {
-    return null;
-  }
-}
-
-/** Takes a message apart; null when its form is not that of version 1. */
-export function readMessage(bytes) {
-  if (!bytes || bytes.length < 30 + SIGNATURE_BYTES || bytes[0] !== 1) return null;
-  const body = bytes.subarray(0, bytes.length - SIGNATURE_BYTES);
-  const view = new DataView(body.buffer, body.byteOffset, body.length);
-  const kind = view.getUint8(29);
-  let at = 30;
-  let strategy;
-  try {
-    switch (kind & 0x7f) {
-      case 0:
-        strategy = { kind: "open" };
-        break;
-      case 1: {
-        const slotMs = view.getUint32(at);
-        const count = view.getUint8(at + 4);
-        at += 5;
-        const classes = [];
-        for (let i = 0; i < count; i += 1, at += 4) {
-          classes.push({ divisor: view.getUint16(at), modulo: view.getUint16(at + 2) });
-        }
-        if (slotMs === 0 || count > 8 || classes.some((c) => c.modulo >= c.divisor)) return null;
-        strategy = { kind: "group", slotMs, classes };
-        break;
-      }
-      case 2:
-        strategy = { kind: "interval", intervalMs: view.getUint32(at) };
-        at += 4;
-        break;
-      default:
-        return null;
-    }
-    if (kind & 0x80) at += 32;
-  } catch {
-    return null; // cut short
-  }
-  if (at !== body.length) return null;
-  return {
-    seq: view.getBigUint64(5),
-    issuedMs: Number(view.getBigUint64(13)),
-    validityMs: view.getUint32(21),
-    setpointMs: view.getUint32(25),
-    strategy,
-    body,
-    signature: bytes.subarray(bytes.length - SIGNATURE_BYTES),
-  };
-}
-
-/** Believes messages of one key, each newer than the last. */
-export class Verifier {
-  static async create(keyHex) {
-    const key = await crypto.subtle.importKey("raw", fromHex(keyHex), "Ed25519", false, ["verify"]);
-    return new Verifier(key);
-  }
-
-  constructor(key) {
-    this.key = key;
-    this.lastSeq = -1n;
-    this.accepted = 0;
-    this.dropped = 0;
-  }
-
-  /** The message, or null when it must not be applied. */
-  async accept(text, nowMs) {
-    const message = readMessage(fromText(text));
-    const fresh =
-      message &&
-      message.seq > this.lastSeq &&
-      message.issuedMs + message.validityMs > nowMs &&
-      message.issuedMs <= nowMs + 5000;
-    const signed = fresh && new Uint8Array([...DOMAIN, ...message.body]);
-    const genuine =
-      fresh && (await crypto.subtle.verify("Ed25519", this.key, message.signature, signed));
-    if (!genuine || message.seq <= this.lastSeq) {
-      this.dropped += 1;
-      return null;
-    }
-    this.lastSeq = message.seq;
-    this.accepted += 1;
-    return message;
-  }
-}
-
-const MASK = (1n << 64n) - 1n;
-
-/** A client's place within a slot or an interval, in [0, 1): the finalizer of SplitMix64. */
-export function phase(id) {
-  let z = (BigInt(id) + 0x9e3779b97f4a7c15n) & MASK;
-  z = ((z ^ (z >> 30n)) * 0xbf58476d1ce4e5b9n) & MASK;
-  z = ((z ^ (z >> 27n)) * 0x94d049bb133111ebn) & MASK;
-  return Number((z ^ (z >> 31n)) >> 11n) / 2 ** 53;
-}
-
-/** One client's permission to send. Times are milliseconds of the server's clock. */
-export class Pacer {
-  constructor(id) {
-    this.id = BigInt(id);
-    this.strategy = { kind: "open" };
-    this.progress = phase(id);
-    this.seen = 0;
-    this.sent = false;
-  }
-
-  apply(nowMs, strategy) {
-    this.#advance(nowMs);
-    this.strategy = strategy;
-  }
-
-  /** When an item may go: now or earlier means now. */
-  notBefore(nowMs) {
-    this.#advance(nowMs);
-    switch (this.strategy.kind) {
-      case "interval":
-        return this.sent
-          ? this.seen + (1 - this.progress) * Math.max(this.strategy.intervalMs, 0.001)
-          : nowMs;
-      case "group":
-        return this.#nextTurn(nowMs);
-      default:
-        return nowMs;
-    }
-  }
-
-  /** An item went out, or failed to. */
-  onSent(nowMs) {
-    this.#advance(nowMs);
-    this.sent = true;
-  }
-
-  #advance(nowMs) {
-    if (this.strategy.kind === "interval" && nowMs > this.seen) {
-      this.progress += (nowMs - this.seen) / Math.max(this.strategy.intervalMs, 0.001);
-      if (this.progress >= 1) {
-        this.progress %= 1;
-        this.sent = false;
-      }
-    }
-    this.seen = Math.max(this.seen, nowMs);
-  }
-
-  #nextTurn(nowMs) {
-    const { slotMs, classes } = this.strategy;
-    const offset = phase(this.id) * slotMs;
-    const slot = Math.floor((nowMs + slotMs - offset) / slotMs);
-    const waits = classes.map(({ divisor, modulo }) => {
-      const active = (modulo + slot) % divisor;
-      return (Number(this.id % BigInt(divisor)) + divisor - active) % divisor;
-    });
-    const wait = Math.min(...waits);
-    if (wait === 0) return nowMs;
-    return Number.isFinite(wait) ? (slot + wait - 1) * slotMs + offset : Infinity;
-  }
-}
-
-/** Keeps items over a reload of the page, where the browser allows it. */
+/** Keeps items, their numbers and the key over a reload of the page, where the browser allows it. */
 class Store {
   static async open(name) {
     const store = new Store();
     store.items = new Map();
+    store.memory = new Map();
     store.database = await new Promise((resolve) => {
       if (!globalThis.indexedDB) return resolve(null);
-      const request = indexedDB.open(`tidegate-${name}`, 1);
-      request.onupgradeneeded = () => request.result.createObjectStore("items");
+      const request = indexedDB.open(`tidegate-${name}`, 2);
+      request.onupgradeneeded = () => {
+        const { objectStoreNames } = request.result;
+        for (const table of ["items", "meta"]) {
+          if (!objectStoreNames.contains(table)) request.result.createObjectStore(table);
+        }
+      };
       request.onsuccess = () => resolve(request.result);
       request.onerror = () => resolve(null);
     });
-    for (const [key, value] of await store.#all()) store.items.set(key, value);
+    const keys = (await store.#run("items", (items) => items.getAllKeys())) ?? [];
+    const values = (await store.#run("items", (items) => items.getAll())) ?? [];
+    keys.forEach((key, index) => store.items.set(key, values[index]));
     return store;
   }
 
   async put(key, value) {
     this.items.set(key, value);
-    await this.#run("readwrite", (items) => items.put(value, key));
+    await this.#run("items", (items) => items.put(value, key));
   }
 
   async delete(key) {
     this.items.delete(key);
-    await this.#run("readwrite", (items) => items.delete(key));
+    await this.#run("items", (items) => items.delete(key));
   }
 
-  async #all() {
-    const keys = (await this.#run("readonly", (items) => items.getAllKeys())) ?? [];
-    const values = (await this.#run("readonly", (items) => items.getAll())) ?? [];
-    return keys.map((key, index) => [key, values[index]]);
+  /** A number that no other item has, whichever window made it. */
+  number() {
+    return this.#update("next", (next = 1) => next + 1).then((next) => next - 1);
   }
 
-  #run(mode, call) {
+  /** What is kept under a name; made when there is nothing yet. */
+  async once(name, make) {
+    const kept = await this.#run("meta", (meta) => meta.get(name));
+    if (kept) return kept;
+    const made = await make();
+    return this.#update(name, (other) => other ?? made);
+  }
+
+  /** Reads and writes in one transaction; gives back what was written. */
+  #update(name, change) {
+    if (!this.database) {
+      this.memory.set(name, change(this.memory.get(name)));
+      return Promise.resolve(this.memory.get(name));
+    }
+    let written;
+    return this.#run("meta", (meta) => {
+      const read = meta.get(name);
+      read.onsuccess = () => meta.put((written = change(read.result)), name);
+      return read;
+    }).then(() => written);
+  }
+
+  #run(table, call) {
     if (!this.database) return Promise.resolve(undefined);
     return new Promise((resolve, reject) => {
-      const transaction = this.database.transaction("items", mode, { durability: "strict" });
-      const request = call(transaction.objectStore("items"));
+      const transaction = this.database.transaction(table, "readwrite", { durability: "strict" });
+      const request = call(transaction.objectStore(table));
       transaction.oncomplete = () => resolve(request.result);
       transaction.onerror = () => reject(transaction.error);
     });
@@ -226,15 +85,20 @@ class Store {
 
 /** Listens, holds back, sends. Events: "state" whenever something changed. */
 export class Client extends EventTarget {
-  static async open({ channel, key, store = "items", fallbackMs = 60_000, silenceMs = 10_000 }) {
+  /** Needs Ed25519 of the browser (and https or localhost, as all of `crypto.subtle`). */
+  static async open(options) {
+    const { channel, key, store = "items", fallbackMs = 60_000, silenceMs = 10_000 } = options;
     const client = new Client();
     client.channel = channel;
     client.verifier = await Verifier.create(key);
     client.store = await Store.open(store);
-    client.id = client.#identity(store);
+    client.stamper = await Stamper.open(client.store);
+    client.id = client.stamper.id;
+    client.clock = new ServerClock();
     client.pacer = new Pacer(client.id);
-    client.offsetMs = 0;
+    client.delayMaxMs = options.delayMaxMs ?? 3_600_000;
     client.heard = -Infinity;
+    client.lagMs = 0;
     client.retryAt = 0;
     client.busy = false;
     client.waiting = new Map();
@@ -242,13 +106,14 @@ export class Client extends EventTarget {
     client.silenceMs = silenceMs;
     client.pacer.apply(client.now(), client.fallback);
     client.#listen();
+    client.#keepClock();
     client.timer = setInterval(() => client.#tick(), 200);
     return client;
   }
 
-  /** The server's time, as far as its messages tell. */
+  /** The server's time, as far as it is known. */
   now() {
-    return Date.now() + this.offsetMs;
+    return this.clock.now();
   }
 
   get partitioned() {
@@ -264,13 +129,17 @@ export class Client extends EventTarget {
     return Math.max(0, Math.max(this.retryAt, this.pacer.notBefore(this.now())) - this.now());
   }
 
-  /** Accepts a request; resolves with { response } or { replaced: true }. */
-  async submit(url, options, key = crypto.randomUUID()) {
-    this.waiting.get(key)?.({ replaced: true });
-    const outcome = new Promise((resolve) => this.waiting.set(key, resolve));
-    const number = Number(localStorage.getItem("tidegate-next") ?? 1);
-    localStorage.setItem("tidegate-next", String(number + 1));
-    await this.store.put(key, { url, options, number, madeMs: this.now() });
+  /** Accepts a request; resolves with { response }, { replaced: true } or { expired: true }. */
+  async submit(url, options, key = crypto.randomUUID(), delayMaxMs = this.delayMaxMs) {
+    const number = await this.store.number();
+    const { errorMs } = this.clock;
+    const item = { url, options, number, madeMs: this.now(), delayMaxMs };
+    item.stamp = await this.stamper.stamp({ ...item, errorMs });
+    const older = this.store.items.get(key);
+    const outcome = new Promise((resolve) => this.waiting.set(number, resolve));
+    await this.store.put(key, item);
+    // One that is under way has an outcome of its own.
+    if (older && older !== this.underWay) this.#settle(older, { replaced: true });
     this.#changed();
     this.#tick();
     return outcome;
@@ -278,15 +147,8 @@ export class Client extends EventTarget {
 
   close() {
     clearInterval(this.timer);
+    clearInterval(this.clockTimer);
     this.source.close();
-  }
-
-  #identity(store) {
-    const name = `tidegate-id-${store}`;
-    const fresh = () => crypto.getRandomValues(new BigUint64Array(1))[0].toString();
-    const id = localStorage.getItem(name) ?? fresh();
-    localStorage.setItem(name, id);
-    return BigInt(id);
   }
 
   #listen() {
@@ -294,9 +156,17 @@ export class Client extends EventTarget {
     this.source.onmessage = (event) => this.#onText(event.data);
   }
 
+  async #keepClock() {
+    const exchange = () => this.clock.exchange(this.channel, this.verifier);
+    this.clockTimer = setInterval(exchange, CLOCK.everyMs);
+    for (let i = 0; i < CLOCK.exchanges; i += 1) await exchange();
+  }
+
   async #onText(text) {
     const message = await this.verifier.accept(text, this.now());
     if (!message) return;
+    // The first message after a silence may have waited for us: it says nothing about the way.
+    if (!this.partitioned) this.lagMs = Math.max(0, Math.round(this.now() - message.issuedMs));
     this.heard = this.now();
     this.pacer.apply(this.now(), message.strategy);
     this.#changed();
@@ -308,33 +178,54 @@ export class Client extends EventTarget {
       this.pacer.apply(this.now(), this.fallback);
       this.#changed();
     }
+    if (this.busy) return;
+    await this.#expire();
     const next = this.store.items.entries().next();
     if (this.busy || next.done || this.waitMs > 0) return;
     const [key, item] = next.value;
     this.busy = true;
+    this.underWay = item;
     this.pacer.onSent(this.now());
     this.#changed();
     const response = await this.#send(item);
-    this.busy = false;
     if (response && ![429, 502, 503, 504].includes(response.status)) {
       // A newer item of the same key may have come meanwhile.
       if (this.store.items.get(key) === item) await this.store.delete(key);
-      this.waiting.get(key)?.({ response });
-      this.waiting.delete(key);
+      this.#settle(item, { response });
     } else {
+      if (this.store.items.get(key) !== item) this.#settle(item, { replaced: true });
       const after = Number(response?.headers.get("retry-after") ?? 1) * 1000;
       this.retryAt = Math.max(this.now() + after, this.pacer.notBefore(this.now()));
     }
+    this.busy = false;
+    this.underWay = null;
     this.#changed();
     this.#tick();
   }
 
+  #settle(item, outcome) {
+    this.waiting.get(item.number)?.(outcome);
+    this.waiting.delete(item.number);
+  }
+
+  /** Items that nobody would want any more do not go. */
+  async #expire() {
+    for (const [key, item] of this.store.items) {
+      if (item.madeMs + item.delayMaxMs > this.now()) continue;
+      await this.store.delete(key);
+      this.#settle(item, { expired: true });
+    }
+  }
+
   async #send(item) {
-    const seq = this.verifier.lastSeq < 0n ? 0n : this.verifier.lastSeq;
+    const id = this.id.toString(16).padStart(16, "0");
+    const seq = this.verifier.lastSeq;
+    const told = seq < 0n ? "" : `;seq=${seq};lag=${this.lagMs}`;
     const headers = {
       ...item.options?.headers,
-      "tidegate-client": `${this.id.toString(16).padStart(16, "0")};seq=${seq}`,
-      "idempotency-key": `"${this.id.toString(16).padStart(16, "0")}-${item.number}"`,
+      "tidegate-client": `${id}${told}`,
+      "tidegate-stamp": item.stamp,
+      "idempotency-key": `"${id}-${item.number}"`,
     };
     try {
       const response = await fetch(item.url, { ...item.options, headers });

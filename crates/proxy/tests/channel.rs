@@ -15,7 +15,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tidegate_channel::message::from_text;
 use tidegate_channel::net::subscribe::Subscription;
-use tidegate_channel::net::{CLIENT_HEADER, MESSAGE_HEADER, STAMP_HEADER, http as plain, unix_now};
+use tidegate_channel::net::{CLIENT_HEADER, Dialer, MESSAGE_HEADER, STAMP_HEADER, unix_now};
 use tidegate_channel::stamp::{Stamp, client_id};
 use tidegate_channel::{ClientId, SecretKey, Strategy, Verifier};
 use tidegate_proxy::admin::Operations;
@@ -96,7 +96,7 @@ impl World {
             request = request.header(*name, *value);
         }
         let request = request.body(Full::new(Bytes::from("1"))).unwrap();
-        let response = tokio::time::timeout(PATIENCE, plain::send(request)).await;
+        let response = tokio::time::timeout(PATIENCE, Dialer::default().send(request)).await;
         let response = response.unwrap().unwrap();
         let status = response.status();
         let message = response.headers().get(MESSAGE_HEADER);
@@ -124,7 +124,7 @@ impl World {
 async fn messages_are_genuine_and_come_with_responses_to_those_who_listen() {
     let world = world("").await;
     let mut verifier = Verifier::new(&[publisher().public()]);
-    let mut stream = Subscription::open(&format!("http://{}", world.channel))
+    let mut stream = Subscription::open(&Dialer::default(), &format!("http://{}", world.channel))
         .await
         .unwrap();
     let next = tokio::time::timeout(PATIENCE, stream.next()).await.unwrap();

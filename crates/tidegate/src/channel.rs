@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ring::rand::{SecureRandom, SystemRandom};
+use tidegate_channel::key::decode;
 use tidegate_channel::net::Relay;
 use tidegate_channel::net::relay::Parents;
 use tidegate_channel::{PublicKey, SecretKey};
@@ -42,6 +43,9 @@ enum Command {
         /// The publisher's public key.
         #[arg(long, value_name = "HEX")]
         key: PublicKey,
+        /// File with the authorities to believe instead of the system's, for https.
+        #[arg(long, value_name = "FILE")]
+        ca: Option<PathBuf>,
         /// Ends after so many messages.
         #[arg(long, value_name = "N")]
         count: Option<u64>,
@@ -52,26 +56,44 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     match &args.command {
         Command::Keygen { file } => keygen(file),
         Command::Public { file } => {
-            let text = std::fs::read_to_string(file).map_err(|error| unreadable(file, &error))?;
-            let key: SecretKey = text.parse().map_err(|error| unreadable(file, &error))?;
+            let key = SecretKey::from_seed(&read_seed(file)?);
             print(&format!("{}\n", key.public()))?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Listen { urls, key, count } => {
-            runtime::current_thread()?.block_on(listen(urls, *key, *count))
+        Command::Listen {
+            urls,
+            key,
+            ca,
+            count,
+        } => {
+            let dialer = runtime::dialer(ca.as_deref())?;
+            let parents = Parents::Fixed(urls.clone());
+            let relay = Relay::new(&[*key], parents, std::process::id().into());
+            runtime::current_thread()?.block_on(listen(relay.with_dialer(dialer), *count))
         }
     }
+}
+
+/// The seed of the secret key in a file.
+pub(crate) fn read_seed(file: &Path) -> Result<[u8; 32], CliError> {
+    let text = std::fs::read_to_string(file).map_err(|error| unreadable(file, &error))?;
+    decode(&text).map_err(|error| unreadable(file, &error))
 }
 
 fn unreadable(file: &Path, error: &dyn std::fmt::Display) -> CliError {
     CliError::Usage(format!("{}: {error}", file.display()))
 }
 
-fn keygen(file: &Path) -> Result<ExitCode, CliError> {
+/// A new seed.
+pub(crate) fn random_seed() -> Result<[u8; 32], CliError> {
     let mut seed = [0; 32];
-    SystemRandom::new()
-        .fill(&mut seed)
-        .map_err(|_| CliError::Usage("the system gives no random numbers".to_owned()))?;
+    let filled = SystemRandom::new().fill(&mut seed);
+    filled.map_err(|_| CliError::Usage("the system gives no random numbers".to_owned()))?;
+    Ok(seed)
+}
+
+fn keygen(file: &Path) -> Result<ExitCode, CliError> {
+    let seed = random_seed()?;
     let hex: String = seed.iter().map(|byte| format!("{byte:02x}")).collect();
     let opened = OpenOptions::new()
         .write(true)
@@ -85,12 +107,7 @@ fn keygen(file: &Path) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn listen(urls: &[String], key: PublicKey, count: Option<u64>) -> Result<ExitCode, CliError> {
-    let relay = Relay::new(
-        &[key],
-        Parents::Fixed(urls.to_vec()),
-        std::process::id().into(),
-    );
+async fn listen(relay: Relay, count: Option<u64>) -> Result<ExitCode, CliError> {
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     let run = relay.run(move |message| {
         // Nobody listens any more when the count is reached.

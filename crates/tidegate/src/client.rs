@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+#[cfg(feature = "gossip")]
+use tidegate_channel::net::relay::Parents;
 use tidegate_channel::{PublicKey, Variant};
 use tidegate_client::forward::{self, Forward};
-use tidegate_client::{Client, Config};
+use tidegate_client::{Client, Config, Relaying};
 use tidegate_config::Dur;
 
 use crate::check::print;
@@ -21,7 +23,7 @@ use crate::runtime;
 /// `prefer: respond-async` the answer is 202 at once.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The server's channel: http://HOST:PORT.
+    /// The server's channel: http://HOST:PORT or https://HOST:PORT.
     #[arg(long, value_name = "URL")]
     channel: String,
     /// The public key of the channel; repeat it while keys change.
@@ -30,7 +32,7 @@ pub(crate) struct Args {
     /// Where programs connect; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// Where requests go that name no server themselves: http://HOST:PORT.
+    /// Where requests go that name no server themselves: http://HOST:PORT or https://HOST:PORT.
     #[arg(long, value_name = "URL")]
     to: Option<String>,
     /// Where items are kept until they are answered.
@@ -45,27 +47,43 @@ pub(crate) struct Args {
     /// One item per so long while the channel is silent.
     #[arg(long, value_name = "TIME", default_value = "60s")]
     fallback: Dur,
+    /// Pass the channel's messages on to others, listening here; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR")]
+    relay: Option<SocketAddr>,
+    /// The address by which others reach it, if it is another than --relay.
+    #[arg(long, value_name = "URL", requires = "relay")]
+    relay_url: Option<String>,
+    #[cfg(feature = "gossip")]
+    #[command(flatten)]
+    gossip: crate::gossip::GossipArgs,
+    /// File with the authorities to believe instead of the system's, where server or channel are
+    /// reached by https.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
     /// Print the address as a JSON object.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    runtime::raise_file_limit();
     runtime::current_thread()?.block_on(serve(args))
 }
 
 async fn serve(args: &Args) -> Result<ExitCode, CliError> {
     let (listener, addr) = runtime::listen(args.listen).await?;
-    let client = Client::open(args.config()).map_err(|error| CliError::Usage(error.to_string()))?;
-    print(&match args.json {
-        true => format!(
-            "{{\"listen\":\"{addr}\",\"client\":\"{:016x}\"}}\n",
-            client.id().0
-        ),
-        false => format!(
-            "holding back for client {:016x} on http://{addr}\n",
-            client.id().0
-        ),
+    let client =
+        Client::open(args.config()?).map_err(|error| CliError::Usage(error.to_string()))?;
+    let (id, relay) = (client.id().0, client.relay_url());
+    print(&match (args.json, relay) {
+        (true, _) => {
+            let relay = serde_json::json!(relay);
+            format!("{{\"listen\":\"{addr}\",\"client\":\"{id:016x}\",\"relay\":{relay}}}\n")
+        }
+        (false, None) => format!("holding back for client {id:016x} on http://{addr}\n"),
+        (false, Some(relay)) => {
+            format!("holding back for client {id:016x} on http://{addr}, passing on at {relay}\n")
+        }
     })?;
     let forward = Arc::new(Forward {
         client,
@@ -79,17 +97,34 @@ async fn serve(args: &Args) -> Result<ExitCode, CliError> {
 }
 
 impl Args {
-    fn config(&self) -> Config {
+    fn config(&self) -> Result<Config, CliError> {
         let variant = match self.queue {
             true => Variant::Queue,
             false => Variant::Overwrite,
         };
-        Config {
+        let relaying = |listen| Relaying {
+            listen,
+            url: self.relay_url.clone(),
+        };
+        let usual = Config::new(&self.channel, self.key[0], &self.outbox);
+        // Who gossips needs no place in the trees.
+        #[cfg(feature = "gossip")]
+        let usual = match self.gossip.config()? {
+            Some(gossip) => Config {
+                gossip: Some(gossip),
+                parents: Parents::Fixed(Vec::new()),
+                ..usual
+            },
+            None => usual,
+        };
+        Ok(Config {
             keys: self.key.clone(),
             variant,
             delay_max: *self.delay_max,
             fallback: *self.fallback,
-            ..Config::new(&self.channel, self.key[0], &self.outbox)
-        }
+            dialer: runtime::dialer(self.ca.as_deref())?,
+            relay: self.relay.map(relaying),
+            ..usual
+        })
     }
 }

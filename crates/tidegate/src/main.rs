@@ -11,6 +11,8 @@ mod client;
 mod demo;
 mod design;
 mod error;
+#[cfg(feature = "gossip")]
+mod gossip;
 mod load;
 mod nucleus;
 mod progress;

@@ -1,13 +1,15 @@
 //! `tidegate relay`: passes control messages on.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tidegate_channel::PublicKey;
 use tidegate_channel::net::relay::Parents;
 use tidegate_channel::net::{Desk, Relay, serve, unix_now};
+use tidegate_channel::{PublicKey, SecretKey};
 
+use crate::channel::read_seed;
 use crate::check::print;
 use crate::error::CliError;
 use crate::runtime;
@@ -33,6 +35,16 @@ pub(crate) struct Args {
     /// The address by which others reach this relay, if it is another than --listen.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
+    /// File with the secret key of a member, where the channel is for members alone.
+    #[arg(long, value_name = "FILE")]
+    member_key: Option<PathBuf>,
+    #[cfg(feature = "gossip")]
+    #[command(flatten)]
+    gossip: crate::gossip::GossipArgs,
+    /// File with the authorities to believe instead of the system's, where parents are reached by
+    /// https.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
     /// Print the address as a JSON object.
     #[arg(long)]
     json: bool,
@@ -54,7 +66,16 @@ async fn relay(args: &Args) -> Result<ExitCode, CliError> {
         None => Parents::Fixed(args.parent.clone()),
     };
     let seed = unix_now().as_nanos() ^ (u64::from(addr.port()) << 48);
-    let relay = Relay::new(&args.key, parents, seed);
+    let member = args.member_key.as_deref().map(read_seed).transpose()?;
+    let mut relay =
+        Relay::new(&args.key, parents, seed).with_dialer(runtime::dialer(args.ca.as_deref())?);
+    if let Some(seed) = &member {
+        relay = relay.with_member(Arc::new(SecretKey::from_seed(seed)));
+    }
+    #[cfg(feature = "gossip")]
+    if let Some(gossip) = args.gossip.config()? {
+        relay = relay.with_overlay(crate::gossip::start(member, gossip).await?);
+    }
     let desk = Arc::new(Desk::relay(relay.hub()));
     print(&match args.json {
         true => format!("{{\"listen\":\"{addr}\"}}\n"),

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tidegate_channel::net::Dialer;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
@@ -23,6 +25,13 @@ pub(crate) async fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr)
     let bound = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
     let (addr, listener) = bound.map_err(|error| CliError::cannot_listen(addr, &error))?;
     Ok((listener, addr))
+}
+
+/// Opens connections; `--ca` says whose certificates are believed instead of the system's.
+pub(crate) fn dialer(ca: Option<&Path>) -> Result<Dialer, CliError> {
+    let trusting = ca.map(Dialer::trusting).transpose();
+    let trusting = trusting.map_err(|error| CliError::Usage(error.to_string()))?;
+    Ok(trusting.unwrap_or_default())
 }
 
 /// CPU time of the calling thread in microseconds, where the system says (Linux).

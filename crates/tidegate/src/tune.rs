@@ -8,7 +8,7 @@ use http::Request;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
-use tidegate_channel::net::http as channel_http;
+use tidegate_channel::net::Dialer;
 use tidegate_config::Dur;
 
 use crate::check::print;
@@ -110,7 +110,8 @@ impl Args {
         let request = request
             .body(Full::new(body))
             .map_err(|error| failed(&error))?;
-        let response = channel_http::send(request)
+        let response = Dialer::default()
+            .send(request)
             .await
             .map_err(|error| failed(&error))?;
         let status = response.status();

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use tidegate_config::Dur;
@@ -40,7 +41,13 @@ fn main() -> ExitCode {
     };
     let serve = async {
         let listener = tokio::net::TcpListener::bind(args.listen).await?;
-        eprintln!("the auction is open on http://{}", listener.local_addr()?);
+        let deadline = SystemTime::now() + settings.open_for;
+        let deadline = deadline.duration_since(UNIX_EPOCH).unwrap_or_default();
+        eprintln!(
+            "the auction is open on http://{}, until {} (seconds since 1970)",
+            listener.local_addr()?,
+            deadline.as_secs()
+        );
         axum::serve(listener, router(settings)).await
     };
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -18,6 +18,7 @@ use crate::auction::{Auction, Receipt};
 
 const PAGE: &str = include_str!("../assets/bidder.html");
 const CLIENT: &str = include_str!("../../../crates/client/web/tidegate-client.js");
+const CHANNEL: &str = include_str!("../../../crates/client/web/tidegate-channel.js");
 
 /// How the auction runs.
 #[derive(Debug, Clone)]
@@ -51,14 +52,15 @@ pub fn router(settings: Settings) -> Router {
     });
     Router::new()
         .route("/", get(|| async { Html(PAGE) }))
-        .route("/tidegate-client.js", get(client))
+        .route("/tidegate-client.js", get(|| async { script(CLIENT) }))
+        .route("/tidegate-channel.js", get(|| async { script(CHANNEL) }))
         .route("/state", get(state))
         .route("/bids", post(bid))
         .with_state(house)
 }
 
-async fn client() -> impl IntoResponse {
-    ([(CONTENT_TYPE, "text/javascript")], CLIENT)
+fn script(text: &'static str) -> impl IntoResponse {
+    ([(CONTENT_TYPE, "text/javascript")], text)
 }
 
 #[derive(Debug, Deserialize)]

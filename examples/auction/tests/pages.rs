@@ -80,6 +80,7 @@ async fn the_page_and_its_module_are_served() {
     for (path, word) in [
         ("/", "Sealed-bid auction"),
         ("/tidegate-client.js", "export class Client"),
+        ("/tidegate-channel.js", "export class Verifier"),
     ] {
         let request = Request::get(path).body(Body::empty()).unwrap();
         let (status, body) = call(&house, request).await;

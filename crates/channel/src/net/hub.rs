@@ -74,6 +74,12 @@ impl Hub {
         self.newest.borrow().clone()
     }
 
+    /// Follows the newest message within the process.
+    #[cfg(feature = "gossip")]
+    pub(super) fn watch(&self) -> Receiver {
+        self.newest.subscribe()
+    }
+
     /// A body that begins with the newest message and goes on with those to come.
     #[must_use]
     pub fn listen(&self) -> Events {
@@ -105,7 +111,7 @@ impl Hub {
     }
 }
 
-type Receiver = watch::Receiver<Option<Packed>>;
+pub(super) type Receiver = watch::Receiver<Option<Packed>>;
 type Waiting = Pin<Box<dyn Future<Output = Option<(Packed, Receiver)>> + Send + Sync>>;
 
 /// Waits for a message; `None` when the hub is gone.

@@ -12,6 +12,9 @@
 //! is paced by the [`tracker`], and repair is jittered: when every client notices silence at once
 //! and reconnects, an overlay melts.
 //!
+//! The trees are one [`Overlay`](relay::Overlay); with the feature `gossip` there is another, for
+//! native clients that come in large numbers or cannot be reached from outside.
+//!
 //! Paths, on the proxy's channel listener and on every relay:
 //!
 //! | path | answer |
@@ -21,17 +24,21 @@
 //! | `/.tidegate/join` | where to subscribe (publisher only) |
 //! | `/.tidegate/time?nonce=N` | the server's clock, signed (publisher only) |
 
+#[cfg(feature = "gossip")]
+pub mod gossip;
 pub mod http;
 pub mod hub;
 pub mod relay;
 pub mod serve;
 pub mod subscribe;
 pub mod tracker;
+mod tree;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tidegate_control::Timestamp;
 
+pub use http::Dialer;
 pub use hub::Hub;
 pub use relay::Relay;
 pub use serve::Desk;

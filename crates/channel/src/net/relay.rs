@@ -1,23 +1,21 @@
-//! A relay: subscribes to parents, verifies, passes on. A client is a relay to which nobody
-//! listens.
+//! A relay: hears messages by trees and other overlays, verifies, passes on. A client is a relay to
+//! which nobody listens.
 
-use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
-use super::subscribe::{Backoff, Subscription};
-use super::tracker::{Assignment, REGISTER_EVERY};
-use super::{Hub, JOIN_PATH, http, unix_now};
+use super::tree::Tree;
+use super::{Dialer, Hub, unix_now};
 use crate::key::PublicKey;
 use crate::message::ControlMessage;
-use crate::verify::{Counts, Verifier};
-
-/// After so many failures in a row a parent is reported as dead, and others are asked for.
-const FAILURES_MAX: u32 = 3;
+use crate::stamp::Stamper;
+use crate::verify::{Counts, Rejection, Verifier};
 
 /// A parent that says nothing for this long is as good as dead: five of the proxy's keep-alives.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -27,7 +25,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 pub enum Parents {
     /// These, always.
     Fixed(Vec<String>),
-    /// Whoever the tracker there assigns, and that publisher itself when all are lost.
+    /// Whoever the tracker there assigns.
     Tracked {
         /// The publisher's address.
         tracker: String,
@@ -36,27 +34,59 @@ pub enum Parents {
     },
 }
 
+/// What an overlay does, for ever.
+pub type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A way by which messages come, and perhaps go on: trees of relays, gossip among peers. Whatever
+/// it is, it offers what it hears, and passes on only what was accepted.
+pub trait Overlay: Send {
+    /// Offers what it hears to `inlet`; what `hub` has was accepted, by whichever way it came.
+    fn run(self: Box<Self>, inlet: Inlet, hub: Hub) -> Running;
+}
+
 /// Passes on what it believes.
-#[derive(Debug)]
 pub struct Relay {
     hub: Hub,
     verifier: Arc<Mutex<Verifier>>,
-    parents: Parents,
-    seed: u64,
-    silence: Duration,
-    news: mpsc::Sender<News>,
-    arrivals: mpsc::Receiver<News>,
+    tree: Tree,
+    others: Vec<Box<dyn Overlay>>,
+    inlet: mpsc::Sender<Offer>,
+    arrivals: mpsc::Receiver<Offer>,
 }
 
-/// Takes messages that came another way: with a response, say.
+impl std::fmt::Debug for Relay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Relay")
+            .field("parents", &self.tree.parents)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What was thought of a message.
+type Judgement = Result<(), Rejection>;
+
+struct Offer {
+    bytes: Vec<u8>,
+    judged: Option<oneshot::Sender<Judgement>>,
+}
+
+/// Takes messages, from wherever they come: a parent, a response, another overlay.
 #[derive(Debug, Clone)]
-pub struct Inlet(mpsc::Sender<News>);
+pub struct Inlet(mpsc::Sender<Offer>);
 
 impl Inlet {
-    /// Offers a message; it is verified like any other.
-    pub async fn offer(&self, bytes: Vec<u8>) {
-        // The relay is gone only when nobody needs it.
-        let _ = self.0.send(News::Message(bytes)).await;
+    /// Offers a message; it is verified like any other. False when the relay is gone.
+    pub async fn offer(&self, bytes: Vec<u8>) -> bool {
+        let judged = None;
+        self.0.send(Offer { bytes, judged }).await.is_ok()
+    }
+
+    /// Offers a message and waits for what is thought of it; `None` when the relay is gone.
+    pub async fn judge(&self, bytes: Vec<u8>) -> Option<Judgement> {
+        let (judged, judgement) = oneshot::channel();
+        let judged = Some(judged);
+        self.0.send(Offer { bytes, judged }).await.ok()?;
+        judgement.await.ok()
     }
 }
 
@@ -64,22 +94,49 @@ impl Relay {
     /// Believes messages of `keys`; `seed` differs between relays, for their waits to differ.
     #[must_use]
     pub fn new(keys: &[PublicKey], parents: Parents, seed: u64) -> Self {
-        let (news, arrivals) = mpsc::channel(64);
+        let (inlet, arrivals) = mpsc::channel(64);
         Self {
-            news,
+            inlet,
             arrivals,
             hub: Hub::default(),
             verifier: Arc::new(Mutex::new(Verifier::new(keys))),
-            parents,
-            seed,
-            silence: SILENCE,
+            tree: Tree {
+                parents,
+                dialer: Dialer::default(),
+                member: None,
+                seed,
+                silence: SILENCE,
+            },
+            others: Vec::new(),
         }
     }
 
     /// Gives up on a parent that says nothing for this long, instead of ten seconds.
     #[must_use]
-    pub fn with_silence(self, silence: Duration) -> Self {
-        Self { silence, ..self }
+    pub fn with_silence(mut self, silence: Duration) -> Self {
+        self.tree.silence = silence;
+        self
+    }
+
+    /// Reaches parents and tracker by this.
+    #[must_use]
+    pub fn with_dialer(mut self, dialer: Dialer) -> Self {
+        self.tree.dialer = dialer;
+        self
+    }
+
+    /// Registers as a member of a closed group.
+    #[must_use]
+    pub fn with_member(mut self, member: Arc<dyn Stamper>) -> Self {
+        self.tree.member = Some(member);
+        self
+    }
+
+    /// Takes part in another overlay as well.
+    #[must_use]
+    pub fn with_overlay(mut self, overlay: Box<dyn Overlay>) -> Self {
+        self.others.push(overlay);
+        self
     }
 
     /// Where accepted messages go.
@@ -91,7 +148,7 @@ impl Relay {
     /// Takes messages that came another way.
     #[must_use]
     pub fn inlet(&self) -> Inlet {
-        Inlet(self.news.clone())
+        Inlet(self.inlet.clone())
     }
 
     /// What was accepted and dropped, to be looked at while it runs.
@@ -105,179 +162,27 @@ impl Relay {
         let Self {
             hub,
             verifier,
-            parents,
-            seed,
-            silence,
-            news,
+            tree,
+            others,
+            inlet,
             mut arrivals,
         } = self;
-        let asking = Asking {
-            hub: hub.clone(),
-            parents,
-            seed,
-        };
-        let mut family = Family {
-            asking,
-            silence,
-            news,
-            parents: HashMap::new(),
-            generation: 0,
-        };
-        family.assign(None).await;
-        let mut register = tokio::time::interval(REGISTER_EVERY);
-        register.tick().await;
-        loop {
-            tokio::select! {
-                news = arrivals.recv() => match news {
-                    Some(News::Message(bytes)) => {
-                        let checked = verifier.lock().accept(unix_now(), &bytes);
-                        if let Ok(message) = checked {
-                            hub.publish(&bytes);
-                            accepted(message);
-                        }
-                    }
-                    Some(News::Dead(parent)) => family.assign(Some(parent)).await,
-                    None => return,
-                },
-                _ = register.tick() => family.register().await,
+        let tree: Box<dyn Overlay> = Box::new(tree);
+        // Ended when this future is dropped.
+        let mut overlays = JoinSet::new();
+        for overlay in others.into_iter().chain([tree]) {
+            overlays.spawn(overlay.run(Inlet(inlet.clone()), hub.clone()));
+        }
+        while let Some(Offer { bytes, judged }) = arrivals.recv().await {
+            let checked = verifier.lock().accept(unix_now(), &bytes);
+            let judgement = checked.map(|message| {
+                hub.publish(&bytes);
+                accepted(message);
+            });
+            if let Some(judged) = judged {
+                // Whoever asked may have gone.
+                let _ = judged.send(judgement);
             }
-        }
-    }
-}
-
-/// What is needed to ask the tracker.
-struct Asking {
-    hub: Hub,
-    parents: Parents,
-    seed: u64,
-}
-
-impl Asking {
-    /// Asks the tracker; again and again, if patient.
-    async fn ask(&self, dead: Option<&str>, patient: bool) -> Option<Assignment> {
-        let Parents::Tracked { tracker, own } = &self.parents else {
-            return None;
-        };
-        let mut path = format!("{JOIN_PATH}?children={}", self.hub.listeners());
-        for (name, value) in [("relay", own.as_deref()), ("dead", dead)] {
-            if let Some(value) = value {
-                path += &format!("&{name}={value}");
-            }
-        }
-        let mut backoff = Backoff::new(self.seed ^ 0x5eed);
-        loop {
-            let answer = http::get(tracker, &path).await.ok();
-            let assignment = answer.and_then(|json| serde_json::from_str(&json).ok());
-            if assignment.is_some() || !patient {
-                return assignment;
-            }
-            tokio::time::sleep(backoff.next_wait()).await;
-        }
-    }
-}
-
-#[derive(Debug)]
-enum News {
-    Message(Vec<u8>),
-    Dead(String),
-}
-
-/// The parents that are listened to, each by a task.
-struct Family {
-    asking: Asking,
-    silence: Duration,
-    news: mpsc::Sender<News>,
-    parents: HashMap<String, Listening>,
-    generation: u64,
-}
-
-struct Listening(JoinHandle<()>);
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-impl Family {
-    /// Takes the parents that are given, or those that the tracker names.
-    async fn assign(&mut self, dead: Option<String>) {
-        if let Some(dead) = &dead {
-            self.parents.remove(dead);
-        }
-        let (parents, wait) = match &self.asking.parents {
-            Parents::Fixed(parents) => (parents.clone(), Duration::ZERO),
-            // Whoever still has a parent does not wait for the tracker to come back.
-            Parents::Tracked { .. } => {
-                let patient = self.parents.is_empty();
-                match self.asking.ask(dead.as_deref(), patient).await {
-                    Some(assignment) => {
-                        let wait = Duration::from_millis(assignment.wait_ms);
-                        (assignment.parents, wait)
-                    }
-                    None => return,
-                }
-            }
-        };
-        for parent in parents {
-            self.listen(parent, wait);
-        }
-    }
-
-    async fn register(&mut self) {
-        if let Parents::Tracked { own: Some(_), .. } = &self.asking.parents {
-            let _ = self.asking.ask(None, false).await;
-        }
-    }
-
-    fn listen(&mut self, parent: String, wait: Duration) {
-        self.generation += 1;
-        let news = self.news.clone();
-        let backoff = Backoff::new(self.asking.seed ^ (self.generation << 32));
-        let silence = self.silence;
-        let tracked = matches!(self.asking.parents, Parents::Tracked { .. });
-        self.parents.entry(parent.clone()).or_insert_with(|| {
-            Listening(tokio::spawn(async move {
-                tokio::time::sleep(wait).await;
-                listen(parent, news, backoff, (tracked, silence)).await;
-            }))
-        });
-    }
-}
-
-/// Listens to one parent, again and again; gives up on it when it is gone or silent and others can
-/// be asked for.
-async fn listen(
-    parent: String,
-    news: mpsc::Sender<News>,
-    mut backoff: Backoff,
-    (tracked, silence): (bool, Duration),
-) {
-    let mut failures = 0;
-    loop {
-        if let Ok(mut subscription) = Subscription::open(&parent).await {
-            loop {
-                match tokio::time::timeout(silence, subscription.next()).await {
-                    Ok(Some(message)) => {
-                        failures = 0;
-                        backoff.reset();
-                        if news.send(News::Message(message)).await.is_err() {
-                            return;
-                        }
-                    }
-                    Ok(None) => break,
-                    Err(_) => {
-                        failures = FAILURES_MAX;
-                        break;
-                    }
-                }
-            }
-        }
-        failures += 1;
-        tokio::time::sleep(backoff.next_wait()).await;
-        if tracked && failures >= FAILURES_MAX {
-            let _ = news.send(News::Dead(parent)).await;
-            return;
         }
     }
 }

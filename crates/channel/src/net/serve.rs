@@ -1,5 +1,6 @@
 //! Answers those who listen: the publisher's side and a relay's are the same.
 
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use http::{Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -18,10 +19,11 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::hub::Events;
 use super::tracker::{Joining, Tracker};
-use super::{CHANNEL_PATH, Hub, JOIN_PATH, MESSAGE_PATH, TIME_PATH, unix_now};
+use super::{CHANNEL_PATH, Hub, JOIN_PATH, MESSAGE_PATH, STAMP_HEADER, TIME_PATH, unix_now};
 use crate::clock::Answer;
-use crate::key::SecretKey;
+use crate::key::{PublicKey, SecretKey};
 use crate::message::to_text;
+use crate::stamp::read_join_stamp;
 
 /// How long a client may take to say what it wants.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,6 +38,8 @@ pub struct Desk {
     pub key: Option<Arc<SecretKey>>,
     /// Assigns parents; a relay does not.
     pub tracker: Option<Mutex<Tracker>>,
+    /// Who may register as a relay; anybody when empty.
+    pub members: HashSet<PublicKey>,
 }
 
 impl fmt::Debug for Desk {
@@ -57,6 +61,7 @@ impl Desk {
             hub,
             key: None,
             tracker: None,
+            members: HashSet::new(),
         }
     }
 
@@ -69,7 +74,7 @@ impl Desk {
                 Some(packed) => text("text/plain", packed.text.to_string()),
                 None => status(StatusCode::SERVICE_UNAVAILABLE),
             },
-            JOIN_PATH => self.join(query),
+            JOIN_PATH => self.join(query, request.headers()),
             TIME_PATH => self.time(query),
             _ => status(StatusCode::NOT_FOUND),
         };
@@ -79,23 +84,40 @@ impl Desk {
         response
     }
 
-    fn join(&self, query: &str) -> Answered {
+    fn join(&self, query: &str, headers: &HeaderMap) -> Answered {
         let Some(tracker) = &self.tracker else {
             return status(StatusCode::NOT_FOUND);
         };
+        let word = |name| field(query, name).map(str::to_owned);
+        let number = |name| field(query, name).and_then(|count| count.parse().ok());
+        let parents = fields(query).filter(|(name, _)| *name == "parent");
         let joining = Joining {
-            relay: field(query, "relay").map(str::to_owned),
-            children: field(query, "children")
-                .and_then(|count| count.parse().ok())
-                .unwrap_or(0),
-            dead: field(query, "dead").map(str::to_owned),
+            relay: word("relay"),
+            depth: number("depth"),
+            children: number("children").unwrap_or(0),
+            parents: parents.map(|(_, parent)| parent.to_owned()).collect(),
+            dead: word("dead"),
         };
+        if !self.may_join(&joining, headers) {
+            return status(StatusCode::FORBIDDEN);
+        }
         let listeners = self.hub.listeners();
         let assignment = tracker.lock().join(unix_now(), listeners, &joining);
         match serde_json::to_string(&assignment) {
             Ok(json) => text("application/json", json),
             Err(_) => status(StatusCode::INTERNAL_SERVER_ERROR),
         }
+    }
+
+    /// In a closed group only members become relays, and only they are believed about the dead.
+    fn may_join(&self, joining: &Joining, headers: &HeaderMap) -> bool {
+        if self.members.is_empty() || (joining.relay.is_none() && joining.dead.is_none()) {
+            return true;
+        }
+        let stamp = headers.get(STAMP_HEADER).and_then(|it| it.to_str().ok());
+        let own = joining.relay.as_deref().unwrap_or_default();
+        let member = stamp.and_then(|stamp| read_join_stamp(stamp, own, unix_now()));
+        member.is_some_and(|member| self.members.contains(&member))
     }
 
     fn time(&self, query: &str) -> Answered {
@@ -118,8 +140,12 @@ impl Desk {
 /// A field of a query. Addresses are sent as they are: `&` is the only character that must not
 /// be in one.
 fn field<'a>(query: &'a str, name: &str) -> Option<&'a str> {
-    let mut fields = query.split('&').filter_map(|field| field.split_once('='));
-    fields.find(|(key, _)| *key == name).map(|(_, value)| value)
+    let found = fields(query).find(|(key, _)| *key == name);
+    found.map(|(_, value)| value)
+}
+
+fn fields(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    query.split('&').filter_map(|field| field.split_once('='))
 }
 
 fn text(content_type: &'static str, body: String) -> Answered {

@@ -6,7 +6,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
 use super::CHANNEL_PATH;
-use super::http::{self, HttpError};
+use super::http::{Dialer, HttpError};
 use crate::message::{BYTES_MAX, from_text};
 
 /// Longest line of a stream: a message as text, and its name.
@@ -24,8 +24,8 @@ impl Subscription {
     ///
     /// # Errors
     /// When there is no connection, or no stream.
-    pub async fn open(base: &str) -> Result<Self, HttpError> {
-        let response = http::open(base, CHANNEL_PATH).await?;
+    pub async fn open(dialer: &Dialer, base: &str) -> Result<Self, HttpError> {
+        let response = dialer.open(base, CHANNEL_PATH, None).await?;
         Ok(Self {
             body: response.into_body(),
             lines: Lines::default(),

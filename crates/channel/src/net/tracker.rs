@@ -1,16 +1,19 @@
 //! Who subscribes where: assigns parents, paces joins, and notices who has died. Pure.
 //!
-//! A relay registers with its own address and says now and then how many listen to it; a leaf
-//! (a browser, a client behind a firewall) only asks. Everybody gets two parents where there are
-//! two: the ones nearest to the publisher that still have room, never below the asker, so that
-//! there are no circles. The publisher itself takes `arity` children, and more only when everybody
-//! else has more. Whoever was sent to it lately counts as its child, whether already connected or
-//! not: a thousand that join together are told to come over five seconds.
+//! A relay registers with its own address and says now and then who its parents are and how many
+//! listen to it; a leaf (a browser, a client behind a firewall) only asks. Everybody gets two
+//! parents where there are two: the ones nearest to the publisher that still have room, never as
+//! far from it as the asker, so that there are no circles.
+//!
+//! **What the publisher pays does not depend on how many there are.** It takes `arity` children
+//! itself, and more only where nobody else is to be had. Whoever was sent to it and has had no time
+//! to connect counts as its child: a thousand that join together are told to come over five
+//! seconds. Registrations are spread such that [`REGISTRATIONS_PER_SECOND`] come, however many
+//! relays there are; what dies in between is reported by its children.
 //!
 //! **Pacing.** When a thousand clients lose their parent in the same moment, the answers tell them
 //! to come one after the other, [`JOINS_PER_SECOND`].
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -19,22 +22,32 @@ use tidegate_control::Timestamp;
 /// Joins that the tracker lets go ahead per second: a thousand clients are back in five seconds.
 pub const JOINS_PER_SECOND: u32 = 200;
 
-/// A relay that has not been heard of for this long is not given to anybody.
-pub const SILENCE: Duration = Duration::from_secs(60);
+/// Registrations of all relays together per second.
+pub const REGISTRATIONS_PER_SECOND: u32 = 5;
 
-/// How often a relay should register again.
-pub const REGISTER_EVERY: Duration = Duration::from_secs(20);
+/// A relay need not register more often than this.
+pub const REGISTER_EVERY: Duration = Duration::from_secs(30);
+
+/// A relay that has missed so many registrations is not given to anybody.
+const MISSED_MAX: u32 = 3;
 
 /// Parents that everybody gets.
-const PARENTS: usize = 2;
+pub const PARENTS: usize = 2;
+
+/// How long somebody who was told to connect may take to do so.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
 
 /// The answer to a join.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assignment {
-    /// Where to subscribe, all of them.
+    /// Where to subscribe, besides the parents that the asker has.
     pub parents: Vec<String>,
     /// How long to wait before that.
     pub wait_ms: u64,
+    /// How far a relay is from the publisher, for it to say when it registers again.
+    pub depth: usize,
+    /// When it should.
+    pub again_ms: u64,
 }
 
 /// What somebody who joins says.
@@ -42,8 +55,12 @@ pub struct Assignment {
 pub struct Joining {
     /// Its own address, if it is a relay.
     pub relay: Option<String>,
+    /// How far from the publisher it was put, by a tracker that may have been restarted since.
+    pub depth: Option<usize>,
     /// How many listen to it.
     pub children: usize,
+    /// The parents it has.
+    pub parents: Vec<String>,
     /// A parent that does not answer.
     pub dead: Option<String>,
 }
@@ -53,7 +70,19 @@ struct Node {
     address: String,
     depth: usize,
     children: usize,
-    seen: Timestamp,
+    /// Not given to anybody from then on, unless it registers again.
+    expires: Timestamp,
+}
+
+/// Children beyond the arity, distance, children: the least is the best parent.
+type Rank = (usize, usize, usize);
+
+impl Node {
+    /// As a parent of one more.
+    fn rank(&self, arity: usize) -> Rank {
+        let beyond = (self.children + 1).saturating_sub(arity);
+        (beyond, self.depth, self.children)
+    }
 }
 
 /// Assigns parents.
@@ -62,8 +91,8 @@ pub struct Tracker {
     root: Node,
     arity: usize,
     relays: Vec<Node>,
-    /// When somebody was sent to the publisher, within [`SILENCE`].
-    sent_to_root: VecDeque<Timestamp>,
+    /// Those who were sent to the publisher: until when they may still be on their way.
+    coming_to_root: Vec<Timestamp>,
     next_join: Timestamp,
 }
 
@@ -76,11 +105,11 @@ impl Tracker {
                 address: root.to_owned(),
                 depth: 0,
                 children: 0,
-                seen: Timestamp::MAX,
+                expires: Timestamp::MAX,
             },
             arity: arity.max(1),
             relays: Vec::new(),
-            sent_to_root: VecDeque::new(),
+            coming_to_root: Vec::new(),
             next_join: Timestamp::ZERO,
         }
     }
@@ -98,38 +127,62 @@ impl Tracker {
 
     /// Somebody wants to know where to subscribe; `listeners` is how many the publisher has itself.
     pub fn join(&mut self, now: Timestamp, listeners: usize, joining: &Joining) -> Assignment {
-        while self
-            .sent_to_root
-            .front()
-            .is_some_and(|&at| now.since(at) > SILENCE)
-        {
-            self.sent_to_root.pop_front();
-        }
-        self.root.children = listeners.max(self.sent_to_root.len());
-        let gone = |node: &Node| {
-            now.since(node.seen) > SILENCE || joining.dead.as_ref() == Some(&node.address)
-        };
-        self.relays.retain(|node| !gone(node));
+        self.forget(now, joining.dead.as_deref());
+        self.coming_to_root.retain(|&until| until > now);
+        self.root.children = listeners + self.coming_to_root.len();
         let own = joining.relay.as_deref();
         let known = self
             .relays
             .iter()
             .position(|node| Some(&*node.address) == own);
-        let ceiling = known.map_or(usize::MAX, |index| self.relays[index].depth);
-        let parents = self.choose(now, own, ceiling);
-        if let Some(address) = own {
-            self.register(now, address, joining.children, known, &parents);
+        let place = known
+            .map(|index| self.relays[index].depth)
+            .or(joining.depth);
+        let parents = self.choose(joining, place.unwrap_or(usize::MAX));
+        let wait = match known {
+            Some(_) => Duration::ZERO,
+            None => self.pace(now),
+        };
+        for &index in &parents {
+            self.expect_child(index, now + wait + CONNECTS_WITHIN);
         }
+        let deepest = parents.iter().map(|&index| self.node(index).depth).max();
+        let depth = place.unwrap_or(deepest.unwrap_or(0) + 1);
         let addresses = parents
             .iter()
             .map(|&index| self.node(index).address.clone());
-        Assignment {
-            parents: addresses.collect(),
-            wait_ms: match known {
-                Some(_) => 0,
-                None => self.pace(now),
-            },
+        let addresses = addresses.collect();
+        let again = self.register_every();
+        if let Some(address) = own {
+            let node = Node {
+                address: address.to_owned(),
+                depth,
+                children: joining.children,
+                expires: now + MISSED_MAX * again,
+            };
+            match known {
+                Some(index) => self.relays[index] = node,
+                None => self.relays.push(node),
+            }
         }
+        Assignment {
+            parents: addresses,
+            wait_ms: wait.as_millis() as u64,
+            depth,
+            again_ms: again.as_millis() as u64,
+        }
+    }
+
+    /// Drops the dead and the silent.
+    fn forget(&mut self, now: Timestamp, dead: Option<&str>) {
+        let alive = |node: &Node| node.expires > now && dead != Some(&node.address);
+        self.relays.retain(alive);
+    }
+
+    /// Time between two registrations of a relay.
+    fn register_every(&self) -> Duration {
+        let all = Duration::from_secs(self.relays.len() as u64) / REGISTRATIONS_PER_SECOND;
+        all.max(REGISTER_EVERY)
     }
 
     /// Index 0 is the publisher, the others are relays.
@@ -140,55 +193,44 @@ impl Tracker {
         }
     }
 
-    /// The parents nearest to the publisher with room; whoever has least where nobody has.
-    fn choose(&mut self, now: Timestamp, own: Option<&str>, ceiling: usize) -> Vec<usize> {
-        let mut candidates: Vec<usize> = (0..=self.relays.len())
-            .filter(|&index| Some(&*self.node(index).address) != own)
-            .filter(|&index| self.node(index).depth < ceiling)
-            .collect();
-        let arity = self.arity;
-        candidates.sort_by_key(|&index| {
+    /// The parents that the asker lacks, nearer to the publisher than `place`: those with room
+    /// first, then the nearest, then the least burdened. The publisher, once full, only for those
+    /// who would have nobody.
+    fn choose(&self, joining: &Joining, place: usize) -> Vec<usize> {
+        let own = joining.relay.as_ref();
+        let root_is_full = self.root.children >= self.arity;
+        let suits = |&index: &usize| {
             let node = self.node(index);
-            let beyond = node.children.saturating_sub(arity - 1);
-            (beyond, node.depth, node.children)
-        });
-        candidates.truncate(PARENTS);
-        for &index in &candidates {
-            match index.checked_sub(1) {
-                None => self.sent_to_root.push_back(now),
-                Some(index) => self.relays[index].children += 1,
+            let has = joining.parents.contains(&node.address) || own == Some(&node.address);
+            node.depth < place && !has
+        };
+        let mut chosen = Vec::new();
+        while chosen.len() + joining.parents.len() < PARENTS {
+            let left = usize::from(root_is_full)..=self.relays.len();
+            let left = left.filter(suits).filter(|index| !chosen.contains(index));
+            match left.min_by_key(|&index| self.node(index).rank(self.arity)) {
+                Some(index) => chosen.push(index),
+                None => break,
             }
         }
-        candidates
+        if chosen.is_empty() && joining.parents.is_empty() {
+            chosen.push(0);
+        }
+        chosen
     }
 
-    fn register(
-        &mut self,
-        now: Timestamp,
-        address: &str,
-        children: usize,
-        known: Option<usize>,
-        parents: &[usize],
-    ) {
-        let deepest = parents.iter().map(|&index| self.node(index).depth).max();
-        match known {
-            Some(index) => {
-                self.relays[index].seen = now;
-                self.relays[index].children = children;
-            }
-            None => self.relays.push(Node {
-                address: address.to_owned(),
-                depth: deepest.unwrap_or(0) + 1,
-                children,
-                seen: now,
-            }),
+    /// Somebody was sent there, and is to arrive before `until`.
+    fn expect_child(&mut self, index: usize, until: Timestamp) {
+        match index.checked_sub(1) {
+            None => self.coming_to_root.push(until),
+            Some(index) => self.relays[index].children += 1,
         }
     }
 
-    fn pace(&mut self, now: Timestamp) -> u64 {
+    fn pace(&mut self, now: Timestamp) -> Duration {
         let start = self.next_join.max(now);
         self.next_join = start + Duration::from_secs(1) / JOINS_PER_SECOND;
-        start.since(now).as_millis() as u64
+        start.since(now)
     }
 }
 
@@ -254,6 +296,7 @@ mod tests {
         for index in [0, 10, 500] {
             let again = tracker.join(at(2.0), 5, &relay(index));
             let own = depth(&parents, &format!("http://r{index}"));
+            assert_eq!(again.depth, own);
             for parent in again.parents {
                 assert!(depth(&parents, &parent) < own);
             }
@@ -285,8 +328,69 @@ mod tests {
         );
         tracker.join(at(3.0), 1, &relay(2));
         assert_eq!(tracker.relays(), 1);
-        let later = at(4.0) + SILENCE;
+        let later = at(4.0) + MISSED_MAX * REGISTER_EVERY;
         let assignment = tracker.join(later, 1, &Joining::default());
         assert_eq!(assignment.parents, ["http://root"]);
+    }
+
+    #[test]
+    fn the_publisher_takes_its_arity_however_many_come() {
+        let mut tracker = Tracker::new("http://root", 5);
+        let mut at_root = 0;
+        for index in 0..2000 {
+            let joining = match index % 10 {
+                0 => relay(index),
+                _ => Joining::default(),
+            };
+            // Whoever was sent there has connected at once.
+            let assignment = tracker.join(at(index as f64), at_root, &joining);
+            at_root += usize::from(assignment.parents.contains(&"http://root".to_owned()));
+        }
+        assert_eq!(at_root, 5);
+    }
+
+    #[test]
+    fn an_orphan_gets_what_it_lacks_and_nothing_it_has() {
+        let (mut tracker, parents) = forest();
+        let mut orphan = relay(500);
+        let [kept, lost] = &parents["http://r500"][..] else {
+            panic!("two parents")
+        };
+        orphan.parents = vec![kept.clone()];
+        orphan.dead = Some(lost.clone());
+        let assignment = tracker.join(at(2.0), 5, &orphan);
+        assert_eq!(assignment.parents.len(), 1);
+        assert!(![kept, lost].contains(&&assignment.parents[0]));
+        orphan.parents.extend(assignment.parents);
+        orphan.dead = None;
+        assert!(tracker.join(at(3.0), 5, &orphan).parents.is_empty());
+    }
+
+    #[test]
+    fn a_restarted_tracker_believes_where_a_relay_was() {
+        let mut tracker = Tracker::new("http://root", 5);
+        tracker.join(at(1.0), 0, &relay(1));
+        let returning = Joining {
+            depth: Some(7),
+            parents: vec!["http://r9".to_owned(), "http://r8".to_owned()],
+            ..relay(2)
+        };
+        assert_eq!(tracker.join(at(1.0), 0, &returning).depth, 7);
+        // Nobody above it is put below it.
+        let above = Joining {
+            depth: Some(7),
+            ..relay(3)
+        };
+        let assignment = tracker.join(at(1.0), 5, &above);
+        assert!(!assignment.parents.contains(&"http://r2".to_owned()));
+    }
+
+    #[test]
+    fn registrations_do_not_grow_with_the_number_of_relays() {
+        let (mut tracker, _) = forest();
+        let again = tracker.join(at(2.0), 5, &relay(1)).again_ms;
+        assert_eq!(again, 200_000);
+        let mut few = Tracker::new("http://root", 5);
+        assert_eq!(few.join(at(1.0), 0, &relay(1)).again_ms, 30_000);
     }
 }

@@ -85,6 +85,7 @@ impl Channel {
             let unusable = |error| refused(format!("`channel.members`: {error}"));
             member.parse().map_err(unusable)
         });
+        let members: HashSet<PublicKey> = members.collect::<Result<_, _>>()?;
         let url = config.url.clone();
         let url = url.unwrap_or_else(|| format!("http://{}", *config.listen));
         let hub = Hub::default();
@@ -99,10 +100,11 @@ impl Channel {
                 hub,
                 key: Some(Arc::clone(&key)),
                 tracker: Some(Mutex::new(Tracker::new(&url, config.arity))),
+                members: members.clone(),
             }),
             key,
             successor: successor.map(|key| key.public()),
-            members: members.collect::<Result<_, _>>()?,
+            members,
             auditor: Mutex::new(Auditor::new(auditor_config(config))),
             policy: Mutex::new(DeadlinePolicy {
                 deadline: config

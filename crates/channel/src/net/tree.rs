@@ -1,0 +1,269 @@
+//! Trees of relays: a relay keeps as many parents as it should have, each by a task.
+//!
+//! ```text
+//!  listening ── broken, silent ──► again, later each time ── three times ──► dead
+//!      ▲                                                                      │ report
+//!      └────────── wait as told ◄── assignment ◄── tracker ◄──────────────────┘
+//! ```
+//!
+//! Asking the tracker never keeps a message waiting: while it does not answer, messages still come
+//! from the parents that are left, or with responses.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+use super::relay::{Inlet, Overlay, Parents, Running};
+use super::subscribe::{Backoff, Subscription};
+use super::tracker::{Assignment, PARENTS, REGISTER_EVERY};
+use super::{Dialer, Hub, JOIN_PATH, STAMP_HEADER, unix_now};
+use crate::stamp::{Stamper, join_stamp};
+
+/// After so many failures in a row a parent is reported as dead, and another is asked for.
+const FAILURES_MAX: u32 = 3;
+
+/// A relay's place in the trees: who its parents are, and how they are found and reached.
+#[derive(Clone)]
+pub(super) struct Tree {
+    pub(super) parents: Parents,
+    pub(super) dialer: Dialer,
+    /// Signs what is said to the tracker of a closed group.
+    pub(super) member: Option<Arc<dyn Stamper>>,
+    pub(super) seed: u64,
+    /// A parent that says nothing for this long is given up.
+    pub(super) silence: Duration,
+}
+
+impl Overlay for Tree {
+    fn run(self: Box<Self>, inlet: Inlet, hub: Hub) -> Running {
+        Box::pin(Family::new(*self, inlet, hub).keep())
+    }
+}
+
+/// A question to the tracker.
+struct Question {
+    tracker: String,
+    own: Option<String>,
+    /// Everything after `?`.
+    query: String,
+}
+
+impl Tree {
+    /// Asks until there is an answer.
+    async fn ask(self, question: Question) -> Assignment {
+        let mut backoff = Backoff::new(self.seed ^ 0x5eed);
+        loop {
+            if let Some(assignment) = self.ask_once(&question).await {
+                return assignment;
+            }
+            tokio::time::sleep(backoff.next_wait()).await;
+        }
+    }
+
+    async fn ask_once(&self, question: &Question) -> Option<Assignment> {
+        let Question {
+            tracker,
+            own,
+            query,
+        } = question;
+        let own = own.as_deref().unwrap_or_default();
+        let member = self.member.as_deref();
+        let stamp = member.and_then(|member| join_stamp(member, own, unix_now()));
+        let header = stamp.as_deref().map(|stamp| (STAMP_HEADER, stamp));
+        let path = format!("{JOIN_PATH}?{query}");
+        let json = self.dialer.get(tracker, &path, header).await.ok()?;
+        serde_json::from_str(&json).ok()
+    }
+}
+
+/// Ends its task when dropped.
+struct Listening(JoinHandle<()>);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The parents that are listened to.
+struct Family {
+    tree: Tree,
+    inlet: Inlet,
+    hub: Hub,
+    parents: HashMap<String, Listening>,
+    /// Parents that were given up.
+    dead: mpsc::UnboundedSender<String>,
+    deaths: mpsc::UnboundedReceiver<String>,
+    /// Questions that the tracker has not answered yet.
+    asked: JoinSet<Assignment>,
+    depth: Option<usize>,
+    /// How many parents there were so far.
+    generation: u64,
+}
+
+impl Family {
+    fn new(tree: Tree, inlet: Inlet, hub: Hub) -> Self {
+        let (dead, deaths) = mpsc::unbounded_channel();
+        Self {
+            tree,
+            inlet,
+            hub,
+            parents: HashMap::new(),
+            dead,
+            deaths,
+            asked: JoinSet::new(),
+            depth: None,
+            generation: 0,
+        }
+    }
+
+    /// Listens for ever.
+    async fn keep(mut self) {
+        match self.tree.parents.clone() {
+            Parents::Fixed(parents) => {
+                for parent in parents {
+                    self.listen(parent, Duration::ZERO, false);
+                }
+                std::future::pending::<()>().await;
+            }
+            Parents::Tracked { tracker, own } => self.track(&tracker, own.as_deref()).await,
+        }
+    }
+
+    async fn track(&mut self, tracker: &str, own: Option<&str>) {
+        self.ask(tracker, own, None);
+        let mut again = Instant::now() + REGISTER_EVERY;
+        loop {
+            tokio::select! {
+                Some(parent) = self.deaths.recv() => {
+                    self.parents.remove(&parent);
+                    self.ask(tracker, own, Some(&parent));
+                }
+                Some(Ok(assignment)) = self.asked.join_next() => {
+                    again = Instant::now() + Duration::from_millis(assignment.again_ms);
+                    self.take(assignment);
+                }
+                () = tokio::time::sleep_until(again) => {
+                    again = Instant::now() + REGISTER_EVERY;
+                    // A leaf has nothing to register.
+                    if own.is_some() && self.asked.is_empty() {
+                        self.ask(tracker, own, None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says who we are and what we lack.
+    fn ask(&mut self, tracker: &str, own: Option<&str>, dead: Option<&str>) {
+        let mut query = format!("children={}", self.hub.listeners());
+        // A leaf can be anywhere: nobody is below it.
+        let depth = own.and(self.depth).map(|depth| depth.to_string());
+        let said = [("relay", own), ("dead", dead), ("depth", depth.as_deref())];
+        let has = self
+            .parents
+            .keys()
+            .map(|parent| ("parent", parent.as_str()));
+        let said = said
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)));
+        for (name, value) in said.chain(has) {
+            query += &format!("&{name}={value}");
+        }
+        let question = Question {
+            tracker: tracker.to_owned(),
+            own: own.map(str::to_owned),
+            query,
+        };
+        self.asked.spawn(self.tree.clone().ask(question));
+    }
+
+    fn take(&mut self, assignment: Assignment) {
+        self.depth = Some(assignment.depth);
+        let wait = Duration::from_millis(assignment.wait_ms);
+        for parent in assignment.parents {
+            if self.parents.len() < PARENTS {
+                self.listen(parent, wait, true);
+            }
+        }
+    }
+
+    fn listen(&mut self, parent: String, wait: Duration, replaceable: bool) {
+        self.generation += 1;
+        let mut listener = Listener {
+            dialer: self.tree.dialer.clone(),
+            backoff: Backoff::new(self.tree.seed ^ (self.generation << 32)),
+            inlet: self.inlet.clone(),
+            silence: self.tree.silence,
+            failures_max: if replaceable { FAILURES_MAX } else { u32::MAX },
+        };
+        let dead = self.dead.clone();
+        self.parents.entry(parent.clone()).or_insert_with(|| {
+            Listening(tokio::spawn(async move {
+                tokio::time::sleep(wait).await;
+                listener.listen(&parent).await;
+                // Nobody is left to tell only when the relay is gone.
+                let _ = dead.send(parent);
+            }))
+        });
+    }
+}
+
+/// Listens to one parent.
+struct Listener {
+    dialer: Dialer,
+    backoff: Backoff,
+    inlet: Inlet,
+    silence: Duration,
+    failures_max: u32,
+}
+
+impl Listener {
+    /// Until the parent is given up: it broke off too often in a row, or was silent.
+    async fn listen(&mut self, parent: &str) {
+        let mut failures: u32 = 0;
+        while failures < self.failures_max {
+            if let Ok(mut subscription) = Subscription::open(&self.dialer, parent).await {
+                match self.follow(&mut subscription).await {
+                    Ending::Broken { heard: true } => failures = 0,
+                    Ending::Broken { heard: false } => {}
+                    Ending::Silent => failures = self.failures_max.saturating_sub(1),
+                    Ending::Useless => return,
+                }
+            }
+            failures = failures.saturating_add(1);
+            tokio::time::sleep(self.backoff.next_wait()).await;
+        }
+    }
+
+    async fn follow(&mut self, subscription: &mut Subscription) -> Ending {
+        let mut heard = false;
+        loop {
+            match tokio::time::timeout(self.silence, subscription.next()).await {
+                Ok(Some(message)) => {
+                    heard = true;
+                    self.backoff.reset();
+                    if !self.inlet.offer(message).await {
+                        return Ending::Useless;
+                    }
+                }
+                Ok(None) => return Ending::Broken { heard },
+                Err(_) => return Ending::Silent,
+            }
+        }
+    }
+}
+
+/// How a subscription ended.
+enum Ending {
+    Broken {
+        heard: bool,
+    },
+    Silent,
+    /// Nobody needs it any more.
+    Useless,
+}
