@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::{env, fs};
 
-use tidegate_sim::experiment::{Experiment, Outcome, Progress, Verdict, run_all};
+use tidegate_sim::experiment::{Experiment, Finding, Outcome, Progress, Verdict, run_all};
 use tidegate_sim::papers;
 use tidegate_sim::report::{Origin, Report};
 
