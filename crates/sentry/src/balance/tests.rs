@@ -1,0 +1,159 @@
+//! Who gets how much, by policy and by weight.
+
+use std::num::NonZeroU32;
+
+use super::*;
+use crate::api::Report;
+use crate::replica::UNLIMITED;
+
+const NOW: Timestamp = Timestamp::ZERO;
+
+const POLICIES: [Balance; 7] = [
+    Balance::PeakEwma,
+    Balance::LeastInFlight,
+    Balance::MostFree,
+    Balance::PowerOfTwo,
+    Balance::EqualDimmers,
+    Balance::RoundRobin,
+    Balance::Random,
+];
+
+fn replicas(weights: &[u32]) -> Vec<Arc<Replica>> {
+    let replica = |&weight: &u32| {
+        let replica = Replica::new(UNLIMITED);
+        replica.set_weight(NonZeroU32::new(weight).expect("a weight is above 0"));
+        Arc::new(replica)
+    };
+    weights.iter().map(replica).collect()
+}
+
+/// What each gets of a thousand requests that stay.
+fn shares(policy: Balance, weights: &[u32]) -> Vec<u32> {
+    let replicas = replicas(weights);
+    let balancer = Balancer::new(3);
+    balancer.weigh(&replicas);
+    for _ in 0..1000 {
+        let placed = balancer.place(policy, &replicas, NOW, Slots::Free, None);
+        assert!(placed.is_some(), "there is room");
+    }
+    replicas.iter().map(|replica| replica.in_flight()).collect()
+}
+
+#[test]
+fn every_policy_follows_the_weights() {
+    for policy in POLICIES {
+        let shares = shares(policy, &[1, 3, 6]);
+        let near = |part: u32, wanted: u32| part.abs_diff(wanted) <= 45;
+        assert!(
+            near(shares[0], 100) && near(shares[1], 300) && near(shares[2], 600),
+            "{policy:?}: {shares:?}"
+        );
+    }
+}
+
+#[test]
+fn equal_weights_are_no_weights() {
+    for policy in POLICIES {
+        assert_eq!(shares(policy, &[1, 1, 1]), shares(policy, &[7, 7, 7]));
+    }
+}
+
+#[test]
+fn turns_are_exact_and_spread() {
+    let replicas = replicas(&[1, 3]);
+    let balancer = Balancer::new(1);
+    balancer.weigh(&replicas);
+    let turn = || {
+        let policy = Balance::RoundRobin;
+        balancer.place(policy, &replicas, NOW, Slots::Free, None)
+    };
+    let turns: Vec<_> = (0..400).map(|_| turn()).collect();
+    let light = turns.iter().filter(|id| **id == Some(ReplicaId(0)));
+    assert!((97..=103).contains(&light.count()));
+    let longest = turns.chunk_by(|a, b| a == b).map(<[_]>::len).max();
+    assert!(longest <= Some(5), "{longest:?}");
+}
+
+#[test]
+fn who_is_down_gets_nothing_and_the_others_its_part() {
+    let replicas = replicas(&[2, 1, 1]);
+    replicas[0].set_health(crate::replica::Health::Down);
+    let balancer = Balancer::new(1);
+    balancer.weigh(&replicas);
+    for _ in 0..100 {
+        balancer.place(Balance::RoundRobin, &replicas, NOW, Slots::Free, None);
+    }
+    assert_eq!(replicas[0].in_flight(), 0);
+    assert!(replicas[1].in_flight().abs_diff(50) <= 3);
+}
+
+fn busy_replicas(in_flight: &[u32]) -> Vec<Arc<Replica>> {
+    let busy = |&count: &u32| {
+        let replica = Replica::new(1000);
+        (0..count).for_each(|_| assert!(replica.take(NOW, Slots::Free)));
+        Arc::new(replica)
+    };
+    in_flight.iter().map(busy).collect()
+}
+
+/// How many of a thousand requests, one at a time, each replica gets.
+fn shares_one_by_one(policy: Balance, replicas: &[Arc<Replica>]) -> Vec<u32> {
+    let balancer = Balancer::new(1);
+    let mut shares = vec![0; replicas.len()];
+    for _ in 0..1000 {
+        let id = balancer
+            .place(policy, replicas, NOW, Slots::Free, None)
+            .expect("there is room");
+        shares[usize::from(id.0)] += 1;
+        let replica = &replicas[usize::from(id.0)];
+        let generation = replica.enter();
+        replica.release(NOW, generation);
+    }
+    shares
+}
+
+#[test]
+fn round_robin_and_random_look_at_no_queue() {
+    let uneven = busy_replicas(&[0, 50, 0, 9]);
+    assert_eq!(shares_one_by_one(Balance::RoundRobin, &uneven), [250; 4]);
+    let random = shares_one_by_one(Balance::Random, &uneven);
+    assert!(random.iter().all(|n| (200..300).contains(n)), "{random:?}");
+}
+
+#[test]
+fn shortest_queue_first_takes_the_shortest() {
+    let uneven = busy_replicas(&[5, 3, 4]);
+    assert_eq!(
+        shares_one_by_one(Balance::LeastInFlight, &uneven),
+        [0, 1000, 0]
+    );
+}
+
+#[test]
+fn power_of_two_takes_the_shorter_of_two() {
+    let uneven = busy_replicas(&[5, 3, 4]);
+    let [longest, shortest, middle] = shares_one_by_one(Balance::PowerOfTwo, &uneven)[..] else {
+        panic!("there are three");
+    };
+    assert_eq!(longest, 0, "whoever it is compared with is shorter");
+    assert!(shortest > middle && middle > 200, "{shortest} {middle}");
+}
+
+#[test]
+fn equal_dimmers_gives_less_to_who_leaves_out_more() {
+    let replicas = busy_replicas(&[0, 0]);
+    for (replica, share) in replicas.iter().zip([0.9, 0.1]) {
+        replica.on_report(&Report {
+            dimmer: Some(share),
+            ..Report::default()
+        });
+    }
+    let mut weighing = Weighing::new(NOW);
+    for step in 0..40 {
+        weighing.on_tick(NOW + step * WEIGHING, Balance::EqualDimmers, &replicas);
+    }
+    let given = shares_one_by_one(Balance::EqualDimmers, &replicas);
+    assert!(given[0] > 3 * given[1], "{given:?}");
+    let others = shares_one_by_one(Balance::RoundRobin, &replicas);
+    assert_eq!(others, [500; 2], "weights are for this policy alone");
+}
