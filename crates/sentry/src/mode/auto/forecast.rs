@@ -42,6 +42,15 @@ pub(crate) struct Situation {
     pub(crate) residence_nearly_all: f64,
 }
 
+/// What of it concerns a class.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    /// Requests per second that the more important classes leave over.
+    pub(crate) drain: f64,
+    /// Offered load of the class and the more important ones, over all that can be served.
+    pub(crate) pressure: f64,
+}
+
 /// What a newcomer is judged by.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Limits {
@@ -52,16 +61,16 @@ pub(crate) struct Limits {
 }
 
 impl Situation {
-    /// The limits for a target and what of the drain rate is left for the class.
-    pub(crate) fn limits(&self, target: f64, drain: f64) -> Limits {
+    /// The limits of a class with this target.
+    pub(crate) fn limits(&self, target: f64, part: Part) -> Limits {
         let (wait, expiry) = match self.overloaded {
-            true => self.in_overload(target),
+            true => self.in_overload(target, part.pressure),
             false => (self.in_a_burst(target), f64::INFINITY),
         };
         let wait = wait.max(BUSY_LEAST / self.drain);
         Limits {
             // `as` saturates.
-            ahead: ((drain * wait).ceil() as u32).max(1),
+            ahead: ((part.drain * wait).ceil() as u32).max(1),
             wait_ns: nanos(expiry),
         }
     }
@@ -73,10 +82,14 @@ impl Situation {
     }
 
     /// As many wait as keep the replicas busy, whatever the target: with more everybody would be
-    /// answered later and nobody more. Whoever has waited for so long that most would be late is
-    /// not started, there are fresher ones.
-    fn in_overload(&self, target: f64) -> (f64, f64) {
-        let busy = busy_requests(self.pressure) * self.dispersion / self.drain;
+    /// answered later and nobody more. But a class for which, with the more important ones, there is
+    /// room enough is not overloaded: its bursts are waited for as long as they are in time. Whoever
+    /// has waited for so long that most would be late is not started, there are fresher ones.
+    fn in_overload(&self, target: f64, pressure: f64) -> (f64, f64) {
+        let busy = match pressure > 1.0 {
+            true => busy_requests(pressure) * self.dispersion / self.drain,
+            false => f64::INFINITY,
+        };
         let wait = self.in_time(target).min(busy);
         let expiry = (target - self.residence_most).max(2.0 * BUSY_LEAST / self.drain);
         (wait, expiry)
@@ -106,10 +119,10 @@ fn nanos(seconds: f64) -> u64 {
 mod tests {
     use super::*;
 
-    fn situation(pressure: f64, overloaded: bool) -> Situation {
+    fn situation(overloaded: bool) -> Situation {
         Situation {
             drain: 100.0,
-            pressure,
+            pressure: 4.0,
             overloaded,
             dispersion: 1.0,
             residence: 0.02,
@@ -118,20 +131,34 @@ mod tests {
         }
     }
 
+    fn part(pressure: f64) -> Part {
+        Part {
+            drain: 100.0,
+            pressure,
+        }
+    }
+
     #[test]
     fn the_queue_is_shorter_the_more_arrives() {
-        let ahead = |pressure| situation(pressure, true).limits(0.5, 100.0).ahead;
-        assert!(ahead(1.0) > ahead(2.0) && ahead(2.0) > ahead(4.0));
+        let ahead = |pressure| situation(true).limits(0.5, part(pressure)).ahead;
+        assert!(ahead(1.1) > ahead(2.0) && ahead(2.0) > ahead(4.0));
         assert!(ahead(1000.0) >= 2);
     }
 
     #[test]
+    fn a_class_with_room_waits_as_long_as_it_is_in_time() {
+        let ahead = |pressure| situation(true).limits(0.5, part(pressure)).ahead;
+        assert_eq!(ahead(0.8), 44, "half a second less the residence of most");
+        assert!(ahead(0.8) > ahead(1.1));
+    }
+
+    #[test]
     fn a_burst_waits_and_never_expires() {
-        let calm = situation(1.0, false).limits(0.2, 100.0);
+        let calm = situation(false).limits(0.2, part(1.0));
         assert_eq!(calm.ahead, 50);
         assert_eq!(calm.wait_ns, NEVER);
         // Never for more than four targets.
-        assert_eq!(situation(1.0, false).limits(0.1, 100.0).ahead, 40);
+        assert_eq!(situation(false).limits(0.1, part(1.0)).ahead, 40);
     }
 
     #[test]
@@ -140,15 +167,19 @@ mod tests {
             residence: 2.0,
             residence_most: 4.0,
             residence_nearly_all: 6.0,
-            ..situation(3.0, true)
+            ..situation(true)
         };
-        assert_eq!(slow.limits(0.5, 100.0).ahead, 2);
-        assert!(slow.limits(0.5, 100.0).wait_ns > 0);
+        assert_eq!(slow.limits(0.5, part(3.0)).ahead, 2);
+        assert!(slow.limits(0.5, part(3.0)).wait_ns > 0);
     }
 
     #[test]
     fn nothing_is_left_for_a_class_below_a_full_one() {
-        assert_eq!(situation(4.0, true).limits(0.5, 2.0).ahead, 1);
+        let part = Part {
+            drain: 2.0,
+            ..part(4.0)
+        };
+        assert_eq!(situation(true).limits(0.5, part).ahead, 1);
     }
 
     #[test]

@@ -43,7 +43,7 @@ use tidegate_control::controller::Terms;
 
 use self::drain::DrainMeter;
 use self::fleet::{Fleet, FleetTick};
-use self::forecast::{MOST, NEARLY_ALL, Situation};
+use self::forecast::{MOST, NEARLY_ALL, Part, Situation};
 use self::overload::{Overload, Pressure};
 use self::recent::Recent;
 use self::residence::Residence;
@@ -78,6 +78,40 @@ const LEAVING_SHARE: f64 = 0.05;
 /// the drain rate is left for it.
 const DRAIN_LEAST: f64 = 0.02;
 
+/// One class in the last second.
+#[derive(Debug, Default)]
+struct Lately {
+    arrived: Counted,
+    admitted: Counted,
+}
+
+/// The rate at which a counter rises.
+#[derive(Debug)]
+struct Counted {
+    before: u64,
+    recent: Recent,
+}
+
+impl Default for Counted {
+    fn default() -> Self {
+        Self {
+            before: 0,
+            recent: Recent::new(LATELY),
+        }
+    }
+}
+
+impl Counted {
+    fn count(&mut self, total: u64, seconds: f64) {
+        let more = total.saturating_sub(std::mem::replace(&mut self.before, total));
+        self.recent.push(more as f64, seconds);
+    }
+
+    fn rate(&self) -> f64 {
+        self.recent.rate_over(LATELY)
+    }
+}
+
 /// See the module's description.
 #[derive(Debug)]
 pub(crate) struct Auto {
@@ -88,8 +122,8 @@ pub(crate) struct Auto {
     overload: Overload,
     served: Recent,
     left: Recent,
-    /// Admissions of each class lately, for what is left to the less important.
-    admitted: Vec<(u64, Recent)>,
+    /// What came of each class lately.
+    classes: Vec<Lately>,
     residence: Residence,
     target: DerivedTarget,
     outlook: Option<Outlook>,
@@ -107,7 +141,7 @@ impl Auto {
             overload: Overload::new(),
             served: Recent::new(LATELY),
             left: Recent::new(LATELY),
-            admitted: Vec::new(),
+            classes: Vec::new(),
             residence: Residence::default(),
             target: DerivedTarget::new(&config.auto),
             outlook: None,
@@ -130,12 +164,12 @@ impl Auto {
         let (counts, seconds) = (step.interval.counts, step.interval.seconds);
         self.served.push(counts.served as f64, seconds);
         self.left.push(counts.abandoned as f64, seconds);
-        let new = || (0, Recent::new(LATELY));
-        self.admitted.resize_with(step.plan.classes.len(), new);
-        for (class, (before, recent)) in step.plan.classes.iter().zip(&mut self.admitted) {
-            let total = class.counters.admitted.load(Ordering::Relaxed);
-            let admitted = total.saturating_sub(std::mem::replace(before, total));
-            recent.push(admitted as f64, seconds);
+        self.classes
+            .resize_with(step.plan.classes.len(), Lately::default);
+        for (class, lately) in step.plan.classes.iter().zip(&mut self.classes) {
+            lately.arrived.count(class.counters.arrived(), seconds);
+            let admitted = class.counters.admitted.load(Ordering::Relaxed);
+            lately.admitted.count(admitted, seconds);
         }
     }
 
@@ -251,10 +285,17 @@ impl Auto {
 
     fn publish_limits(&self, plan: &Plan, drain: f64) {
         let situation = self.situation(plan, drain);
-        let mut left = drain;
-        for (class, (_, admitted)) in plan.classes.iter().zip(&self.admitted) {
-            publish_class(class, &situation, left.max(DRAIN_LEAST * drain));
-            left -= admitted.rate_over(LATELY);
+        let all: f64 = self.classes.iter().map(|class| class.arrived.rate()).sum();
+        let (mut above, mut left) = (0.0, drain);
+        for (class, lately) in plan.classes.iter().zip(&self.classes) {
+            above += lately.arrived.rate();
+            let share = if all > 0.0 { above / all } else { 1.0 };
+            let part = Part {
+                drain: left.max(DRAIN_LEAST * drain),
+                pressure: share * situation.pressure,
+            };
+            publish_class(class, &situation, part);
+            left -= lately.admitted.rate();
         }
     }
 
@@ -292,17 +333,17 @@ impl Auto {
     }
 }
 
-fn publish_class(class: &Class, situation: &Situation, drain: f64) {
+fn publish_class(class: &Class, situation: &Situation, part: Part) {
     let forecast = &class.forecast;
     let Some(target) = forecast.target() else {
         return;
     };
-    let limits = situation.limits(target.as_secs_f64(), drain);
+    let limits = situation.limits(target.as_secs_f64(), part);
     forecast.ahead_limit.store(limits.ahead, Ordering::Relaxed);
     forecast
         .wait_limit_ns
         .store(limits.wait_ns, Ordering::Relaxed);
-    forecast.drain.store(drain);
+    forecast.drain.store(part.drain);
     forecast.residence.store(situation.residence);
     forecast.pressure.store(situation.pressure);
 }
