@@ -38,9 +38,10 @@ docs: ## builds the API documentation; broken links are errors
 hostile: setup ## hostile requests through the proxy; CORPUS=DIR adds vectors of others
 	$(CARGO) run --quiet -p tidegate-hostile --locked -- $(if $(CORPUS),--corpus $(CORPUS))
 
-fuzz: setup ## random input for an hour or so; CASES=N sets how much
+fuzz: setup ## random input for two hours or so; CASES=N and SECONDS_EACH=N set how much
 	PROPTEST_CASES=$(or $(CASES),1000000) $(CARGO) test --release -p tidegate-proxy -p tidegate-lab -p tidegate --locked fuzz_
 	$(CARGO) run --release --quiet -p tidegate-hostile --locked -- --mutations $(or $(CASES),1000000)
+	fuzz/run $(or $(SECONDS_EACH),600)
 
 bench-faults: ## deaths, reloads, slow clients and signals through the real binary, under load
 	bench/faults/run

@@ -87,9 +87,14 @@ class Stage:
         text = urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics", timeout=5).read().decode()
         return next(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))
 
-    def load(self, rate, seconds, *more):
+    def served(self):
+        """Requests that each replica has served."""
+        answer = urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/api/status", timeout=5)
+        return [replica["served"] for replica in json.load(answer)["engine"]["replicas"]]
+
+    def load(self, rate, seconds, *more, port=None):
         command = [str(self.binary), "load", "--rate", f"{rate}/s", "--duration", f"{seconds}s", "--timeout", "10s",
-                   "--json", *more, f"http://127.0.0.1:{self.port}/"]
+                   "--json", *more, f"http://127.0.0.1:{port or self.port}/"]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def stop(self):
