@@ -283,6 +283,25 @@ async fn a_proxy_that_follows_passes_messages_on_and_checks_by_them() {
 }
 
 #[tokio::test]
+async fn what_is_refused_closes_the_loop_though_nothing_waits() {
+    let refuse = "setpoint = '1ms'\ngain = 10.0\nintegral_time = '20ms'\n\
+                  [protect]\nmode = 'static'\n[protect.static]\nshare = '0%'\n";
+    let world = world(refuse).await;
+    world.until(|strategy| *strategy == Strategy::Open).await;
+    let insist = async {
+        loop {
+            world.bid(&[]).await;
+        }
+    };
+    tokio::select! {
+        () = insist => {}
+        strategy = world.until(|strategy| *strategy != Strategy::Open) => {
+            assert!(matches!(strategy, Strategy::Group(_)), "{strategy:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_is_inside_can_be_held_instead_of_the_delay() {
     // A service that never answers: there is no delay to measure, but somebody is inside.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();

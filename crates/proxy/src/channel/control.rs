@@ -67,7 +67,7 @@ async fn control(channel: &Channel, state: &State) {
         };
         let measured_s = match channel.config.queue {
             Some(wanted) => inside(state) / wanted * channel.config.setpoint.as_secs_f64(),
-            None => delay_s,
+            None => delay_s + meter.turned_away * channel.config.period.as_secs_f64(),
         };
         let strategy = channel.regulator.lock().step(measured_s);
         publisher.say(now, strategy);
@@ -161,9 +161,22 @@ fn inside(state: &State) -> f64 {
     f64::from(status.queue.requests) + f64::from(in_service)
 }
 
+/// Requests that the engine has refused since the start.
+fn refused(state: &State) -> u64 {
+    let classes = state.sentry().status(state.now()).classes;
+    let reasons = classes.iter().flat_map(|class| &class.shed);
+    reasons.map(|(_, count)| count).sum()
+}
+
 /// Reads the mean delay of a period off the proxy's counters.
+///
+/// Behind the channel stands the engine, which refuses what it cannot serve in time, so that the
+/// delay of the rest hardly grows in overload. The controller must see what was refused as well:
+/// `r` refused while `n` were served would have kept the service busy for `r/n` more periods.
 #[derive(Default)]
 struct Meter {
+    /// Requests refused in the last period, per request served.
+    turned_away: f64,
     before: Sums,
     /// The least mean service time seen lately: what a request costs when nobody is in its way.
     work_s: f64,
@@ -172,14 +185,20 @@ struct Meter {
 #[derive(Clone, Copy, Default)]
 struct Sums {
     count: u64,
+    refused: u64,
     waiting_s: f64,
     service_s: f64,
 }
 
 impl Sums {
-    fn of(totals: &Totals) -> Self {
+    fn of(totals: &Totals, refused: u64) -> Self {
+        let start = Self {
+            refused,
+            ..Self::default()
+        };
         let classes = totals.classes.iter();
-        classes.fold(Self::default(), |sums, class| Self {
+        classes.fold(start, |sums, class| Self {
+            refused,
             count: sums.count + class.service.count(),
             waiting_s: sums.waiting_s + class.waiting.sum_seconds(),
             service_s: sums.service_s + class.service.sum_seconds(),
@@ -191,9 +210,11 @@ impl Meter {
     /// Waiting plus service of what was completed since the last call. Zero when nothing was and
     /// nothing is inside, not a number when something is.
     fn delay(&mut self, state: &State) -> f64 {
-        let sums = Sums::of(&state.metrics().totals());
+        let sums = Sums::of(&state.metrics().totals(), refused(state));
         let before = std::mem::replace(&mut self.before, sums);
         let count = sums.count.saturating_sub(before.count);
+        let refused = sums.refused.saturating_sub(before.refused);
+        self.turned_away = refused as f64 / count.max(1) as f64;
         if count == 0 {
             return if inside(state) > 0.0 { f64::NAN } else { 0.0 };
         }
