@@ -59,10 +59,13 @@ async fn service() -> SocketAddr {
 }
 
 async fn world(section: &str) -> World {
+    world_of(service().await, section).await
+}
+
+async fn world_of(upstream: SocketAddr, section: &str) -> World {
     let folder = tempfile::tempdir().unwrap();
     let key_file = folder.path().join("channel.key");
     std::fs::write(&key_file, SEED).unwrap();
-    let upstream = service().await;
     let text = format!(
         "listen = '127.0.0.1:0'\nthreads = 1\nupstream = 'http://{upstream}'\nadmin = 'off'\n\
          [channel]\nlisten = '127.0.0.1:0'\nkey_file = '{}'\nperiod = '20ms'\n{section}",
@@ -118,7 +121,28 @@ impl World {
         };
         tokio::time::timeout(PATIENCE, wait).await.unwrap()
     }
+
+    /// The number of a client whose turn is far away, once there are turns.
+    async fn somebody_who_waits(&self) -> u64 {
+        let strategy = self.until(|strategy| *strategy != Strategy::Open).await;
+        let Strategy::Group(groups) = strategy else {
+            panic!("{strategy:?}")
+        };
+        let waits = |id: &u64| {
+            let turn = groups.next_turn(ClientId(*id), unix_now()).unwrap();
+            turn.since(unix_now()) > Duration::from_secs(120)
+        };
+        (0..500).find(waits).unwrap()
+    }
 }
+
+/// A relay experiment that holds nearly everybody back, whatever the delay.
+const HOLD: ChannelCommand = ChannelCommand::Tune {
+    bias: 0.01,
+    swing: 0.004,
+    hysteresis_s: 1000.0,
+    periods_max: 1_000_000,
+};
 
 #[tokio::test]
 async fn messages_are_genuine_and_come_with_responses_to_those_who_listen() {
@@ -146,24 +170,8 @@ async fn who_does_not_wait_is_counted_throttled_banned_and_can_be_pardoned() {
     let compliance = "[channel.compliance]\nslack = '0s'\nthrottle_after = 3\nban_after = 6\n";
     let world = world(compliance).await;
     let channel = world.state.channel().unwrap();
-    // A relay experiment holds nearly everybody back, whatever the delay.
-    let hold = ChannelCommand::Tune {
-        bias: 0.01,
-        swing: 0.004,
-        hysteresis_s: 1000.0,
-        periods_max: 1_000_000,
-    };
-    channel.command(&hold).unwrap();
-    let strategy = world.until(|strategy| *strategy != Strategy::Open).await;
-    let Strategy::Group(groups) = strategy else {
-        panic!("{strategy:?}")
-    };
-    // Somebody whose turn is far away.
-    let waits = |id: &u64| {
-        let turn = groups.next_turn(ClientId(*id), unix_now()).unwrap();
-        turn.since(unix_now()) > Duration::from_secs(120)
-    };
-    let id = (0..500).find(waits).unwrap();
+    channel.command(&HOLD).unwrap();
+    let id = world.somebody_who_waits().await;
     let name = format!("{id:016x}");
     let mut seen = Vec::new();
     for _ in 0..20 {
@@ -235,4 +243,76 @@ async fn members_only_and_items_in_time_only() {
     assert_eq!(world.bid(&headers).await.0, 200);
     let status = channel.status();
     assert_eq!((status.late, status.strangers), (1, 3));
+}
+
+#[tokio::test]
+async fn a_proxy_that_follows_passes_messages_on_and_checks_by_them() {
+    let first = world("keep_alive = '50ms'\n").await;
+    let follow = format!(
+        "follow = 'http://{}'\nfollow_key = '{}'\n\
+         [channel.compliance]\nslack = '0s'\nthrottle_after = 1\n",
+        first.channel,
+        publisher().public()
+    );
+    let second = world(&follow).await;
+    second.until(|_| true).await;
+    // Its own listeners hear the first one's messages.
+    let at = format!("http://{}", second.channel);
+    let mut stream = Subscription::open(&Dialer::default(), &at).await.unwrap();
+    let message = tokio::time::timeout(PATIENCE, stream.next()).await;
+    let mut verifier = Verifier::new(&[publisher().public()]);
+    let message = verifier.accept(unix_now(), &message.unwrap().unwrap());
+    assert!(message.is_ok());
+    // And they come with its responses.
+    let (status, carried, _) = second.bid(&[(CLIENT_HEADER, "00000000000000ff")]).await;
+    assert_eq!((status, carried.is_some()), (StatusCode::OK, true));
+    let listeners = first.state.channel().unwrap().status().listeners;
+    assert_eq!(listeners, 1);
+    // What the first one says is what the second one's clients were told.
+    assert!(second.state.channel().unwrap().command(&HOLD).is_err());
+    first.state.channel().unwrap().command(&HOLD).unwrap();
+    let name = format!("{:016x}", second.somebody_who_waits().await);
+    let mut statuses = Vec::new();
+    for _ in 0..5 {
+        statuses.push(second.bid(&[(CLIENT_HEADER, &name)]).await.0);
+    }
+    assert!(
+        statuses.contains(&StatusCode::TOO_MANY_REQUESTS),
+        "{statuses:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_refused_closes_the_loop_though_nothing_waits() {
+    let refuse = "setpoint = '1ms'\ngain = 10.0\nintegral_time = '20ms'\n\
+                  [protect]\nmode = 'static'\n[protect.static]\nshare = '0%'\n";
+    let world = world(refuse).await;
+    world.until(|strategy| *strategy == Strategy::Open).await;
+    let insist = async {
+        loop {
+            world.bid(&[]).await;
+        }
+    };
+    tokio::select! {
+        () = insist => {}
+        strategy = world.until(|strategy| *strategy != Strategy::Open) => {
+            assert!(matches!(strategy, Strategy::Group(_)), "{strategy:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_inside_can_be_held_instead_of_the_delay() {
+    // A service that never answers: there is no delay to measure, but somebody is inside.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = silent.local_addr().unwrap();
+    let world = world_of(upstream, "queue = 0.5\n").await;
+    world.until(|strategy| *strategy == Strategy::Open).await;
+    let headers = [(CLIENT_HEADER, "00000000000000ff")];
+    tokio::select! {
+        _ = world.bid(&headers) => panic!("nobody answers"),
+        strategy = world.until(|strategy| *strategy != Strategy::Open) => {
+            assert!(matches!(strategy, Strategy::Group(_)), "{strategy:?}");
+        }
+    }
 }

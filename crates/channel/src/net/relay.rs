@@ -111,6 +111,13 @@ impl Relay {
         }
     }
 
+    /// Passes accepted messages on by this hub, which somebody serves already.
+    #[must_use]
+    pub fn with_hub(mut self, hub: Hub) -> Self {
+        self.hub = hub;
+        self
+    }
+
     /// Gives up on a parent that says nothing for this long, instead of ten seconds.
     #[must_use]
     pub fn with_silence(mut self, silence: Duration) -> Self {

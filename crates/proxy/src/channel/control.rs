@@ -4,8 +4,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_channel::net::{serve, unix_now};
+use tidegate_channel::net::relay::Parents;
+use tidegate_channel::net::{Relay, serve, unix_now};
 use tidegate_channel::regulate::Scale;
+use tidegate_channel::stamp::Stamper;
 use tidegate_channel::{ControlMessage, Strategy};
 use tidegate_control::Timestamp;
 
@@ -25,15 +27,32 @@ pub(crate) async fn run(state: Arc<State>, listener: Option<TcpListener>) {
     let (Some(channel), Some(listener)) = (state.channel(), listener) else {
         return std::future::pending().await;
     };
-    channel.reached_at(listener.local_addr().ok());
+    let own = channel.reached_at(listener.local_addr().ok());
     tokio::join!(
         serve::serve(listener, Arc::clone(&channel.desk), std::future::pending()),
         control(channel, &state),
+        follow(channel, own),
     );
 }
 
+/// Passes another proxy's messages on, and takes them as what clients were told; ends at once when
+/// none is followed.
+async fn follow(channel: &Channel, own: String) {
+    let (Some(key), Some(tracker)) = (channel.followed, channel.config.follow.clone()) else {
+        return;
+    };
+    let parents = Parents::Tracked {
+        tracker,
+        own: Some(own),
+    };
+    let relay = Relay::new(&[key], parents, unix_now().as_nanos())
+        .with_hub(channel.desk.hub.clone())
+        .with_member(Arc::clone(&channel.key) as Arc<dyn Stamper>);
+    relay.run(|message| channel.heard(message)).await;
+}
+
 async fn control(channel: &Channel, state: &State) {
-    let mut publisher = Publisher::new(channel);
+    let mut publisher = channel.followed.is_none().then(|| Publisher::new(channel));
     let mut meter = Meter::default();
     let mut ticks = tokio::time::interval(*channel.config.period);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -42,18 +61,35 @@ async fn control(channel: &Channel, state: &State) {
         let delay_s = meter.delay(state);
         let now = unix_now();
         channel.rescale(now, meter.work_s);
-        let strategy = channel.regulator.lock().step(delay_s);
         channel.measured.lock().delay_s = delay_s;
+        let Some(publisher) = &mut publisher else {
+            continue;
+        };
+        let measured_s = match channel.config.queue {
+            Some(wanted) => inside(state) / wanted * channel.config.setpoint.as_secs_f64(),
+            None => delay_s + meter.turned_away * channel.config.period.as_secs_f64(),
+        };
+        let strategy = channel.regulator.lock().step(measured_s);
         publisher.say(now, strategy);
     }
 }
 
 impl Channel {
     /// Tells the tracker where the listener really is, unless the configuration says.
-    fn reached_at(&self, addr: Option<SocketAddr>) {
-        if let (None, Some(addr), Some(tracker)) = (&self.config.url, addr, &self.desk.tracker) {
-            tracker.lock().set_root(&format!("http://{addr}"));
+    fn reached_at(&self, addr: Option<SocketAddr>) -> String {
+        let addr = addr.unwrap_or(*self.config.listen);
+        let own = self.config.url.clone();
+        let own = own.unwrap_or_else(|| format!("http://{addr}"));
+        if let Some(tracker) = &self.desk.tracker {
+            tracker.lock().set_root(&own);
         }
+        own
+    }
+
+    /// Clients were told this, by us or by the proxy that is followed.
+    fn heard(&self, message: ControlMessage) {
+        self.auditor.lock().on_issued(unix_now(), &message.strategy);
+        self.measured.lock().message = Some(message);
     }
 
     /// Estimates how many clients there are and what their requests cost.
@@ -109,15 +145,38 @@ impl<'a> Publisher<'a> {
             .desk
             .hub
             .publish(&message.sign(&self.channel.key));
-        self.channel.auditor.lock().on_issued(now, &strategy);
-        self.channel.measured.lock().message = Some(message);
+        self.channel.heard(message);
         self.last = Some((now, strategy));
     }
 }
 
+/// Requests that wait or are in service.
+fn inside(state: &State) -> f64 {
+    let status = state.sentry().status(state.now());
+    let in_service: u32 = status
+        .replicas
+        .iter()
+        .map(|replica| replica.in_flight)
+        .sum();
+    f64::from(status.queue.requests) + f64::from(in_service)
+}
+
+/// Requests that the engine has refused since the start.
+fn refused(state: &State) -> u64 {
+    let classes = state.sentry().status(state.now()).classes;
+    let reasons = classes.iter().flat_map(|class| &class.shed);
+    reasons.map(|(_, count)| count).sum()
+}
+
 /// Reads the mean delay of a period off the proxy's counters.
+///
+/// Behind the channel stands the engine, which refuses what it cannot serve in time, so that the
+/// delay of the rest hardly grows in overload. The controller must see what was refused as well:
+/// `r` refused while `n` were served would have kept the service busy for `r/n` more periods.
 #[derive(Default)]
 struct Meter {
+    /// Requests refused in the last period, per request served.
+    turned_away: f64,
     before: Sums,
     /// The least mean service time seen lately: what a request costs when nobody is in its way.
     work_s: f64,
@@ -126,14 +185,20 @@ struct Meter {
 #[derive(Clone, Copy, Default)]
 struct Sums {
     count: u64,
+    refused: u64,
     waiting_s: f64,
     service_s: f64,
 }
 
 impl Sums {
-    fn of(totals: &Totals) -> Self {
+    fn of(totals: &Totals, refused: u64) -> Self {
+        let start = Self {
+            refused,
+            ..Self::default()
+        };
         let classes = totals.classes.iter();
-        classes.fold(Self::default(), |sums, class| Self {
+        classes.fold(start, |sums, class| Self {
+            refused,
             count: sums.count + class.service.count(),
             waiting_s: sums.waiting_s + class.waiting.sum_seconds(),
             service_s: sums.service_s + class.service.sum_seconds(),
@@ -145,13 +210,13 @@ impl Meter {
     /// Waiting plus service of what was completed since the last call. Zero when nothing was and
     /// nothing is inside, not a number when something is.
     fn delay(&mut self, state: &State) -> f64 {
-        let sums = Sums::of(&state.metrics().totals());
+        let sums = Sums::of(&state.metrics().totals(), refused(state));
         let before = std::mem::replace(&mut self.before, sums);
         let count = sums.count.saturating_sub(before.count);
+        let refused = sums.refused.saturating_sub(before.refused);
+        self.turned_away = refused as f64 / count.max(1) as f64;
         if count == 0 {
-            let status = state.sentry().status(state.now());
-            let inside = status.replicas.iter().any(|replica| replica.in_flight > 0);
-            return if inside { f64::NAN } else { 0.0 };
+            return if inside(state) > 0.0 { f64::NAN } else { 0.0 };
         }
         let service_s = (sums.service_s - before.service_s) / count as f64;
         let floor = match self.work_s > 0.0 {

@@ -52,6 +52,8 @@ pub struct Channel {
     key: Arc<SecretKey>,
     successor: Option<PublicKey>,
     members: HashSet<PublicKey>,
+    /// The key of the proxy whose messages are passed on, if this one does not publish.
+    followed: Option<PublicKey>,
     auditor: Mutex<Auditor>,
     policy: Mutex<DeadlinePolicy>,
     regulator: Mutex<Regulator>,
@@ -86,8 +88,10 @@ impl Channel {
             member.parse().map_err(unusable)
         });
         let members: HashSet<PublicKey> = members.collect::<Result<_, _>>()?;
-        let url = config.url.clone();
-        let url = url.unwrap_or_else(|| format!("http://{}", *config.listen));
+        let followed = config.follow_key.as_deref().map(str::parse::<PublicKey>);
+        let unusable = |error| refused(format!("`channel.follow_key`: {error}"));
+        let followed = followed.transpose().map_err(unusable)?;
+        let publishes = followed.is_none();
         let hub = Hub::default();
         let scale = Scale {
             clients: 100.0,
@@ -98,13 +102,15 @@ impl Channel {
         Ok(Self {
             desk: Arc::new(Desk {
                 hub,
-                key: Some(Arc::clone(&key)),
-                tracker: Some(Mutex::new(Tracker::new(&url, config.arity))),
+                key: publishes.then(|| Arc::clone(&key)),
+                // Its address is known once it listens.
+                tracker: publishes.then(|| Mutex::new(Tracker::new("", config.arity))),
                 members: members.clone(),
             }),
             key,
             successor: successor.map(|key| key.public()),
             members,
+            followed,
             auditor: Mutex::new(Auditor::new(auditor_config(config))),
             policy: Mutex::new(DeadlinePolicy {
                 deadline: config
@@ -141,7 +147,7 @@ impl Channel {
     /// The key that clients verify with.
     #[must_use]
     pub fn public_key(&self) -> PublicKey {
-        self.key.public()
+        self.followed.unwrap_or_else(|| self.key.public())
     }
 }
 

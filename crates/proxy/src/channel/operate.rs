@@ -178,6 +178,12 @@ impl Channel {
                 self.policy.lock().deadline = Some(deadline);
                 Ok(())
             }
+            ChannelCommand::Gains(_) | ChannelCommand::Tune { .. } if self.followed.is_some() => {
+                Err(
+                    "this proxy follows another one's channel: tune the controller there"
+                        .to_owned(),
+                )
+            }
             ChannelCommand::Gains(gains) => {
                 let gains = gains.checked()?;
                 let set = self.regulator.lock().set_gains(gains);

@@ -25,10 +25,22 @@ pub struct Channel {
     /// clients believe it when it takes over.
     #[schemars(example = &"next.key")]
     pub next_key_file: Option<PathBuf>,
+    /// Another proxy's channel, to which this proxy's clients listen too. Then it publishes nothing
+    /// itself: it is one of that channel's relays, checks requests against what is said there, and
+    /// `key_file` is its key as a member.
+    #[schemars(example = &"http://first.example:8090")]
+    pub follow: Option<String>,
+    /// The public key of the channel that is followed.
+    #[schemars(example = &"3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c")]
+    pub follow_key: Option<String>,
     /// What is commanded.
     pub means: ChannelMeans,
     /// Wanted delay: waiting plus service.
     pub setpoint: Dur,
+    /// Wanted number of requests inside, waiting or in service, in place of the wanted delay. Gains
+    /// stay those of a delay: this many requests count as one `setpoint`.
+    #[schemars(example = 10)]
+    pub queue: Option<f64>,
     /// Time between two steps of the controller.
     pub period: Dur,
     /// A message goes out this often even when nothing changed.
@@ -109,8 +121,11 @@ impl Default for Channel {
             url: None,
             key_file: PathBuf::from("channel.key"),
             next_key_file: None,
+            follow: None,
+            follow_key: None,
             means: ChannelMeans::default(),
             setpoint: seconds(1),
+            queue: None,
             period: seconds(1),
             keep_alive: seconds(2),
             validity: seconds(30),

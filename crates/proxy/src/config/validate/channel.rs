@@ -23,6 +23,21 @@ pub(super) fn channel(channel: &Channel, report: &mut Report) {
         let path = format!("channel.members.{index}");
         report.check(path, key.map_err(|error| error.to_string()));
     }
+    let key = channel.follow_key.as_deref().map(str::parse::<PublicKey>);
+    report.check(
+        "channel.follow_key",
+        key.transpose().map_err(|error| error.to_string()),
+    );
+    report.error_if(
+        channel.follow.is_some() != channel.follow_key.is_some(),
+        "channel.follow",
+        "`follow` and `follow_key` go together: whom to listen to, and whom to believe",
+    );
+    report.warn_if(
+        channel.follow.is_some() && channel.next_key_file.is_some(),
+        "channel.next_key_file",
+        "is not announced by a proxy that follows another; set it there",
+    );
     for (name, time) in [
         ("period", channel.period),
         ("slot", channel.slot),
@@ -34,18 +49,25 @@ pub(super) fn channel(channel: &Channel, report: &mut Report) {
         report.error_if(time.is_zero(), path, "must be above zero");
     }
     report.error_if(
+        channel
+            .queue
+            .is_some_and(|queue| !(queue.is_finite() && queue > 0.0)),
+        "channel.queue",
+        "must be above zero",
+    );
+    report.error_if(
         channel.validity.0 <= channel.keep_alive.0,
         "channel.validity",
         "must be longer than `keep_alive`, or messages expire before the next one comes",
     );
-    report.error_if(
-        channel
-            .url
-            .as_ref()
-            .is_some_and(|url| !url.starts_with("http://")),
-        "channel.url",
-        "must be an address of the form http://host:port",
-    );
+    for (name, url) in [("url", &channel.url), ("follow", &channel.follow)] {
+        let is_web = |url: &String| url.starts_with("http://") || url.starts_with("https://");
+        report.error_if(
+            url.as_ref().is_some_and(|url| !is_web(url)),
+            format!("channel.{name}"),
+            "must be an address of the form http://host:port or https://host:port",
+        );
+    }
     report.warn_if(
         channel.listen.ip().is_unspecified() && channel.url.is_none(),
         "channel.listen",
