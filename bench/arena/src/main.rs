@@ -91,7 +91,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         return plant::serve(replica);
     }
     let program = Program::new(args)?;
-    let bouts = program.run()?;
+    let bouts = program.run();
     let report = Report::new(&program, &bouts)?;
     let page = report.write(&args.out)?;
     report.print(args.json);

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::io::Read as _;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,10 @@ use crate::failure::Failure;
 
 /// How long a server may take until it accepts connections.
 const START_MAX: Duration = Duration::from_secs(20);
+
+/// Linux takes ports from 32768 on for outgoing connections.
+const PORT_MIN: u16 = 12_000;
+const PORTS: u32 = 20_000;
 
 /// A running server.
 #[derive(Debug)]
@@ -112,11 +117,21 @@ impl Drop for Server {
     }
 }
 
-/// A port that was free a moment ago.
+/// A free port, below those that the system gives to outgoing connections: with thousands of these, one
+/// that was free a moment ago would not be when its server comes to listen.
 pub(crate) fn free_addr() -> Result<SocketAddr, Failure> {
-    TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .map_err(Failure::system("no free port"))
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Another arena on the same machine begins elsewhere.
+    let first = std::process::id().wrapping_mul(61);
+    for _ in 0..PORTS {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = PORT_MIN + (first.wrapping_add(step) % PORTS) as u16;
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        if TcpListener::bind(addr).is_ok() {
+            return Ok(addr);
+        }
+    }
+    Err(Failure::said("no free port"))
 }
 
 /// A process and its descendants.

@@ -85,8 +85,9 @@ impl Program {
     }
 
     /// Fights every bout. Repetitions are the outer loop and the order of contenders is drawn anew in
-    /// each, so that a disturbance of the machine does not hit one of them alone.
-    pub(crate) fn run(&self) -> Result<Vec<Fought>, Failure> {
+    /// each, so that a disturbance of the machine does not hit one of them alone. What cannot be fought
+    /// is said and left out: two hours are not lost for one bout.
+    pub(crate) fn run(&self) -> Vec<Fought> {
         let meetings: Vec<Meeting> = self.meetings();
         let mut left: Duration = meetings.iter().map(|meeting| self.length(meeting)).sum();
         let mut fought = Vec::new();
@@ -96,10 +97,15 @@ impl Program {
                 left.as_secs().div_ceil(60),
                 self.named(meeting)
             );
-            fought.extend(self.meet(meeting)?);
+            for bout in self.meet(meeting) {
+                match bout {
+                    Ok(bout) => fought.push(bout),
+                    Err(failure) => eprintln!("left out: {failure}"),
+                }
+            }
             left = left.saturating_sub(self.length(meeting));
         }
-        Ok(fought)
+        fought
     }
 
     fn meetings(&self) -> Vec<Meeting> {
@@ -142,7 +148,7 @@ impl Program {
         order.chunks(size).map(<[usize]>::to_vec).collect()
     }
 
-    fn meet(&self, meeting: &Meeting) -> Result<Vec<Fought>, Failure> {
+    fn meet(&self, meeting: &Meeting) -> Vec<Result<Fought, Failure>> {
         let entry = &self.entries[meeting.scenario];
         let fight =
             |index: usize| Bout::fight(entry, &self.contenders[index], meeting.seed, &self.tools);

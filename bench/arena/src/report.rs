@@ -172,6 +172,9 @@ impl Cell {
 
     /// Percent of the ideal, a star for a late 99th percentile, and the spread where there is one.
     fn shown(&self) -> String {
+        if self.measures.is_empty() {
+            return "left out".to_owned();
+        }
         if !self.is_trustworthy() {
             return "too noisy".to_owned();
         }
@@ -412,7 +415,7 @@ impl Report {
 impl Cell {
     /// How far the simulator was from the live run.
     fn apart(&self) -> String {
-        let Some(simulated) = self.simulated else {
+        let Some(simulated) = self.simulated.filter(|_| !self.measures.is_empty()) else {
             return String::new();
         };
         let apart = |simulated: f64, live: f64| number(100.0 * (simulated / live - 1.0));
