@@ -9,7 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from support import free_port
+
 SMALL, KIB, LARGE = 100, 1024, 64 * 1024
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -25,12 +26,6 @@ def find(tool):
                        stdout=subprocess.DEVNULL, check=False)
         path = shutil.which(tool, path=where)
     return path or sys.exit(f"{tool} is missing: install the package {PACKAGES[tool]}")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 # --- processes ------------------------------------------------------------------------------------

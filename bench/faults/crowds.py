@@ -1,10 +1,10 @@
 """Clients that are too many, too slow or too heavy."""
 
 import socket
-import threading
 import time
 
-from stage import adjust, ask, free_port, outcome, rss_kib
+from stage import adjust, ask, outcome, rss_kib
+from support import free_port
 
 SLOW_CONNECTIONS = 10_000
 

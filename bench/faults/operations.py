@@ -7,7 +7,8 @@ import threading
 import time
 from pathlib import Path
 
-from stage import Skipped, ask, free_port, outcome, wait_for
+from stage import Skipped, ask, outcome, wait_for
+from support import free_port
 
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 

@@ -4,7 +4,8 @@ import socket
 import subprocess
 import time
 
-from stage import Skipped, adjust, ask, free_port, latency_ms, outcome
+from stage import Skipped, adjust, ask, latency_ms, outcome
+from support import free_port
 
 
 def flapping(stage):

@@ -12,15 +12,11 @@ import time
 import urllib.request
 from pathlib import Path
 
+from support import free_port
+
 
 class Skipped(Exception):
     """The hardship needs something that this machine lacks."""
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def wait_for(port, seconds=10):

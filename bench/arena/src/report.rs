@@ -36,7 +36,7 @@ macro_rules! figure {
     };
 }
 
-/// Everything measured beside the goodput within the target.
+/// Everything measured; the goodput comes first, and its table is another one ([`Cell::shown`]).
 const FIGURES: [Figure; 13] = [
     figure!(
         goodput,
