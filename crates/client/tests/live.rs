@@ -21,7 +21,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use support::{key, listener, publisher, soon, until};
+use support::{Node, key, listener, publisher, soon, until};
 use tidegate_channel::net::relay::Parents;
 use tidegate_channel::net::{Dialer, STAMP_HEADER};
 use tidegate_channel::stamp::Stamp;
@@ -84,6 +84,15 @@ fn config(publisher: &str, folder: &Path) -> Config {
     }
 }
 
+/// A client that has heard that it may send once an hour.
+async fn once_an_hour(folder: &Path) -> (Node, Client) {
+    let publisher = publisher().await;
+    publisher.say(1, Strategy::Interval(Duration::from_secs(3600)));
+    let client = Client::open(config(&publisher.url(), folder)).unwrap();
+    until(|| !client.status().partitioned).await;
+    (publisher, client)
+}
+
 fn bid(addr: SocketAddr, amount: &str) -> Request<Bytes> {
     let request = Request::post(format!("http://{addr}/bids"));
     request.body(Bytes::from(amount.to_owned())).unwrap()
@@ -92,11 +101,8 @@ fn bid(addr: SocketAddr, amount: &str) -> Request<Bytes> {
 #[tokio::test]
 async fn an_item_waits_for_its_turn_and_the_newest_wins() {
     let folder = tempfile::tempdir().unwrap();
-    let publisher = publisher().await;
+    let (publisher, client) = once_an_hour(folder.path()).await;
     let (addr, service) = Service::start().await;
-    publisher.say(1, Strategy::Interval(Duration::from_secs(3600)));
-    let client = Client::open(config(&publisher.url(), folder.path())).unwrap();
-    until(|| !client.status().partitioned).await;
     // The first goes at once, then the hour's window is used.
     let first = client.submit(bid(addr, "1"), Some("lot")).unwrap();
     assert!(matches!(soon(first.outcome()).await, Outcome::Answered(_)));
@@ -116,11 +122,8 @@ async fn an_item_waits_for_its_turn_and_the_newest_wins() {
 #[tokio::test]
 async fn an_item_has_a_deadline_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
-    let publisher = publisher().await;
+    let (publisher, client) = once_an_hour(folder.path()).await;
     let (addr, service) = Service::start().await;
-    publisher.say(1, Strategy::Interval(Duration::from_secs(3600)));
-    let client = Client::open(config(&publisher.url(), folder.path())).unwrap();
-    until(|| !client.status().partitioned).await;
     let first = client.submit(bid(addr, "1"), None).unwrap();
     assert!(matches!(soon(first.outcome()).await, Outcome::Answered(_)));
     let short = client.submit_within(bid(addr, "2"), None, Duration::from_millis(1));

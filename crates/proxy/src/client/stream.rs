@@ -25,6 +25,20 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
+    /// Whether the runtime does not know of it yet.
+    pub(crate) fn is_fresh(&self) -> bool {
+        matches!(self, Self::Fresh(_))
+    }
+
+    /// The descriptor, to ask the system about it.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Fresh(stream) => Some(stream.as_fd()),
+            Self::Watched(stream) => Some(stream.as_fd()),
+            Self::Lost => None,
+        }
+    }
+
     /// The stream as the runtime knows it.
     fn watched(&mut self) -> io::Result<Pin<&mut TcpStream>> {
         if let Self::Fresh(_) = self
@@ -119,22 +133,6 @@ impl AsyncWrite for Stream {
             Self::Fresh(stream) => Poll::Ready(stream.shutdown(std::net::Shutdown::Write)),
             Self::Watched(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Lost => Poll::Ready(Ok(())),
-        }
-    }
-}
-
-impl Stream {
-    /// Whether the runtime does not know of it yet.
-    pub(crate) fn is_fresh(&self) -> bool {
-        matches!(self, Self::Fresh(_))
-    }
-
-    /// The descriptor, to ask the system about it.
-    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        match self {
-            Self::Fresh(stream) => Some(stream.as_fd()),
-            Self::Watched(stream) => Some(stream.as_fd()),
-            Self::Lost => None,
         }
     }
 }
