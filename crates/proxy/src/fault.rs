@@ -4,7 +4,7 @@
 use tidegate_sentry::Refusal;
 
 use crate::channel::Held;
-use crate::client::scan::Violation;
+use crate::http1::Violation;
 use crate::metrics::UpstreamFailure;
 
 /// Why a request is not answered by a replica.

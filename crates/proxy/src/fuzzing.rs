@@ -1,11 +1,14 @@
 //! What hostile bytes must not be able to do to those who read them: one place for the loop of the
 //! stable toolchain, below, and for the targets of cargo-fuzz in `fuzz/`.
 
+use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::client::scan::{ScanLimits, Scanner, Stop};
 use crate::config::Config;
 use crate::hop::{Border, strip};
+use crate::http1::HeadLimits;
+use crate::http1::body::{Decoder, Piece};
+use crate::http1::request::HeadReader;
 use crate::listen::proxy_protocol;
 
 /// The HTTP/1 request path: however the bytes are cut into pieces, the same heads pass, and the
@@ -17,24 +20,39 @@ pub fn http1(bytes: &[u8]) {
     }
 }
 
-/// How many heads pass and whether something is refused, when bytes arrive in pieces.
-fn judged(bytes: &[u8], piece: usize) -> (u32, bool) {
-    let mut scanner = Scanner::new(ScanLimits {
-        head_bytes: 4096,
-        headers: 100,
-    });
-    let (mut start, mut end) = (0, 0);
-    while end < bytes.len() {
-        end = (end + piece).min(bytes.len());
-        let scan = scanner.scan(&bytes[start..end]);
-        start += scan.passed;
-        match scan.stop {
-            Stop::End | Stop::Incomplete => {}
-            Stop::Upgrade => break,
-            Stop::Bad(_) => return (scanner.heads(), true),
+/// How many heads and bytes of bodies pass and whether something is refused, when bytes arrive in
+/// pieces.
+fn judged(bytes: &[u8], piece: usize) -> (u32, usize, bool) {
+    let limits = HeadLimits {
+        bytes: 4096,
+        fields: 100,
+    };
+    let (mut reader, mut decoder) = (HeadReader::default(), Decoder::none());
+    let (mut heads, mut body) = (0, 0);
+    let mut input = BytesMut::new();
+    for piece in bytes.chunks(piece.max(1)) {
+        input.extend_from_slice(piece);
+        loop {
+            if decoder.is_end() {
+                match reader.read(&mut input, &limits) {
+                    Err(_) => return (heads, body, true),
+                    Ok(None) => break,
+                    Ok(Some(head)) => {
+                        heads += 1;
+                        decoder = Decoder::new(head.framing, limits);
+                    }
+                }
+            } else {
+                match decoder.decode(&mut input) {
+                    Err(_) => return (heads, body, true),
+                    Ok(None) => break,
+                    Ok(Some(Piece::Data(data))) => body += data.len(),
+                    Ok(Some(Piece::Trailers(_) | Piece::End)) => {}
+                }
+            }
         }
     }
-    (scanner.heads(), false)
+    (heads, body, false)
 }
 
 const OF_THE_CONNECTION: [&str; 5] = [

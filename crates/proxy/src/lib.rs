@@ -3,13 +3,13 @@
 //! ```text
 //!            worker (one per core)                                    shared
 //!  accept ─► client::serve ─► request::serve ─► gate ─► upstream ─►   state::State
-//!  (listen)  scan, inspect    the life of a     slot    pool, send      sentry, settings,
+//!  (listen)  http1, hyper     the life of a     slot    pool, send      sentry, settings,
 //!                             request                   │               metrics, board
 //!            response::relay ◄──────────────────────────┘
 //! ```
 //!
 //! Start reading in `request`, whose `live` is the life of a request as a list of steps. The
-//! module descriptions say what hyper leaves to us and where it is done.
+//! HTTP/1.1 is our own (`http1`, decision 0017); HTTP/2 is hyper's.
 
 mod access_log;
 pub mod admin;
@@ -26,8 +26,10 @@ pub mod gate;
 mod gather;
 pub mod health;
 mod hop;
+mod http1;
 mod listen;
 pub mod metrics;
+mod pipe;
 pub mod proxy;
 mod refuse;
 pub mod reload;

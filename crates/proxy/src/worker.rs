@@ -3,10 +3,12 @@
 //! Nothing here is touched by another thread while requests flow, except the oneshot of a waiting
 //! request, which whoever frees a slot completes. So its locks are never contended.
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use httpdate::HttpDate;
 use parking_lot::Mutex;
 use slab::Slab;
 use tidegate_control::Timestamp;
@@ -34,6 +36,8 @@ pub(crate) struct Worker {
     pub(crate) pool: Pool,
     pub(crate) budget: Budget,
     clients: Mutex<Slab<Registered>>,
+    /// The time of day for responses that say none; renewed by the sweep.
+    date: Mutex<Date>,
     /// When the last sweep was: a clock that costs nothing, for what may be off by that much.
     swept: AtomicU64,
     /// Connections past the accept that have not been registered or closed yet count too.
@@ -56,6 +60,7 @@ impl Worker {
             pool: Pool::default(),
             budget: Budget::default(),
             clients: Mutex::default(),
+            date: Mutex::new(Date::now()),
             swept: AtomicU64::new(0),
             open: AtomicUsize::new(0),
         }
@@ -64,6 +69,11 @@ impl Worker {
     /// About now.
     pub(crate) fn about_now(&self) -> Timestamp {
         Timestamp::from_nanos(self.swept.load(Ordering::Relaxed))
+    }
+
+    /// The time of day as a `Date` header has it.
+    pub(crate) fn date(&self) -> [u8; DATE_BYTES] {
+        self.date.lock().text
     }
 
     pub(crate) fn metrics(&self) -> &Core {
@@ -99,6 +109,7 @@ impl Worker {
             tokio::time::sleep(SWEEP).await;
             let now = self.state.now();
             self.swept.store(now.as_nanos(), Ordering::Relaxed);
+            self.date.lock().renew();
             self.alarms.sweep(now);
             self.sweep_clients(now);
             self.stalls.sweep(now);
@@ -123,6 +134,37 @@ impl Worker {
             if order != Order::None {
                 entry.client.give(order);
             }
+        }
+    }
+}
+
+/// `Sun, 06 Nov 1994 08:49:37 GMT`.
+const DATE_BYTES: usize = 29;
+
+/// The time of day, written out.
+#[derive(Debug)]
+struct Date {
+    written: HttpDate,
+    text: [u8; DATE_BYTES],
+}
+
+impl Date {
+    fn now() -> Self {
+        let mut date = Self {
+            written: SystemTime::UNIX_EPOCH.into(),
+            text: [b' '; DATE_BYTES],
+        };
+        date.renew();
+        date
+    }
+
+    /// Writes it anew if another second has begun.
+    fn renew(&mut self) {
+        let now = HttpDate::from(SystemTime::now());
+        if now != self.written {
+            self.written = now;
+            // It has this length in any year before the ten thousandth.
+            let _ = write!(&mut self.text[..], "{now}");
         }
     }
 }

@@ -1,21 +1,22 @@
 //! A client's connection: what its parts tell each other.
 //!
-//! The task of a connection runs hyper; the socket and the inspector sit below it, the requests
-//! above it, and the worker's sweep beside it. They share a [`Client`]. Below hyper only counters
-//! are touched: the sweep reads them and is the one that knows the time.
+//! The task of a connection runs its requests, the socket lies below them, and the worker's sweep
+//! looks on. They share a [`Client`]. Where bytes flow only counters are touched: the sweep reads
+//! them and is the one that knows the time.
 //!
 //! ```text
-//! requests ──── hyper ──── inspector ──── (TLS) ──── socket
-//!     │                        │                       │
-//!     └────────────┬───────────┴───────────┬───────────┘
-//!                Client ◄──── sweep: late? idle? stalled? draining?
+//! requests ──── HTTP/1.1, or hyper for HTTP/2 ──── (TLS) ──── socket
+//!     │                      │                                  │
+//!     └──────────────────────┼──────────────────────────────────┘
+//!                          Client ◄──── sweep: late? idle? stalled? draining?
 //! ```
 
+mod counted;
 mod frames;
+mod http1;
 pub(crate) mod identity;
-pub(crate) mod inspect;
+pub(crate) mod inbound;
 pub(crate) mod patience;
-pub(crate) mod scan;
 pub(crate) mod serve;
 pub(crate) mod socket;
 pub(crate) mod stream;
@@ -26,14 +27,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::task::{Poll, Waker};
 
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use parking_lot::Mutex;
 
 use crate::config::Limits;
+use crate::hop::{self, Border};
+use crate::http1::write;
 use crate::worker::OpenGuard;
 use frames::IDLE_FRAMES_MAX;
 use identity::Identity;
-use scan::Violation;
 
 /// Which protocol a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,25 +67,6 @@ enum Presence {
     Gone,
 }
 
-/// When a read that finds nothing becomes the runtime's business.
-#[repr(u8)]
-enum Reading {
-    AtOnce,
-    /// Not before the connection's task has done what it can do.
-    Later,
-    /// Somebody wanted to read in the meantime.
-    Wanted,
-}
-
-/// What became of a request to upgrade.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Upgrade {
-    Undecided,
-    Declined,
-    Accepted,
-}
-
 /// State shared by the parts of one connection.
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -104,20 +87,23 @@ pub(crate) struct Client {
     requests: AtomicU32,
     in_flight: AtomicU32,
     cancelled: AtomicU32,
-    /// Heads that passed the inspector, and whether another one has begun.
+    /// Heads of HTTP/1 that were complete, and whether another one has begun.
     heads: AtomicU32,
     partial_head: AtomicBool,
     /// HTTP/2 frames that carry nothing, since the last sweep.
     idle_frames: AtomicU32,
-    violation: Mutex<Option<Violation>>,
     /// Something waits for the client: the socket's write, a request's body.
     write_blocked: AtomicBool,
     uploads_waiting: AtomicU32,
     lingering: AtomicBool,
     linger: AtomicBool,
-    upgrade: AtomicU8,
+    /// Whether another protocol is spoken by now.
+    upgraded: AtomicBool,
+    /// Whether nobody would notice that the client leaves.
+    unwatched: AtomicBool,
     presence: AtomicU8,
-    reading: AtomicU8,
+    /// What a replica said before its response.
+    heard: Mutex<Vec<u8>>,
     order: AtomicU8,
     task: Mutex<Option<Waker>>,
 }
@@ -150,14 +136,14 @@ impl Client {
             heads: AtomicU32::new(0),
             partial_head: AtomicBool::new(false),
             idle_frames: AtomicU32::new(0),
-            violation: Mutex::new(None),
             write_blocked: AtomicBool::new(false),
             uploads_waiting: AtomicU32::new(0),
             lingering: AtomicBool::new(false),
             linger: AtomicBool::new(false),
-            upgrade: AtomicU8::new(Upgrade::Declined as u8),
+            upgraded: AtomicBool::new(false),
+            unwatched: AtomicBool::new(false),
             presence: AtomicU8::new(Presence::Unasked as u8),
-            reading: AtomicU8::new(Reading::AtOnce as u8),
+            heard: Mutex::default(),
             order: AtomicU8::new(Order::None as u8),
             task: Mutex::new(None),
         }
@@ -204,15 +190,10 @@ fn add(counter: &AtomicU32, delta: i32) -> u32 {
 
 /// The requests' side.
 impl Client {
-    /// A request reached the service. Gives what the inspector found wrong with it: hyper then
-    /// carries a stand-in, whose only purpose is to be refused in its turn.
-    pub(crate) fn begin_request(&self) -> Option<Violation> {
-        let number = add(&self.requests, 1);
+    /// A request reached the service.
+    pub(crate) fn begin_request(&self) {
+        add(&self.requests, 1);
         add(&self.in_flight, 1);
-        match number == self.heads.load(Relaxed) || self.protocol() == Protocol::Http2 {
-            true => None,
-            false => *self.violation.lock(),
-        }
     }
 
     pub(crate) fn end_request(&self, cancelled: bool) {
@@ -241,25 +222,30 @@ impl Client {
         add(&self.uploads_waiting, if waits { 1 } else { -1 });
     }
 
-    /// Whether requests are waiting in hyper's buffer behind the one in service.
-    pub(crate) fn is_pipelining(&self) -> bool {
-        self.protocol() == Protocol::Http1
-            && self.heads.load(Relaxed) != self.requests.load(Relaxed)
+    /// Whether nobody would notice that the client leaves: it has sent too much ahead, or its body
+    /// is not being read.
+    pub(crate) fn is_unwatched(&self) -> bool {
+        self.unwatched.load(Relaxed)
     }
 
-    /// Decides about a request to upgrade. The inspector may have read on behind it, and is told.
-    pub(crate) fn decide_upgrade(&self, upgrade: Upgrade) {
-        if self.upgrade.load(Relaxed) == Upgrade::Undecided as u8 {
-            self.upgrade.store(upgrade as u8, Relaxed);
-            self.wake();
+    /// The connection goes on in another protocol.
+    pub(crate) fn upgrade(&self) {
+        self.upgraded.store(true, Relaxed);
+    }
+
+    /// A replica has something to say before its response, such as 103 (Early Hints). Of 100 we
+    /// have our own; over HTTP/2 hyper has no way to pass it on.
+    pub(crate) fn hear(&self, status: StatusCode, mut headers: HeaderMap) {
+        if status == StatusCode::CONTINUE || self.protocol() == Protocol::Http2 {
+            return;
         }
+        hop::strip(&mut headers, Border::ToClient);
+        write::interim(&mut self.heard.lock(), status, &headers);
     }
 
-    /// Whether the client has closed its side, by the socket. hyper does not look while a body
-    /// is unread or a pipelined request is buffered, and neither does HTTP/2 need it.
+    /// Whether the client has closed its side, by the socket: for those that are not watched.
     ///
-    /// To be called within the connection's own task: the socket answers at hyper's next flush,
-    /// which follows every poll of the service.
+    /// To be called within the connection's own task, which answers after it has polled the request.
     pub(crate) async fn has_left(&self) -> bool {
         if self.protocol() == Protocol::Http2 {
             return false;
@@ -279,32 +265,38 @@ impl Client {
     }
 }
 
-/// The inspector's side.
+/// The connection's side.
 impl Client {
-    fn set_heads(&self, heads: u32, partial: bool) {
-        self.heads.store(heads, Relaxed);
-        self.partial_head.store(partial, Relaxed);
+    fn head_begun(&self) {
+        self.partial_head.store(true, Relaxed);
     }
 
-    fn set_violation(&self, violation: Violation) {
-        *self.violation.lock() = Some(violation);
+    fn head_complete(&self) {
+        add(&self.heads, 1);
+        self.partial_head.store(false, Relaxed);
+    }
+
+    fn set_unwatched(&self, unwatched: bool) {
+        self.unwatched.store(unwatched, Relaxed);
+    }
+
+    /// What a replica said before its response, as it is to be written.
+    fn take_heard(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.heard.lock())
+    }
+
+    fn presence_asked(&self) -> bool {
+        self.presence.load(Relaxed) == Presence::Asked as u8
+    }
+
+    fn set_presence(&self, gone: bool) {
+        let answer = if gone { Presence::Gone } else { Presence::Here };
+        self.presence.store(answer as u8, Relaxed);
     }
 
     /// Notes HTTP/2 frames that carry nothing; false if there are too many.
     fn count_idle_frames(&self, frames: u32) -> bool {
         frames == 0 || add(&self.idle_frames, frames as i32) <= IDLE_FRAMES_MAX
-    }
-
-    fn upgrade_asked(&self) {
-        self.upgrade.store(Upgrade::Undecided as u8, Relaxed);
-    }
-
-    fn upgrade(&self) -> Upgrade {
-        match self.upgrade.load(Relaxed) {
-            0 => Upgrade::Undecided,
-            1 => Upgrade::Declined,
-            _ => Upgrade::Accepted,
-        }
     }
 
     /// Whether the sweep found the head late; tells once.
@@ -325,24 +317,6 @@ impl Client {
         if self.write_blocked.load(Relaxed) != blocked {
             self.write_blocked.store(blocked, Relaxed);
         }
-    }
-
-    /// Whether a read has to wait until the task has done what it can do; notes that it does.
-    fn postpones_read(&self) -> bool {
-        let postpones = self.reading.load(Relaxed) != Reading::AtOnce as u8;
-        if postpones {
-            self.reading.store(Reading::Wanted as u8, Relaxed);
-        }
-        postpones
-    }
-
-    fn presence_asked(&self) -> bool {
-        self.presence.load(Relaxed) == Presence::Asked as u8
-    }
-
-    fn set_presence(&self, gone: bool) {
-        let answer = if gone { Presence::Gone } else { Presence::Here };
-        self.presence.store(answer as u8, Relaxed);
     }
 
     /// Bytes to swallow before closing, if that was asked for.
@@ -367,20 +341,6 @@ impl Client {
             2 => Order::Close,
             _ => Order::Abort,
         }
-    }
-
-    /// The first bytes are here: perhaps nothing more has to be read.
-    fn postpone_reads(&self) {
-        self.reading.store(Reading::Later as u8, Relaxed);
-    }
-
-    /// The task has done what it can do. True if it has to be polled again, to read.
-    fn resume_reads(&self) -> bool {
-        let reading = self.reading.load(Relaxed);
-        if reading == Reading::Wanted as u8 {
-            self.reading.store(Reading::AtOnce as u8, Relaxed);
-        }
-        reading == Reading::Wanted as u8
     }
 
     /// A sweep has passed: frames that carry nothing are counted anew.

@@ -141,7 +141,7 @@ mod tests {
         let (client, timeouts) = (client(), timeouts());
         let mut patience = Patience::new(at(0));
         for second in 1..10 {
-            client.set_heads(0, true);
+            client.head_begun();
             client.progressed();
             assert_eq!(patience.judge(&client, at(second), &timeouts), Order::None);
         }
@@ -153,11 +153,11 @@ mod tests {
         let (client, timeouts) = (client(), timeouts());
         let mut patience = Patience::new(at(0));
         for minute in 1..5 {
-            client.set_heads(minute, false);
-            let _ = client.begin_request();
+            client.head_complete();
+            client.begin_request();
             client.end_request(false);
             assert_eq!(
-                patience.judge(&client, at(u64::from(minute) * 60), &timeouts),
+                patience.judge(&client, at(minute * 60), &timeouts),
                 Order::None
             );
         }
@@ -171,8 +171,8 @@ mod tests {
     fn a_request_in_service_takes_the_time_it_takes() {
         let (client, timeouts) = (client(), timeouts());
         let mut patience = Patience::new(at(0));
-        client.set_heads(1, false);
-        let _ = client.begin_request();
+        client.head_complete();
+        client.begin_request();
         assert_eq!(patience.judge(&client, at(1), &timeouts), Order::None);
         assert_eq!(patience.judge(&client, at(100_000), &timeouts), Order::None);
     }
@@ -181,8 +181,8 @@ mod tests {
     fn a_client_that_does_not_read_is_cut_off_only_without_any_progress() {
         let (client, timeouts) = (client(), timeouts());
         let mut patience = Patience::new(at(0));
-        client.set_heads(1, false);
-        let _ = client.begin_request();
+        client.head_complete();
+        client.begin_request();
         client.set_write_blocked(true);
         for minutes in 1..10 {
             client.progressed();
@@ -202,7 +202,7 @@ mod tests {
         let (client, timeouts) = (client(), timeouts());
         client.set_protocol(Protocol::Http2);
         let mut patience = Patience::new(at(0));
-        let _ = client.begin_request();
+        client.begin_request();
         client.give(Order::Close);
         assert_eq!(patience.judge(&client, at(1), &timeouts), Order::None);
         assert_eq!(patience.judge(&client, at(100), &timeouts), Order::None);

@@ -8,13 +8,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::Client;
 use super::stream::Stream;
-use super::{Client, Upgrade};
 use crate::gather;
 
 /// A client's TCP connection.
@@ -39,6 +40,16 @@ impl Socket {
             client,
             closing: Closing::Not,
         }
+    }
+
+    /// Whether the client has closed its sending side, bytes not yet read or not.
+    pub(crate) fn has_closed(&self) -> bool {
+        let Some(descriptor) = self.stream.descriptor() else {
+            return true;
+        };
+        let mut fds = [PollFd::new(&descriptor, PollFlags::RDHUP)];
+        let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|_| fds[0].revents().intersects(gone))
     }
 
     fn watch_write<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -66,27 +77,12 @@ impl Socket {
     }
 }
 
-/// Whether the peer has closed its sending side, bytes not yet read or not.
-fn has_closed(stream: &Stream) -> bool {
-    let Some(descriptor) = stream.descriptor() else {
-        return true;
-    };
-    let mut fds = [PollFd::new(&descriptor, PollFlags::RDHUP)];
-    let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|_| fds[0].revents().intersects(gone))
-}
-
 impl AsyncRead for Socket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // hyper reads on while a request is in service, to notice that the client leaves. A request
-        // that is answered at once is over before anybody could.
-        if self.stream.is_fresh() && self.client.postpones_read() {
-            return Poll::Pending;
-        }
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         self.client.progressed();
         Poll::Ready(Ok(()))
@@ -116,11 +112,8 @@ impl AsyncWrite for Socket {
         self.stream.is_write_vectored()
     }
 
-    /// A TCP stream has nothing to flush; this is where hyper comes by after every request.
+    /// A TCP stream has nothing to flush.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.client.presence_asked() {
-            self.client.set_presence(has_closed(&self.stream));
-        }
         Poll::Ready(Ok(()))
     }
 
@@ -130,7 +123,7 @@ impl AsyncWrite for Socket {
         }
         let left = self.client.start_lingering();
         // What is not read on is dropped next, and that closes both sides with one call less.
-        if left.is_some() || self.client.upgrade() == Upgrade::Accepted {
+        if left.is_some() || self.client.upgraded.load(Relaxed) {
             ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
         }
         match left {

@@ -25,11 +25,6 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Whether the runtime does not know of it yet.
-    pub(crate) fn is_fresh(&self) -> bool {
-        matches!(self, Self::Fresh(_))
-    }
-
     /// The descriptor, to ask the system about it.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {

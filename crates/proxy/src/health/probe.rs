@@ -1,16 +1,19 @@
 //! Asks one replica how it is.
 
+use std::future::poll_fn;
+
 use bytes::Bytes;
 use http::header::{HOST, HeaderValue, USER_AGENT};
 use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request};
 use http_body_util::Empty;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::JoinSet;
 
 use crate::config::{ActiveHealth, Config};
-use crate::upstream::{Replica, connect};
+use crate::request::upload::Upload;
+use crate::upstream::{self, Replica, connect};
 
 const AGENT: HeaderValue = HeaderValue::from_static("tidegate-health");
 
@@ -24,7 +27,7 @@ pub(super) async fn probe(replica: &Replica, config: &Config) -> bool {
     let Some(path) = &active.path else {
         return true;
     };
-    let status = match stream.is_http2(replica) {
+    let status = match connect::is_http2(&stream, replica) {
         true => ask_http2(stream, replica, active, path).await,
         false => ask_http1(stream, replica, active, path).await,
     };
@@ -37,13 +40,14 @@ async fn ask_http1(
     active: &ActiveHealth,
     path: &str,
 ) -> Option<u16> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
-    // Dropped with this call, which closes the connection.
-    let mut driving = JoinSet::new();
-    driving.spawn(connection);
-    let request = request(path.parse().ok()?, host(replica, active)?)?;
-    let response = sender.send_request(request).await.ok()?;
-    Some(response.status().as_u16())
+    let mut connection = upstream::http1::Connection::new(stream, None);
+    let mut request = request(path.parse().ok()?, host(replica, active)?, Upload::Empty)?;
+    connection.begin(&mut request);
+    loop {
+        if let Ok(response) = poll_fn(|cx| connection.poll_head(cx)).await.ok()? {
+            return Some(response.status().as_u16());
+        }
+    }
 }
 
 async fn ask_http2(
@@ -63,7 +67,7 @@ async fn ask_http2(
         .path_and_query(path.parse::<PathAndQuery>().ok()?)
         .build()
         .ok()?;
-    let mut request = request(uri, host)?;
+    let mut request = request(uri, host, Empty::<Bytes>::new())?;
     request.headers_mut().remove(HOST);
     let response = sender.send_request(request).await.ok()?;
     Some(response.status().as_u16())
@@ -76,12 +80,12 @@ fn host(replica: &Replica, active: &ActiveHealth) -> Option<HeaderValue> {
     }
 }
 
-fn request(uri: Uri, host: HeaderValue) -> Option<Request<Empty<Bytes>>> {
+fn request<B>(uri: Uri, host: HeaderValue, body: B) -> Option<Request<B>> {
     Request::builder()
         .method(Method::GET)
         .uri(uri)
         .header(HOST, host)
         .header(USER_AGENT, AGENT)
-        .body(Empty::new())
+        .body(body)
         .ok()
 }

@@ -21,6 +21,7 @@ use crate::client::identity::Identity;
 use crate::client::socket::{Socket, canonical};
 use crate::client::stream::Stream;
 use crate::client::{Client, Link, Protocol, serve};
+use crate::pipe::Pipe;
 use crate::worker::{OpenGuard, Worker};
 
 /// After a failed accept (out of file descriptors) the next one waits a little: connections have to end first.
@@ -170,7 +171,8 @@ async fn secure(
     if let Some([certificate, ..]) = stream.get_ref().1.peer_certificates() {
         client.set_identity(Identity::of(certificate));
     }
-    serve::negotiated(worker, client, stream).await;
+    let pipe = Pipe::Tls(Box::new(stream.into()));
+    serve::negotiated(worker, client, pipe).await;
     Ok(())
 }
 

@@ -13,9 +13,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use tidegate_sentry::{Refusal, ShedReason};
 
 use crate::channel::Held;
-use crate::client::scan::Violation;
 use crate::config::RefusalTexts;
 use crate::fault::{Fault, Invalid};
+use crate::http1::Violation;
 use crate::metrics::UpstreamFailure;
 use crate::response::body::Outbound;
 use crate::settings::SettingsError;

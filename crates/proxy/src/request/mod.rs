@@ -19,15 +19,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
-use hyper::body::Incoming;
 use tidegate_control::Timestamp;
 use tidegate_sentry::Refusal;
 
 use crate::alarm::{Alarm, Elapsed};
 use crate::channel;
-use crate::client::{Client, Upgrade};
+use crate::client::Client;
+use crate::client::inbound::Inbound;
 use crate::fault::{Fault, Invalid};
 use crate::gate::{self, Entry, Slot, Wait};
+use crate::http1::Violation;
 use crate::metrics::UpstreamFailure;
 use crate::refuse;
 use crate::response::body::Outbound;
@@ -41,7 +42,7 @@ use visit::Visit;
 /// How long a refused client may take to send the body that is read and thrown away.
 const DISCARD: Duration = Duration::from_secs(1);
 
-/// What hyper is told in the end.
+/// What a client is told in the end.
 type Served = Result<Response<Outbound>, h2::Error>;
 
 /// Serves one request. What goes wrong becomes an answer, with one exception: a client that
@@ -53,24 +54,29 @@ type Served = Result<Response<Outbound>, h2::Error>;
 pub(crate) fn serve(
     worker: Arc<Worker>,
     client: Arc<Client>,
-    request: Request<Incoming>,
+    request: Request<Inbound>,
 ) -> Serving<impl Future<Output = Served>> {
-    let violation = client.begin_request();
+    client.begin_request();
     let mut visit = Visit::begin(worker, client, &request);
-    let begun = match violation {
-        Some(violation) => {
-            visit.is_malformed();
-            Err(Fault::Malformed(violation))
-        }
-        None => begin(&mut visit, request),
-    };
-    match begun {
+    match begin(&mut visit, request) {
         Err(fault) => Serving::Done(Some(conclude(visit, Err(fault)))),
         Ok((mut order, entry)) => Serving::Going(Box::pin(async move {
             let served = live(&mut visit, &mut order, entry).await;
             conclude(visit, served)
         })),
     }
+}
+
+/// The answer to bytes that are no request.
+pub(crate) fn refuse(
+    worker: Arc<Worker>,
+    client: Arc<Client>,
+    violation: Violation,
+) -> Response<Outbound> {
+    client.begin_request();
+    let mut visit = Visit::begin(worker, client, &Request::new(()));
+    visit.is_malformed();
+    answer(visit, Err(Fault::Malformed(violation)))
 }
 
 /// A request on its way through the proxy.
@@ -94,7 +100,7 @@ impl<F: Future<Output = Served>> Future for Serving<F> {
 
 /// As far as a request gets without waiting: to the engine's word, unless its body has to be read
 /// before.
-fn begin(visit: &mut Visit, request: Request<Incoming>) -> Result<(Order, Option<Entry>), Fault> {
+fn begin(visit: &mut Visit, request: Request<Inbound>) -> Result<(Order, Option<Entry>), Fault> {
     let order = Order::read(visit, request)?;
     channel::comply(visit, &order)?;
     let entry = match reads_ahead(&order) {
@@ -113,25 +119,32 @@ async fn live(
     let mut slot = admit(visit, order, entry).await?;
     visit.admitted(&slot);
     let request = outward::prepare(visit, order, &slot);
-    let answer = Sending::new(&visit.worker, &mut slot, order, request)
+    let answer = Sending::new(visit, &mut slot, order, request)
         .send()
         .await?;
-    match (order.upgrade.take(), answer.response.status()) {
-        (Some(switch), StatusCode::SWITCHING_PROTOCOLS) => {
-            Ok(tunnel::open(visit, slot, answer, switch.client))
+    match answer.response.status() {
+        StatusCode::SWITCHING_PROTOCOLS if order.upgrade.is_some() => {
+            tunnel::open(visit, slot, answer)
         }
         // It switched a protocol that nobody asked it to switch.
-        (None, StatusCode::SWITCHING_PROTOCOLS) => {
+        StatusCode::SWITCHING_PROTOCOLS => {
             Err(response::failed(visit, slot, UpstreamFailure::Malformed))
         }
         _ => response::relay(visit, slot, answer).await,
     }
 }
 
+/// Turns what came of a request into what is said to the client.
+fn conclude(visit: Visit, served: Result<Response<Outbound>, Fault>) -> Served {
+    match served {
+        Err(Fault::TooManyResets) => Err(send_away(visit)),
+        served => Ok(answer(visit, served)),
+    }
+}
+
 /// Turns what came of a request into its response.
-fn conclude(mut visit: Visit, served: Result<Response<Outbound>, Fault>) -> Served {
+fn answer(mut visit: Visit, served: Result<Response<Outbound>, Fault>) -> Response<Outbound> {
     let mut response = match served {
-        Err(Fault::TooManyResets) => return Err(send_away(visit)),
         Ok(response) => {
             visit.answered(response.status(), None);
             response
@@ -142,14 +155,10 @@ fn conclude(mut visit: Visit, served: Result<Response<Outbound>, Fault>) -> Serv
             settings.refusals.answer(&fault, visit.format)
         }
     };
-    visit.client.decide_upgrade(match response.status() {
-        StatusCode::SWITCHING_PROTOCOLS => Upgrade::Accepted,
-        _ => Upgrade::Declined,
-    });
     channel::piggyback(&visit, &mut response);
     response::say_goodbye(&visit, &mut response);
     response.body_mut().carry(visit);
-    Ok(response)
+    response
 }
 
 fn send_away(mut visit: Visit) -> h2::Error {
@@ -219,8 +228,8 @@ async fn queue(visit: &Visit, mut wait: Wait, order: &Order) -> Result<Slot, Fau
         Ok(None) => return Err(Fault::Departed),
         Err(Elapsed) => return Err(Fault::Deadline),
     };
-    // Where hyper does not watch, the client may have left without our noticing.
-    let unwatched = order.upload.is_open() || visit.client.is_pipelining();
+    // Where nobody watches, the client may have left without our noticing.
+    let unwatched = order.upload.is_open() || visit.client.is_unwatched();
     match unwatched && visit.client.has_left().await {
         true => Err(Fault::Departed),
         false => Ok(slot),
@@ -242,7 +251,7 @@ mod tests {
     use super::*;
 
     fn sizes<F>(
-        _: impl FnOnce(Arc<Worker>, Arc<Client>, Request<Incoming>) -> Serving<F>,
+        _: impl FnOnce(Arc<Worker>, Arc<Client>, Request<Inbound>) -> Serving<F>,
     ) -> (usize, usize) {
         (size_of::<F>(), size_of::<Serving<F>>())
     }

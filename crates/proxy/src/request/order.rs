@@ -3,8 +3,6 @@
 use http::header::CONNECTION;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Version};
-use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
 use tidegate_sentry::{Arrival, ClassId};
 
 use super::canonical;
@@ -14,13 +12,14 @@ use super::keys::Marks;
 use super::notable::Notable;
 use super::upload::Upload;
 use super::visit::Visit;
-use crate::client::scan::Violation;
+use crate::client::inbound::Inbound;
 use crate::fault::{Fault, Invalid};
 use crate::hop::has_token;
+use crate::http1::Violation;
 use crate::refuse::Format;
 use crate::upstream::send::Deadline;
 
-/// What a request holds in memory beside its head and body: hyper's state and ours. Measured by
+/// What a request holds in memory beside its head and body. Measured by
 /// the size of the futures, rounded up.
 const OVERHEAD_BYTES: usize = 4096;
 
@@ -38,21 +37,15 @@ pub(crate) struct Order {
     /// Whose it is and what it is like, for the engine.
     marks: Marks,
     pub(crate) deadline: Deadline,
-    pub(crate) upgrade: Option<Switch>,
+    /// The protocol that the client wishes to switch to.
+    pub(crate) upgrade: Option<HeaderValue>,
     pub(crate) expects_continue: bool,
     head_bytes: usize,
 }
 
-/// A wish to switch protocols.
-#[derive(Debug)]
-pub(crate) struct Switch {
-    pub(crate) protocol: HeaderValue,
-    pub(crate) client: OnUpgrade,
-}
-
 impl Order {
     /// Reads a request; refuses it if it cannot be passed on whatever the load.
-    pub(crate) fn read(visit: &mut Visit, request: Request<Incoming>) -> Result<Self, Fault> {
+    pub(crate) fn read(visit: &mut Visit, request: Request<Inbound>) -> Result<Self, Fault> {
         let settings = visit.worker.state.settings();
         let limits = &settings.config.limits;
         if visit.client.cancels_too_much(limits) {
@@ -78,7 +71,7 @@ impl Order {
         visit.classified(class);
         visit.path = marks.path;
         let allowance = deadline::allowance(&notable, *settings.config.timeouts.request);
-        let protocol = wanted_upgrade(&request, &notable).cloned();
+        let upgrade = wanted_upgrade(&request, &notable).cloned();
         let expects_continue = notable.expect.is_some();
         let host_named = notable.host.is_some();
         let head_bytes = notable.bytes + target_bytes(&request);
@@ -86,10 +79,10 @@ impl Order {
             .sticky
             .as_ref()
             .and_then(|sticky| sticky.replica(request.headers()));
-        let (mut parts, body) = request.into_parts();
+        let (parts, body) = request.into_parts();
         let upload = Upload::new(body, &visit.client, limits.body_bytes.map(|bytes| bytes.0));
         Ok(Self {
-            upgrade: protocol.and_then(|protocol| Switch::take(protocol, &mut parts)),
+            upgrade,
             parts,
             upload: upload.inspect_err(|_: &Invalid| visit.client.linger())?,
             host,
@@ -127,13 +120,6 @@ impl Order {
             session: self.marks.session,
             session_entry: self.marks.session_entry,
         }
-    }
-}
-
-impl Switch {
-    fn take(protocol: HeaderValue, parts: &mut Parts) -> Option<Self> {
-        let client = parts.extensions.remove::<OnUpgrade>()?;
-        Some(Self { protocol, client })
     }
 }
 

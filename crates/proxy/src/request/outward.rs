@@ -35,7 +35,7 @@ pub(crate) fn prepare(visit: &Visit, order: &mut Order, slot: &Slot) -> Request<
         host: order.host.as_ref(),
         add_host: !order.host_named,
         expects: order.expects_continue,
-        upgrade: order.upgrade.as_ref().map(|switch| &switch.protocol),
+        upgrade: order.upgrade.as_ref(),
         optional: slot.optional(),
         service_target: slot.service_target(),
     };
@@ -109,7 +109,7 @@ fn write(parts: &mut Parts, client: &Client, forward: &Forward, notes: &Notes<'_
 }
 
 /// Tells the replica what to leave out and what to aim at. Its answer, which may come in trailers,
-/// is for us: hyper passes none on to a client that has not asked for them.
+/// is for us: none are passed on to a client that has not asked for them.
 fn speak_of_content(headers: &mut HeaderMap, optional: bool, target: Option<Duration>) {
     let flag = if optional { "1" } else { "0" };
     headers.insert(OPTIONAL, HeaderValue::from_static(flag));

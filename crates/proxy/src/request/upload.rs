@@ -16,9 +16,9 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
 use crate::client::Client;
+use crate::client::inbound::Inbound;
 use crate::fault::Invalid;
 use crate::hop::{self, Border};
 
@@ -26,7 +26,7 @@ use crate::hop::{self, Border};
 /// ten thousand slow senders hold no more than a few hundred megabytes.
 const READ_AHEAD_MAX: u64 = 32 << 10;
 
-/// A request's body as hyper's client sends it.
+/// A request's body as it is sent.
 #[derive(Debug)]
 pub(crate) enum Upload {
     Empty,
@@ -41,7 +41,7 @@ pub(crate) struct Stream {
     /// Read ahead and not yet passed on.
     ahead: Bytes,
     trailers: Option<HeaderMap>,
-    body: Incoming,
+    body: Inbound,
     /// Bytes that may still come.
     allowed: u64,
     client: Arc<Client>,
@@ -49,7 +49,7 @@ pub(crate) struct Stream {
     pace: Arc<Pace>,
 }
 
-/// What the request's task sees of a body that hyper's client is sending.
+/// What the request's task sees of a body that is being sent.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     frames: AtomicU32,
@@ -103,7 +103,7 @@ impl Pace {
 impl Upload {
     /// Takes over a request's body, of which `allowed` bytes may come.
     pub(crate) fn new(
-        body: Incoming,
+        body: Inbound,
         client: &Arc<Client>,
         allowed: Option<u64>,
     ) -> Result<Self, Invalid> {

@@ -7,19 +7,19 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use tidegate_control::Timestamp;
 use tidegate_sentry::Ending;
 
 use super::report::About;
 use super::stall::Reading;
+use super::tunnel::Tunnel;
 use super::{Kind, report};
 use crate::alarm::Alarm;
 use crate::gate::Slot;
 use crate::health::Outcome;
 use crate::metrics::{Direction, UpstreamFailure};
 use crate::request::visit::Visit;
-use crate::upstream::send::Lease;
+use crate::upstream::download::Download;
 use crate::worker::Worker;
 
 /// Why a response breaks off. The client sees the truncation: the connection closes, or the
@@ -37,6 +37,8 @@ pub(crate) enum Truncated {
 pub(crate) enum Outbound {
     Full(Bytes),
     Relay(Box<Relay>),
+    /// No body: another protocol follows.
+    Tunnel(Box<Tunnel>),
 }
 
 impl Outbound {
@@ -56,6 +58,7 @@ impl Outbound {
                 visit.complete();
             }
             Self::Relay(relay) => relay.visit = Some(visit),
+            Self::Tunnel(_) => visit.complete(),
         }
     }
 }
@@ -66,7 +69,7 @@ pub(crate) struct Relay {
     worker: Arc<Worker>,
     about: About,
     first: Option<Frame<Bytes>>,
-    body: Incoming,
+    body: Download,
     /// Taken when the replica has sent everything.
     rest: Option<Rest>,
     visit: Option<Visit>,
@@ -79,7 +82,6 @@ pub(crate) struct Relay {
 #[derive(Debug)]
 struct Rest {
     reading: Arc<Reading>,
-    lease: Lease,
     ending: Ending,
     key: usize,
 }
@@ -88,9 +90,8 @@ impl Relay {
     pub(crate) fn new(
         visit: &Visit,
         first: Option<Frame<Bytes>>,
-        body: Incoming,
+        body: Download,
         slot: Slot,
-        lease: Lease,
         ending: Ending,
         kind: Kind,
     ) -> Self {
@@ -105,7 +106,6 @@ impl Relay {
             body,
             rest: Some(Rest {
                 reading,
-                lease,
                 ending,
                 key,
             }),
@@ -127,7 +127,7 @@ impl Relay {
             }
             drop(slot);
         }
-        rest.lease.give_back(&self.worker);
+        self.body.give_back(&self.worker);
     }
 
     /// The replica failed in the middle.
@@ -238,7 +238,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         let Some(rest) = self.rest.take() else {
-            // hyper drops a body of known length with its last byte and does not ask for the end.
+            // Nobody asks a body of known length for its end.
             self.complete();
             return;
         };
@@ -260,6 +260,7 @@ impl Body for Outbound {
             Self::Full(data) if data.is_empty() => Poll::Ready(None),
             Self::Full(data) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(data))))),
             Self::Relay(relay) => relay.poll_relay(cx),
+            Self::Tunnel(_) => Poll::Ready(None),
         }
     }
 
@@ -267,12 +268,14 @@ impl Body for Outbound {
         match self {
             Self::Full(data) => data.is_empty(),
             Self::Relay(relay) => relay.first.is_none() && relay.body.is_end_stream(),
+            Self::Tunnel(_) => true,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Full(data) => SizeHint::with_exact(data.len() as u64),
+            Self::Tunnel(_) => SizeHint::with_exact(0),
             Self::Relay(relay) => {
                 let first = relay
                     .first

@@ -10,11 +10,10 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING, VIA};
+use http::header::{CONNECTION, CONTENT_TYPE, VIA};
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 use http_body::{Body, Frame};
-use hyper::body::Incoming;
 use tidegate_sentry::{Ending, ReplicaId};
 
 use crate::client::Protocol;
@@ -23,6 +22,7 @@ use crate::gate::Slot;
 use crate::health::Outcome;
 use crate::metrics::UpstreamFailure;
 use crate::request::visit::Visit;
+use crate::upstream::download::{BrokeOff, Download};
 use crate::upstream::send::Answer;
 use body::{Outbound, Relay};
 use report::About;
@@ -37,13 +37,10 @@ pub(crate) async fn relay(
     mut slot: Slot,
     answer: Answer,
 ) -> Result<Response<Outbound>, Fault> {
-    let Answer { response, lease } = answer;
-    let (mut parts, body) = response.into_parts();
+    let Answer { response, mut body } = answer;
+    let (mut parts, ()) = response.into_parts();
     let state = &visit.worker.state;
     let replica = slot.replica();
-    if !is_framed_once(&parts.headers) {
-        return Err(failed(visit, slot, UpstreamFailure::Malformed));
-    }
     let status = parts.status.as_u16();
     state.board().record(replica, Outcome::Answered(status));
     report::strip(state, About::new(visit, &slot), &mut parts.headers);
@@ -51,17 +48,17 @@ pub(crate) async fn relay(
     parts.version = Version::HTTP_11;
     parts.extensions.clear();
     let ending = ending(parts.status);
-    let body = match read_ahead(body).await {
+    let body = match read_ahead(&mut body).await {
         Ok(Ahead::Complete(data)) => {
             slot.set_ending(ending);
             drop(slot);
-            lease.give_back(&visit.worker);
+            body.give_back(&visit.worker);
             visit.count_response_bytes(data.len());
             Outbound::full(data)
         }
-        Ok(Ahead::Open(first, body)) => {
+        Ok(Ahead::Open(first)) => {
             let kind = kind(&parts.headers);
-            Outbound::relay(Relay::new(visit, first, body, slot, lease, ending, kind))
+            Outbound::relay(Relay::new(visit, first, body, slot, ending, kind))
         }
         Err(_) => return Err(failed(visit, slot, UpstreamFailure::Reset)),
     };
@@ -75,20 +72,6 @@ pub(crate) fn failed(visit: &Visit, mut slot: Slot, failure: UpstreamFailure) ->
     let board = visit.worker.state.board();
     board.record(slot.replica(), Outcome::Failed(failure));
     Fault::Upstream(failure)
-}
-
-/// Whether a response says once how long it is. hyper reads what says it twice in some way, and
-/// would pass on what others read differently.
-fn is_framed_once(headers: &HeaderMap) -> bool {
-    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
-    match (lengths.next(), lengths.next()) {
-        (None, _) => true,
-        (Some(length), None) => {
-            length.as_bytes().iter().all(u8::is_ascii_digit)
-                && !headers.contains_key(TRANSFER_ENCODING)
-        }
-        (Some(_), Some(_)) => false,
-    }
 }
 
 /// Adds what we tell the client.
@@ -148,37 +131,37 @@ fn kind(headers: &HeaderMap) -> Kind {
 enum Ahead {
     /// All of it is here.
     Complete(Bytes),
-    /// The first frame, if there is one yet, and the rest.
-    Open(Option<Frame<Bytes>>, Incoming),
+    /// The first frame, if there is one yet.
+    Open(Option<Frame<Bytes>>),
 }
 
 /// Takes what has arrived with the head. A small response is then complete: its slot and its
 /// connection are free before the first byte goes to the client, however slowly that one reads,
 /// and head and body leave in one write.
-async fn read_ahead(mut body: Incoming) -> Result<Ahead, hyper::Error> {
+async fn read_ahead(body: &mut Download) -> Result<Ahead, BrokeOff> {
     if body.is_end_stream() {
         return Ok(Ahead::Complete(Bytes::new()));
     }
-    let mut polled = poll_once(&mut body).await;
-    if polled.is_pending() {
+    let mut polled = poll_once(body).await;
+    if polled.is_pending() && matches!(body, Download::Http2(_)) {
         // The connection's task may need a turn to hand over what it has read.
         tokio::task::yield_now().await;
-        polled = poll_once(&mut body).await;
+        polled = poll_once(body).await;
     }
     let frame = match polled {
-        Poll::Pending => return Ok(Ahead::Open(None, body)),
+        Poll::Pending => return Ok(Ahead::Open(None)),
         Poll::Ready(None) => return Ok(Ahead::Complete(Bytes::new())),
         Poll::Ready(Some(frame)) => frame?,
     };
     match frame.into_data() {
         Ok(data) if body.is_end_stream() => Ok(Ahead::Complete(data)),
-        Ok(data) => Ok(Ahead::Open(Some(Frame::data(data)), body)),
-        Err(trailers) => Ok(Ahead::Open(Some(trailers), body)),
+        Ok(data) => Ok(Ahead::Open(Some(Frame::data(data)))),
+        Err(trailers) => Ok(Ahead::Open(Some(trailers))),
     }
 }
 
-type Polled = Poll<Option<Result<Frame<Bytes>, hyper::Error>>>;
+type Polled = Poll<Option<Result<Frame<Bytes>, BrokeOff>>>;
 
-async fn poll_once(body: &mut Incoming) -> Polled {
+async fn poll_once(body: &mut Download) -> Polled {
     poll_fn(|cx| Poll::Ready(Pin::new(&mut *body).poll_frame(cx))).await
 }

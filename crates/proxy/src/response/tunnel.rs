@@ -3,61 +3,90 @@
 //! Bytes go both ways until one side ends or neither has sent anything for the idle time. The
 //! connection to the replica never goes back to the pool, and the slot is given back at once.
 
-use std::sync::Arc;
+use std::io;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderValue, Response, StatusCode};
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncWriteExt, copy_bidirectional};
 
 use super::body::Outbound;
+use super::failed;
 use crate::client::Client;
+use crate::client::socket::Socket;
+use crate::fault::Fault;
 use crate::gate::Slot;
 use crate::health::Outcome;
 use crate::hop::{self, Border};
+use crate::metrics::UpstreamFailure;
+use crate::pipe::Pipe;
 use crate::request::visit::Visit;
+use crate::upstream::connect::Transport;
 use crate::upstream::send::Answer;
 
-/// Answers that the protocol is switched, and starts the tunnel.
+/// The replica's side of a connection that is no longer HTTP.
+#[derive(Debug)]
+pub(crate) struct Tunnel {
+    replica: Transport,
+    /// What the replica has said already.
+    early: BytesMut,
+    /// Given back as far as the engine is concerned; it counts what is open.
+    slot: Slot,
+    idle: Duration,
+}
+
+/// Answers that the protocol is switched; the client's connection takes the tunnel from there.
 pub(crate) fn open(
     visit: &Visit,
     mut slot: Slot,
     answer: Answer,
-    client: OnUpgrade,
-) -> Response<Outbound> {
+) -> Result<Response<Outbound>, Fault> {
+    let Some(connection) = answer.body.into_upgraded() else {
+        return Err(failed(visit, slot, UpstreamFailure::Malformed));
+    };
     slot.stream();
-    let mut response = answer.response;
+    let state = &visit.worker.state;
     let status = StatusCode::SWITCHING_PROTOCOLS.as_u16();
-    let board = visit.worker.state.board();
+    let board = state.board();
     board.record(slot.replica(), Outcome::Answered(status));
-    let replica = hyper::upgrade::on(&mut response);
-    let idle = *visit.worker.state.settings().config.timeouts.body_idle;
-    let connection = Arc::clone(&visit.client);
-    tokio::spawn(async move {
-        let (Ok(client), Ok(replica)) = tokio::join!(client, replica) else {
-            return;
-        };
-        let (mut client, mut replica) = (TokioIo::new(client), TokioIo::new(replica));
-        tokio::select! {
-            // However it ends, both sides see their connection close.
-            _ = copy_bidirectional(&mut client, &mut replica) => {}
-            () = silence(&connection, idle) => {}
-        }
-        drop(slot);
-    });
-    let protocol = response.headers().get(UPGRADE).cloned();
-    let (mut parts, _) = response.into_parts();
-    hop::strip(&mut parts.headers, Border::ToClient);
-    parts
-        .headers
-        .insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    let (replica, early) = connection.into_tunnel();
+    let tunnel = Tunnel {
+        replica,
+        early,
+        slot,
+        idle: *state.settings().config.timeouts.body_idle,
+    };
+    let mut response = answer.response;
+    let headers = response.headers_mut();
+    let protocol = headers.get(UPGRADE).cloned();
+    hop::strip(headers, Border::ToClient);
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     if let Some(protocol) = protocol {
-        parts.headers.insert(UPGRADE, protocol);
+        headers.insert(UPGRADE, protocol);
     }
-    parts.extensions.clear();
-    Response::from_parts(parts, Outbound::full(bytes::Bytes::new()))
+    Ok(response.map(|()| Outbound::Tunnel(Box::new(tunnel))))
+}
+
+impl Tunnel {
+    /// Passes bytes on. However it ends, both sides see their connection close.
+    pub(crate) async fn run(mut self, client: &Client, mut pipe: Pipe<Socket>, early: BytesMut) {
+        let idle = self.idle;
+        tokio::select! {
+            _ = self.pass(&mut pipe, &early) => {}
+            () = silence(client, idle) => {}
+        }
+        drop(self.slot);
+    }
+
+    async fn pass(&mut self, pipe: &mut Pipe<Socket>, early: &[u8]) -> io::Result<()> {
+        self.replica.write_all(early).await?;
+        pipe.write_all(&self.early).await?;
+        self.replica.flush().await?;
+        pipe.flush().await?;
+        copy_bidirectional(pipe, &mut self.replica).await?;
+        Ok(())
+    }
 }
 
 /// Ends when nothing has moved on a connection for `idle`.

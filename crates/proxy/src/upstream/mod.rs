@@ -2,6 +2,8 @@
 
 pub(crate) mod budget;
 pub(crate) mod connect;
+pub(crate) mod download;
+pub(crate) mod http1;
 pub(crate) mod pool;
 pub(crate) mod resolve;
 pub(crate) mod send;

@@ -7,27 +7,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use parking_lot::Mutex;
 use tidegate_control::Timestamp;
 
-use super::Replica;
+use super::{Replica, http1};
 use crate::request::upload::Upload;
 
-/// The sending side of a connection.
+/// A connection that can carry a request.
 #[derive(Debug)]
 pub(crate) enum Sender {
-    Http1(http1::SendRequest<Upload>),
+    Http1(Box<http1::Connection>),
     Http2(http2::SendRequest<Upload>),
-}
-
-impl Sender {
-    fn is_closed(&self) -> bool {
-        match self {
-            Self::Http1(sender) => sender.is_closed(),
-            Self::Http2(sender) => sender.is_closed(),
-        }
-    }
 }
 
 /// The connections of one worker.
@@ -50,7 +41,7 @@ struct Lane {
 
 #[derive(Debug)]
 struct Idle {
-    sender: http1::SendRequest<Upload>,
+    connection: Box<http1::Connection>,
     since: Timestamp,
 }
 
@@ -65,19 +56,14 @@ impl Lane {
         }
     }
 
-    /// The connection used last that is ready. One that is still busy with the end of its last
-    /// exchange stays; a closed one goes.
-    fn take_idle(&mut self) -> Option<http1::SendRequest<Upload>> {
-        let mut at = self.idle.len();
-        while at > 0 {
-            at -= 1;
-            if self.idle[at].sender.is_closed() {
-                self.idle.remove(at);
-            } else if self.idle[at].sender.is_ready() {
-                return Some(self.idle.remove(at).sender);
+    /// The connection used last that has not been closed.
+    fn take_idle(&mut self) -> Option<Box<http1::Connection>> {
+        loop {
+            let mut connection = self.idle.pop()?.connection;
+            if connection.is_idle() {
+                return Some(connection);
             }
         }
-        None
     }
 }
 
@@ -105,15 +91,16 @@ impl Pool {
 
     /// Gives a connection back, or shares one that was opened. `idle_max` bounds what is kept.
     pub(crate) fn put(&self, uid: u64, sender: Sender, now: Timestamp, idle_max: usize) {
-        if sender.is_closed() {
-            return;
-        }
         let mut lanes = self.lanes.lock();
         let lane = lane(&mut lanes, uid);
         match sender {
+            Sender::Http2(sender) if sender.is_closed() => {}
             Sender::Http2(sender) => lane.shared = Some(sender),
-            Sender::Http1(sender) if lane.idle.len() < idle_max => {
-                lane.idle.push(Idle { sender, since: now });
+            Sender::Http1(connection) if lane.idle.len() < idle_max => {
+                lane.idle.push(Idle {
+                    connection,
+                    since: now,
+                });
             }
             Sender::Http1(_) => {}
         }
@@ -129,7 +116,7 @@ impl Pool {
         let mut lanes = self.lanes.lock();
         for lane in &mut *lanes {
             lane.idle
-                .retain(|idle| now.since(idle.since) < idle_max && !idle.sender.is_closed());
+                .retain_mut(|idle| now.since(idle.since) < idle_max && idle.connection.is_idle());
             let unused = now.since(lane.used) >= idle_max;
             lane.shared.take_if(|shared| unused || shared.is_closed());
         }

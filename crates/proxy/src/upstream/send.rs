@@ -10,21 +10,24 @@
 //! So POST is never sent twice to anybody who may have seen it. Where another replica is meant and
 //! none has room, the request goes back to the head of the queue.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use http::{HeaderValue, Request, Response};
-use hyper::body::Incoming;
-use hyper::client::conn::TrySendError;
+use hyper::client::conn::http2::SendRequest;
 use tidegate_control::Timestamp;
 use tidegate_sentry::{Ending, ReplicaId};
 
+use super::download::Download;
+use super::http1::{self, Failed};
 use super::pool::Sender;
 use super::{Replica, connect, shape};
 use crate::alarm::{Alarm, Elapsed};
+use crate::client::Client;
 use crate::config::HostHeader;
 use crate::fault::{Fault, Invalid};
 use crate::gate::{Slot, Wait};
@@ -33,6 +36,7 @@ use crate::metrics::UpstreamFailure;
 use crate::request::deadline::Allowance;
 use crate::request::order::Order;
 use crate::request::upload::{Pace, Upload};
+use crate::request::visit::Visit;
 use crate::worker::Worker;
 
 /// A client that lets its replica wait this long for the next piece of its body no longer holds
@@ -45,32 +49,8 @@ const UNSEEN_MAX: u32 = 4;
 /// A response whose head has come.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    pub(crate) response: Response<Incoming>,
-    pub(crate) lease: Lease,
-}
-
-/// The connection a response comes in on. Given back when the response has been read; dropped
-/// before that, an HTTP/1.1 connection closes.
-#[derive(Debug)]
-pub(crate) struct Lease {
-    uid: u64,
-    sender: Sender,
-}
-
-impl Lease {
-    pub(crate) fn give_back(self, worker: &Worker) {
-        let state = &worker.state;
-        let settings = state.settings();
-        let idle_max = settings.config.upstream.idle_max;
-        // HTTP/2 connections are shared and have never left the pool. One that others wait for is
-        // closed, so that they can open theirs: they may be on another core.
-        let keep = matches!(self.sender, Sender::Http1(_)) && !state.is_draining();
-        if keep && !settings.is_crowded(self.uid) {
-            worker
-                .pool
-                .put(self.uid, self.sender, worker.about_now(), idle_max);
-        }
-    }
+    pub(crate) response: Response<()>,
+    pub(crate) body: Download,
 }
 
 /// When a request has to be answered.
@@ -89,10 +69,10 @@ struct Connection {
     reused: bool,
 }
 
-/// Sends one request. It holds the request while nobody else does, so that the futures of its
-/// steps need not.
+/// Sends one request. It holds the request, so that the futures of its steps need not.
 pub(crate) struct Sending<'a> {
     worker: &'a Worker,
+    client: &'a Client,
     slot: &'a mut Slot,
     alarm: Alarm<&'a Worker>,
     deadline: Deadline,
@@ -101,13 +81,11 @@ pub(crate) struct Sending<'a> {
     /// Whom the client asked for.
     host: Option<&'a HeaderValue>,
     pace: Option<Arc<Pace>>,
-    request: Option<Request<Upload>>,
-    /// A copy to send again if the first is lost.
-    spare: Option<Box<Request<Upload>>>,
+    /// Without its body while that is being sent.
+    request: Request<Upload>,
+    /// The body once more, if it may be sent again.
+    spare: Option<Upload>,
 }
-
-/// What hyper says of an attempt: a response, or why not, with the request if it was not sent.
-type Exchanged = Result<Response<Incoming>, TrySendError<Request<Upload>>>;
 
 /// What became of one attempt.
 enum Failure {
@@ -121,20 +99,22 @@ enum Failure {
 
 impl<'a> Sending<'a> {
     pub(crate) fn new(
-        worker: &'a Worker,
+        visit: &'a Visit,
         slot: &'a mut Slot,
         order: &'a Order,
         request: Request<Upload>,
     ) -> Self {
+        let worker = &*visit.worker;
         Self {
             worker,
+            client: &visit.client,
             slot,
             alarm: Alarm::set(worker, order.deadline.at),
             deadline: order.deadline,
             bytes: order.bytes(),
             host: order.host.as_ref(),
             pace: request.body().pace(),
-            request: Some(request),
+            request,
             spare: None,
         }
     }
@@ -162,8 +142,7 @@ impl<'a> Sending<'a> {
                 Failure::Seen(failure) => {
                     repeated += 1;
                     let spare = self.spare.take().filter(|_| self.spend_retry());
-                    let spare = spare.ok_or_else(|| self.give_up(failure))?;
-                    self.request = Some(*spare);
+                    *self.request.body_mut() = spare.ok_or_else(|| self.give_up(failure))?;
                     // If there is nobody else, the one who failed is asked again.
                     self.move_on().await?;
                 }
@@ -178,7 +157,7 @@ impl<'a> Sending<'a> {
         }
         let allowance = self.deadline.allowance;
         let deadline = allowance.by_client.then_some(self.deadline.at);
-        let body = self.request.as_ref().map_or(0, |r| r.body().held());
+        let body = self.request.body().held();
         let bytes = self.bytes.saturating_add(body as u32);
         match self.slot.requeue(bytes, deadline) {
             Some(wait) => Box::pin(self.wait_again(wait)).await.map(|()| true),
@@ -204,35 +183,35 @@ impl<'a> Sending<'a> {
         Fault::Upstream(failure)
     }
 
-    /// One attempt. The outer error is final; otherwise the request is back in its place if it
-    /// has not been seen.
+    /// One attempt. The outer error is final; otherwise the request has its body again if it has
+    /// not been seen.
     async fn attempt(&mut self) -> Result<Result<Answer, Failure>, Fault> {
         let id = self.slot.replica();
-        let Ok(mut connection) = self.connection(id).await? else {
+        let Ok(connection) = self.connection(id).await? else {
             self.record_failure(id, UpstreamFailure::Connect);
             return Ok(Err(Failure::Unreachable));
         };
         self.shape(id, &connection.sender);
-        let mut error = match self.exchange(&mut connection.sender).await? {
-            Ok(response) => {
-                let lease = Lease {
-                    uid: connection.uid,
-                    sender: connection.sender,
-                };
-                return Ok(Ok(Answer { response, lease }));
-            }
-            Err(error) => error,
+        let exchanged = match connection.sender {
+            Sender::Http1(sender) => self.exchange_http1(sender, connection.uid).await?,
+            Sender::Http2(sender) => Box::pin(self.exchange_http2(sender)).await?,
         };
-        self.request = error.take_message();
-        let failure = match (&self.request, connection.reused) {
-            (Some(_), true) => return Ok(Err(Failure::Stale)),
-            (Some(_), false) => UpstreamFailure::Connect,
-            (None, _) => kind(error.error()),
+        let failed = match exchanged {
+            Ok(answer) => return Ok(Ok(answer)),
+            Err(failed) => failed,
         };
+        let failure = match failed {
+            Failed::Unsent if connection.reused => return Ok(Err(Failure::Stale)),
+            Failed::Unsent => UpstreamFailure::Connect,
+            Failed::Seen(failure) => failure,
+        };
+        if let Some(invalid) = self.pace.as_deref().and_then(Pace::fault) {
+            return Err(invalid.into());
+        }
         self.record_failure(id, failure);
-        Ok(Err(match self.request {
-            Some(_) => Failure::Unreachable,
-            None => Failure::Seen(failure),
+        Ok(Err(match failed {
+            Failed::Unsent => Failure::Unreachable,
+            Failed::Seen(failure) => Failure::Seen(failure),
         }))
     }
 
@@ -279,22 +258,58 @@ impl<'a> Sending<'a> {
     }
 
     /// Writes the request and waits for the head of the response.
-    async fn exchange(&mut self, sender: &mut Sender) -> Result<Exchanged, Fault> {
-        let request = self.request.take().expect("an attempt has its request");
-        let result = match sender {
-            Sender::Http1(sender) => {
-                let response = pin!(sender.try_send_request(request));
-                self.await_head(response).await?
+    async fn exchange_http1(
+        &mut self,
+        mut connection: Box<http1::Connection>,
+        uid: u64,
+    ) -> Result<Result<Answer, Failed>, Fault> {
+        connection.begin(&mut self.request);
+        let client = self.client;
+        let head = pin!(poll_fn(|cx| {
+            loop {
+                match ready!(connection.poll_head(cx)) {
+                    Ok(Err((status, headers))) => client.hear(status, headers),
+                    Ok(Ok(response)) => return Poll::Ready(Ok(response)),
+                    Err(failed) => return Poll::Ready(Err(failed)),
+                }
             }
-            Sender::Http2(sender) => {
-                let response = Box::pin(sender.try_send_request(request));
-                self.await_head(response).await?
+        }));
+        Ok(match self.await_head(head).await? {
+            Ok(response) => {
+                let body = Download::Http1 { connection, uid };
+                Ok(Answer { response, body })
             }
+            Err(failed) => {
+                if failed == Failed::Unsent {
+                    *self.request.body_mut() = connection.take_upload();
+                }
+                Err(failed)
+            }
+        })
+    }
+
+    async fn exchange_http2(
+        &mut self,
+        mut sender: SendRequest<Upload>,
+    ) -> Result<Result<Answer, Failed>, Fault> {
+        let request = shape::take(&mut self.request);
+        let response = Box::pin(sender.try_send_request(request));
+        let mut error = match self.await_head(response).await? {
+            Ok(response) => {
+                let (parts, body) = response.into_parts();
+                let response = Response::from_parts(parts, ());
+                let body = Download::Http2(body);
+                return Ok(Ok(Answer { response, body }));
+            }
+            Err(error) => error,
         };
-        match self.pace.as_deref().and_then(Pace::fault) {
-            Some(invalid) if result.is_err() => Err(invalid.into()),
-            _ => Ok(result),
-        }
+        Ok(Err(match error.take_message() {
+            Some(request) => {
+                *self.request.body_mut() = request.into_body();
+                Failed::Unsent
+            }
+            None => Failed::Seen(kind(error.error())),
+        }))
     }
 
     /// Waits within the deadline. While a body is still coming in, every piece of it starts the
@@ -360,9 +375,10 @@ impl<'a> Sending<'a> {
     /// Puts the request into the form the connection's protocol has for it.
     fn shape(&mut self, id: ReplicaId, sender: &Sender) {
         let settings = self.worker.state.settings();
-        let (Some(request), Some(replica)) = (&mut self.request, settings.replica(id)) else {
+        let Some(replica) = settings.replica(id) else {
             return;
         };
+        let request = &mut self.request;
         let wanted = match settings.config.upstream.host {
             HostHeader::Client => self.host,
             HostHeader::Replica => None,
@@ -379,12 +395,8 @@ impl<'a> Sending<'a> {
     /// Keeps a copy of what may be repeated.
     fn keep_spare(&mut self, repeated: u32) {
         let attempts = self.worker.state.settings().config.retry.attempts;
-        self.spare = match &self.request {
-            Some(request) if repeated < attempts && shape::is_idempotent(request.method()) => {
-                shape::copy(request).map(Box::new)
-            }
-            _ => None,
-        };
+        let may_repeat = repeated < attempts && shape::is_idempotent(self.request.method());
+        self.spare = may_repeat.then(|| self.request.body().copy()).flatten();
     }
 
     fn spend_retry(&self) -> bool {

@@ -3,10 +3,9 @@
 //! HTTP/1.1 has the path in the target and the host in a header, HTTP/2 has both in the target. A
 //! request that is sent again may change from one to the other.
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
 use http::uri::{PathAndQuery, Scheme, Uri};
 use http::{HeaderValue, Method, Request, Version};
-use http_body::Body as _;
 
 use crate::request::upload::Upload;
 
@@ -26,8 +25,6 @@ pub(crate) fn for_http1(
         let host = wanted.unwrap_or(own).clone();
         request.headers_mut().insert(HOST, host);
     }
-    announce_nothing(request);
-    announce_chunks(request);
 }
 
 pub(crate) fn for_http2(request: &mut Request<Upload>, scheme: Scheme, host: &HeaderValue) {
@@ -51,33 +48,14 @@ fn path_of(uri: &Uri) -> PathAndQuery {
         .unwrap_or(PathAndQuery::from_static("/"))
 }
 
-/// Servers want to be told that a POST has no body (RFC 9110 section 8.6).
-fn announce_nothing(request: &mut Request<Upload>) {
-    let expects_body = matches!(
-        *request.method(),
-        Method::POST | Method::PUT | Method::PATCH
-    );
-    if expects_body && matches!(request.body(), Upload::Empty) {
-        let headers = request.headers_mut();
-        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-    }
-}
-
-/// Of a body whose length is not known hyper sends nothing if it is a GET's, unless it is told to.
-fn announce_chunks(request: &mut Request<Upload>) {
-    if request.body().size_hint().exact().is_none() {
-        let headers = request.headers_mut();
-        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-    }
-}
-
-/// A second request like the first, if its body can be sent twice.
-pub(crate) fn copy(request: &Request<Upload>) -> Option<Request<Upload>> {
-    let mut copy = Request::new(request.body().copy()?);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    Some(copy)
+/// The request with its body, which the first keeps no longer.
+pub(crate) fn take(request: &mut Request<Upload>) -> Request<Upload> {
+    let mut taken = Request::new(std::mem::replace(request.body_mut(), Upload::Empty));
+    *taken.version_mut() = request.version();
+    *taken.method_mut() = request.method().clone();
+    *taken.uri_mut() = request.uri().clone();
+    *taken.headers_mut() = request.headers().clone();
+    taken
 }
 
 /// RFC 9110 section 9.2.2, as far as anybody relies on it.
@@ -119,14 +97,5 @@ mod tests {
         let mut request = request(Method::GET);
         for_http1(&mut request, None, &OWN);
         assert_eq!(request.headers()[HOST], OWN);
-    }
-
-    #[test]
-    fn only_methods_that_may_have_a_body_announce_none() {
-        for (method, announced) in [(Method::POST, true), (Method::GET, false)] {
-            let mut request = request(method);
-            for_http1(&mut request, Some(&WANTED), &OWN);
-            assert_eq!(request.headers().contains_key(CONTENT_LENGTH), announced);
-        }
     }
 }

@@ -34,9 +34,25 @@ pub(super) fn split(line: &[u8]) -> Result<(&[u8], &[u8]), Violation> {
     }
 }
 
+/// Where `part` of `line` begins in it.
+pub(super) fn offset(line: &[u8], part: &[u8]) -> usize {
+    match part {
+        // What is empty begins nowhere in particular.
+        [] => line.len(),
+        part => (part.as_ptr() as usize) - (line.as_ptr() as usize),
+    }
+}
+
+/// The number in a `Content-Length`. 19 digits fit into 64 bits whatever they are.
+pub(super) fn length(value: &[u8]) -> Option<u64> {
+    let digits = (1..=19).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
+    let number = |number, digit: &u8| number * 10 + u64::from(digit - b'0');
+    digits.then(|| value.iter().fold(0, number))
+}
+
 /// Whether there is no control character but tab. Written without a branch per byte, so that the
 /// compiler makes it a few vector instructions: it reads every byte of every head.
-fn is_field_value(value: &[u8]) -> bool {
+pub(super) fn is_field_value(value: &[u8]) -> bool {
     let control = |byte: u8| ((byte < 0x20) & (byte != b'\t')) | (byte == 0x7f);
     !value.iter().fold(false, |bad, &byte| bad | control(byte))
 }

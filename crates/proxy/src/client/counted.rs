@@ -1,0 +1,90 @@
+//! An HTTP/2 connection on its way to hyper: frames that carry nothing are counted.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::Client;
+use super::frames::FrameScan;
+use super::socket::Socket;
+use crate::pipe::Pipe;
+
+/// A connection whose frames are looked at: see [`super::frames`].
+#[derive(Debug)]
+pub(crate) struct Counted {
+    pipe: Pipe<Socket>,
+    client: Arc<Client>,
+    frames: FrameScan,
+    /// Read before it was known that this is HTTP/2.
+    start: BytesMut,
+}
+
+impl Counted {
+    pub(crate) fn new(pipe: Pipe<Socket>, client: Arc<Client>, start: BytesMut) -> Self {
+        let mut frames = FrameScan::new();
+        client.count_idle_frames(frames.idle_frames(&start));
+        Self {
+            pipe,
+            client,
+            frames,
+            start,
+        }
+    }
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.start.is_empty() {
+            let len = this.start.len().min(buf.remaining());
+            buf.put_slice(&this.start[..len]);
+            this.start.advance(len);
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.pipe).poll_read(cx, buf))?;
+        let idle = this.frames.idle_frames(&buf.filled()[before..]);
+        Poll::Ready(match this.client.count_idle_frames(idle) {
+            true => Ok(()),
+            false => Err(io::Error::other("a flood of frames that carry nothing")),
+        })
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.pipe).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.pipe).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.pipe.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.pipe).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.pipe).poll_shutdown(cx)
+    }
+}

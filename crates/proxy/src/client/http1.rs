@@ -1,0 +1,480 @@
+//! HTTP/1.1 with a client: one request after the other on a connection.
+//!
+//! The connection's task reads a head, runs its request and writes the response. While a request
+//! is in service it also watches whether the client leaves. The body of a request is read by
+//! whoever passes it on ([`super::inbound`]), through the [`Wire`] that they share.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::BytesMut;
+use http::{Request, Response, StatusCode, Version};
+use http_body::{Body as _, Frame};
+use parking_lot::Mutex;
+use tokio::io::AsyncWrite;
+
+use super::inbound::Inbound;
+use super::socket::Socket;
+use super::{Client, Order};
+use crate::http1::body::{Decoder, Piece};
+use crate::http1::input::poll_fill;
+use crate::http1::output::Output;
+use crate::http1::request::{Head, HeadReader};
+use crate::http1::write::{self, Asker, Encoder};
+use crate::http1::{HeadLimits, Violation};
+use crate::pipe::Pipe;
+use crate::request;
+use crate::response::body::Outbound;
+use crate::response::tunnel::Tunnel;
+use crate::worker::Worker;
+
+/// Bytes to read at a time: most heads are smaller, and an idle connection keeps as many.
+const STEP: usize = 4 << 10;
+/// The most of a long body.
+const STEP_MAX: u64 = 64 << 10;
+/// Bytes of further requests that are read while one is in service, to notice that the client
+/// leaves.
+const AHEAD_MAX: usize = 16 << 10;
+
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// What becomes of a connection that is no longer HTTP.
+#[derive(Debug)]
+pub(crate) struct Upgraded {
+    tunnel: Box<Tunnel>,
+    pipe: Pipe<Socket>,
+    /// What the client has said already.
+    early: BytesMut,
+}
+
+impl Upgraded {
+    /// Passes bytes both ways until one side ends.
+    pub(crate) async fn run(self, client: &Client) {
+        client.upgrade();
+        self.tunnel.run(client, self.pipe, self.early).await;
+    }
+}
+
+/// Serves a connection to its end; `start` has been read from it already.
+pub(crate) async fn serve(
+    worker: &Arc<Worker>,
+    client: &Arc<Client>,
+    pipe: Pipe<Socket>,
+    start: BytesMut,
+) -> Option<Upgraded> {
+    let wire = Arc::new(Wire::new(pipe, start));
+    let mut reader = HeadReader::default();
+    loop {
+        let limits = limits(worker);
+        let next = poll_fn(|cx| wire.poll_head(cx, client, &mut reader, &limits)).await;
+        let ended = match next {
+            Next::Head(head) => serve_one(worker, client, &wire, head, limits).await,
+            Next::Bad(violation) => refuse(worker, client, &wire, violation).await,
+            Next::End => Ended::Close,
+        };
+        match ended {
+            Ended::Kept => {}
+            Ended::Upgraded(tunnel) => return Wire::into_upgraded(wire, tunnel),
+            Ended::Cut => return None,
+            Ended::Close => break,
+        }
+    }
+    wire.close().await;
+    None
+}
+
+fn limits(worker: &Worker) -> HeadLimits {
+    let limits = &worker.state.settings().config.limits;
+    HeadLimits {
+        bytes: usize::try_from(*limits.head_bytes).unwrap_or(usize::MAX),
+        fields: limits.headers,
+    }
+}
+
+/// What comes next on a connection.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is the usual one, and moved once; a box would be an allocation for every request"
+)]
+enum Next {
+    Head(Head),
+    Bad(Violation),
+    End,
+}
+
+/// How a connection is after a request.
+enum Ended {
+    /// Ready for the next one.
+    Kept,
+    /// To be closed in good order.
+    Close,
+    /// The client has left, or must see that something is missing.
+    Cut,
+    Upgraded(Box<Tunnel>),
+}
+
+async fn serve_one(
+    worker: &Arc<Worker>,
+    client: &Arc<Client>,
+    wire: &Arc<Wire>,
+    head: Head,
+    limits: HeadLimits,
+) -> Ended {
+    let mut asker = Asker::of(&head.request, head.keep_alive);
+    let request = begin(wire, head, limits);
+    let serving = request::serve(Arc::clone(worker), Arc::clone(client), request);
+    let mut serving = pin!(serving);
+    let served = poll_fn(|cx| wire.poll_serving(cx, client, &asker, serving.as_mut())).await;
+    let Some(Ok(response)) = served else {
+        return Ended::Cut;
+    };
+    respond(worker, client, wire, response, &mut asker).await
+}
+
+/// Makes the request of a head: its body is read through the wire.
+fn begin(wire: &Arc<Wire>, head: Head, limits: HeadLimits) -> Request<Inbound> {
+    let decoder = Decoder::new(head.framing, limits);
+    let body = match decoder.is_end() {
+        true => Inbound::Empty,
+        false => Inbound::http1(Arc::clone(wire), wire.next_turn()),
+    };
+    let mut inner = wire.inner.lock();
+    inner.continues = head.expects_continue && !decoder.is_end();
+    inner.decoder = decoder;
+    head.request.map(|()| body)
+}
+
+/// Answers what is no request, in its turn, and ends the connection.
+async fn refuse(
+    worker: &Arc<Worker>,
+    client: &Arc<Client>,
+    wire: &Arc<Wire>,
+    violation: Violation,
+) -> Ended {
+    client.linger();
+    let response = request::refuse(Arc::clone(worker), Arc::clone(client), violation);
+    let mut asker = Asker {
+        version: Version::HTTP_11,
+        head: false,
+        trailers: false,
+        keep_alive: false,
+    };
+    respond(worker, client, wire, response, &mut asker).await
+}
+
+async fn respond(
+    worker: &Arc<Worker>,
+    client: &Arc<Client>,
+    wire: &Arc<Wire>,
+    response: Response<Outbound>,
+    asker: &mut Asker,
+) -> Ended {
+    // A body that nobody will read any more stands before the next request.
+    let unread = !wire.is_drained() && Arc::strong_count(wire) == 1;
+    asker.keep_alive &= !unread && client.order() < Order::Close;
+    let mut sending = {
+        let length = response.body().size_hint().exact();
+        let mut inner = wire.inner.lock();
+        inner.continues = false;
+        let date = worker.date();
+        write::response(inner.output.small(), &response, length, asker, &date)
+    };
+    let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    let mut body = response.into_body();
+    let sent = poll_fn(|cx| wire.poll_respond(cx, &mut body, &mut sending)).await;
+    match (sent, body) {
+        (Err(_), _) => Ended::Cut,
+        (Ok(()), Outbound::Tunnel(tunnel)) if switched => Ended::Upgraded(tunnel),
+        (Ok(()), _) => match (wire.is_drained(), asker.keep_alive) {
+            (true, true) => Ended::Kept,
+            (true, false) => Ended::Close,
+            (false, _) => {
+                client.linger();
+                Ended::Close
+            }
+        },
+    }
+}
+
+/// The connection, shared by its task and the body of the request in service.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    pipe: Pipe<Socket>,
+    input: BytesMut,
+    output: Output,
+    /// The body of the request in service, and whose turn it is: what is left of an earlier
+    /// request must not read on.
+    decoder: Decoder,
+    turn: u32,
+    /// Whether the client waits to be told to send its body.
+    continues: bool,
+    /// Whether the client has closed its side.
+    ended: bool,
+}
+
+impl Wire {
+    fn new(pipe: Pipe<Socket>, start: BytesMut) -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                pipe,
+                input: start,
+                output: Output::default(),
+                decoder: Decoder::none(),
+                turn: 0,
+                continues: false,
+                ended: false,
+            }),
+        }
+    }
+
+    fn next_turn(&self) -> u32 {
+        let mut inner = self.inner.lock();
+        inner.turn = inner.turn.wrapping_add(1);
+        inner.turn
+    }
+
+    fn poll_head(
+        &self,
+        cx: &mut Context<'_>,
+        client: &Client,
+        reader: &mut HeadReader,
+        limits: &HeadLimits,
+    ) -> Poll<Next> {
+        let mut inner = self.inner.lock();
+        loop {
+            if client.take_timeout() {
+                return Poll::Ready(Next::Bad(Violation::HeadTimeout));
+            }
+            if !inner.input.is_empty() {
+                match reader.read(&mut inner.input, limits) {
+                    Err(violation) => return Poll::Ready(Next::Bad(violation)),
+                    Ok(Some(head)) => {
+                        client.head_complete();
+                        return Poll::Ready(Next::Head(head));
+                    }
+                    Ok(None) => client.head_begun(),
+                }
+            }
+            let leaves = client.order() >= Order::Close && !reader.has_begun();
+            if leaves || inner.ended || ready!(inner.poll_read(cx, STEP)).is_err() {
+                return Poll::Ready(Next::End);
+            }
+        }
+    }
+
+    /// Runs a request. Ready with nothing if its client leaves.
+    fn poll_serving<F: Future>(
+        &self,
+        cx: &mut Context<'_>,
+        client: &Client,
+        asker: &Asker,
+        serving: Pin<&mut F>,
+    ) -> Poll<Option<F::Output>> {
+        let served = serving.poll(cx);
+        let mut inner = self.inner.lock();
+        let heard = client.take_heard();
+        // A client that does not read them misses some.
+        if asker.version == Version::HTTP_11 && inner.output.has_room() {
+            inner.output.small().extend_from_slice(&heard);
+        }
+        if let Poll::Ready(served) = served {
+            return Poll::Ready(Some(served));
+        }
+        if client.presence_asked() {
+            client.set_presence(inner.pipe.below().has_closed());
+        }
+        let written = inner.poll_write(cx);
+        let broken = matches!(written, Poll::Ready(Err(_)));
+        match broken || inner.poll_departure(cx, client) {
+            true => Poll::Ready(None),
+            false => Poll::Pending,
+        }
+    }
+
+    /// Ready when the whole response is written.
+    fn poll_respond(
+        &self,
+        cx: &mut Context<'_>,
+        body: &mut Outbound,
+        encoder: &mut Encoder,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            let taken = self.take_from_body(cx, body, encoder);
+            let mut inner = self.inner.lock();
+            ready!(inner.poll_write(cx))?;
+            match taken {
+                Taken::End => return Poll::Ready(Ok(())),
+                Taken::Broken => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+                Taken::Some => {}
+                Taken::Waits if inner.poll_gone(cx) => {
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+                }
+                Taken::Waits => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Puts what has come of a response's body into the output. Not under the lock while the body
+    /// is polled: it may need the rest of the request's body, which is read from the same wire.
+    fn take_from_body(
+        &self,
+        cx: &mut Context<'_>,
+        body: &mut Outbound,
+        encoder: &mut Encoder,
+    ) -> Taken {
+        while self.inner.lock().output.has_room() {
+            if let Outbound::Tunnel(_) = body {
+                return Taken::End;
+            }
+            let frame = match Pin::new(&mut *body).poll_frame(cx) {
+                Poll::Pending => return Taken::Waits,
+                Poll::Ready(Some(Err(_))) => return Taken::Broken,
+                Poll::Ready(frame) => frame.and_then(Result::ok),
+            };
+            let output = &mut self.inner.lock().output;
+            let (data, trailers) = match frame.map(Frame::into_data) {
+                Some(Ok(data)) => (Some(data), None),
+                Some(Err(frame)) => (None, frame.into_trailers().ok()),
+                None => (None, None),
+            };
+            match data {
+                Some(data) => encoder.data(data, output),
+                None => {
+                    return match encoder.end(trailers.as_ref(), output) {
+                        true => Taken::End,
+                        false => Taken::Broken,
+                    };
+                }
+            }
+            if encoder.is_complete() && body.is_end_stream() {
+                return Taken::End;
+            }
+        }
+        Taken::Some
+    }
+
+    /// The next piece of the body of the request whose turn it was.
+    pub(super) fn poll_piece(&self, cx: &mut Context<'_>, turn: u32) -> Poll<io::Result<Piece>> {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        if inner.turn != turn {
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        }
+        loop {
+            let piece = inner.decoder.decode(&mut inner.input);
+            let invalid = |violation| io::Error::new(io::ErrorKind::InvalidData, violation);
+            if let Some(piece) = piece.map_err(invalid)? {
+                return Poll::Ready(Ok(piece));
+            }
+            if inner.ended {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            if std::mem::take(&mut inner.continues) {
+                inner.output.small().extend_from_slice(CONTINUE);
+            }
+            // What does not go out now goes out with the response.
+            let _ = inner.poll_write(cx)?;
+            let left = inner.decoder.remaining().unwrap_or(STEP as u64 * 4);
+            let step = left.clamp(STEP as u64, STEP_MAX) as usize;
+            ready!(inner.poll_read(cx, step))?;
+        }
+    }
+
+    /// Bytes of the request's body that have still to come, where that is known.
+    pub(super) fn remaining(&self) -> Option<u64> {
+        self.inner.lock().decoder.remaining()
+    }
+
+    pub(super) fn is_body_end(&self) -> bool {
+        self.inner.lock().decoder.is_end()
+    }
+
+    /// Whether the body of the request has been read, as far as it has come.
+    fn is_drained(&self) -> bool {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        while !inner.decoder.is_end() {
+            match inner.decoder.decode(&mut inner.input) {
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Closes our side, and lingers if that was asked for.
+    async fn close(&self) {
+        let _ = poll_fn(|cx| {
+            let mut inner = self.inner.lock();
+            Pin::new(&mut inner.pipe).poll_shutdown(cx)
+        })
+        .await;
+    }
+
+    /// Takes the connection out; `None` if somebody else still holds it.
+    fn into_upgraded(wire: Arc<Self>, tunnel: Box<Tunnel>) -> Option<Upgraded> {
+        let inner = Arc::into_inner(wire)?.inner.into_inner();
+        Some(Upgraded {
+            tunnel,
+            pipe: inner.pipe,
+            early: inner.input,
+        })
+    }
+}
+
+/// What was taken of a response's body.
+enum Taken {
+    /// As much as there is room for.
+    Some,
+    /// All that has come.
+    Waits,
+    End,
+    Broken,
+}
+
+impl Inner {
+    /// Reads on. An error if nothing will come any more.
+    fn poll_read(&mut self, cx: &mut Context<'_>, step: usize) -> Poll<io::Result<()>> {
+        let read = ready!(poll_fill(&mut self.pipe, cx, &mut self.input, step));
+        self.ended = !matches!(read, Ok(1..));
+        Poll::Ready(match read {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            read => read.map(|_| ()),
+        })
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.output.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.output.poll_write(&mut self.pipe, cx))?;
+        Pin::new(&mut self.pipe).poll_flush(cx)
+    }
+
+    /// Whether the client has left while its request is in service.
+    fn poll_departure(&mut self, cx: &mut Context<'_>, client: &Client) -> bool {
+        let gone = self.poll_gone(cx);
+        // What is not watched has to be asked for.
+        client.set_unwatched(!self.decoder.is_end() || self.input.len() >= AHEAD_MAX);
+        gone
+    }
+
+    /// Whether the client has left, as far as that can be seen by reading on. While its body is
+    /// being read, whoever does that will see it.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> bool {
+        while self.decoder.is_end() && !self.ended && self.input.len() < AHEAD_MAX {
+            if self.poll_read(cx, STEP).is_pending() {
+                return false;
+            }
+        }
+        self.ended && self.decoder.is_end()
+    }
+}
