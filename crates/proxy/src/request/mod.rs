@@ -24,8 +24,8 @@ use tidegate_sentry::Refusal;
 
 use crate::alarm::{Alarm, Elapsed};
 use crate::channel;
-use crate::client::Client;
 use crate::client::inbound::Inbound;
+use crate::client::{Client, Protocol};
 use crate::fault::{Fault, Invalid};
 use crate::gate::{self, Entry, Slot, Wait};
 use crate::http1::Violation;
@@ -138,6 +138,11 @@ async fn live(
 fn conclude(visit: Visit, served: Result<Response<Outbound>, Fault>) -> Served {
     match served {
         Err(Fault::TooManyResets) => Err(send_away(visit)),
+        // Over HTTP/2 a body breaks off with its stream: nobody is there to be answered, and the
+        // visit counts as cancelled.
+        Err(Fault::Invalid(Invalid::Body)) if visit.client.protocol() == Protocol::Http2 => {
+            Err(h2::Reason::CANCEL.into())
+        }
         served => Ok(answer(visit, served)),
     }
 }
