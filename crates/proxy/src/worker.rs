@@ -3,11 +3,11 @@
 //! Nothing here is touched by another thread while requests flow, except the oneshot of a waiting
 //! request, which whoever frees a slot completes. So its locks are never contended.
 
-use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
+use http::HeaderValue;
 use httpdate::HttpDate;
 use parking_lot::Mutex;
 use slab::Slab;
@@ -72,8 +72,8 @@ impl Worker {
     }
 
     /// The time of day as a `Date` header has it.
-    pub(crate) fn date(&self) -> [u8; DATE_BYTES] {
-        self.date.lock().text
+    pub(crate) fn date(&self) -> HeaderValue {
+        self.date.lock().text.clone()
     }
 
     pub(crate) fn metrics(&self) -> &Core {
@@ -138,21 +138,18 @@ impl Worker {
     }
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT`.
-const DATE_BYTES: usize = 29;
-
 /// The time of day, written out.
 #[derive(Debug)]
 struct Date {
     written: HttpDate,
-    text: [u8; DATE_BYTES],
+    text: HeaderValue,
 }
 
 impl Date {
     fn now() -> Self {
         let mut date = Self {
             written: SystemTime::UNIX_EPOCH.into(),
-            text: [b' '; DATE_BYTES],
+            text: HeaderValue::from_static("Thu, 01 Jan 1970 00:00:00 GMT"),
         };
         date.renew();
         date
@@ -161,10 +158,10 @@ impl Date {
     /// Writes it anew if another second has begun.
     fn renew(&mut self) {
         let now = HttpDate::from(SystemTime::now());
-        if now != self.written {
-            self.written = now;
-            // It has this length in any year before the ten thousandth.
-            let _ = write!(&mut self.text[..], "{now}");
+        if now != self.written
+            && let Ok(text) = HeaderValue::try_from(now.to_string())
+        {
+            *self = Self { written: now, text };
         }
     }
 }

@@ -1,4 +1,5 @@
-//! An HTTP/2 connection on its way to hyper: frames that carry nothing are counted.
+//! An HTTP/2 connection below h2: frames that carry nothing are counted on their way in, and what is
+//! written while the connection is corked leaves together.
 
 use std::io;
 use std::pin::Pin;
@@ -11,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::Client;
 use super::frames::FrameScan;
 use super::socket::Socket;
+use crate::http1::output::Output;
 use crate::pipe::Pipe;
 
 /// A connection whose frames are looked at: see [`super::frames`].
@@ -21,6 +23,8 @@ pub(crate) struct Counted {
     frames: FrameScan,
     /// Read before it was known that this is HTTP/2.
     start: BytesMut,
+    /// Written and not yet passed on.
+    output: Output,
 }
 
 impl Counted {
@@ -32,7 +36,13 @@ impl Counted {
             client,
             frames,
             start,
+            output: Output::default(),
         }
+    }
+
+    /// Whether what is written waits for more.
+    fn gathers(&self) -> bool {
+        self.client.is_corked() && self.output.has_room()
     }
 }
 
@@ -65,7 +75,13 @@ impl AsyncWrite for Counted {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.pipe).poll_write(cx, buf)
+        let this = &mut *self;
+        if this.gathers() {
+            this.output.small().extend_from_slice(buf);
+            return Poll::Ready(Ok(buf.len()));
+        }
+        ready!(this.output.poll_write(&mut this.pipe, cx))?;
+        Pin::new(&mut this.pipe).poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -73,7 +89,14 @@ impl AsyncWrite for Counted {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.pipe).poll_write_vectored(cx, bufs)
+        let this = &mut *self;
+        if this.gathers() {
+            let gathered = this.output.small();
+            bufs.iter().for_each(|buf| gathered.extend_from_slice(buf));
+            return Poll::Ready(Ok(bufs.iter().map(|buf| buf.len()).sum()));
+        }
+        ready!(this.output.poll_write(&mut this.pipe, cx))?;
+        Pin::new(&mut this.pipe).poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -81,10 +104,17 @@ impl AsyncWrite for Counted {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.pipe).poll_flush(cx)
+        let this = &mut *self;
+        if this.gathers() {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(this.output.poll_write(&mut this.pipe, cx))?;
+        Pin::new(&mut this.pipe).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.pipe).poll_shutdown(cx)
+        let this = &mut *self;
+        ready!(this.output.poll_write(&mut this.pipe, cx))?;
+        Pin::new(&mut this.pipe).poll_shutdown(cx)
     }
 }

@@ -180,7 +180,13 @@ async fn respond(
         let mut inner = wire.inner.lock();
         inner.continues = false;
         let date = worker.date();
-        write::response(inner.output.small(), &response, length, asker, &date)
+        write::response(
+            inner.output.small(),
+            &response,
+            length,
+            asker,
+            date.as_bytes(),
+        )
     };
     let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     let mut body = response.into_body();

@@ -5,15 +5,16 @@
 //! them and is the one that knows the time.
 //!
 //! ```text
-//! requests ──── HTTP/1.1, or hyper for HTTP/2 ──── (TLS) ──── socket
-//!     │                      │                                  │
-//!     └──────────────────────┼──────────────────────────────────┘
+//! requests ──── HTTP/1.1, or h2 for HTTP/2 ──── (TLS) ──── socket
+//!     │                      │                               │
+//!     └──────────────────────┼───────────────────────────────┘
 //!                          Client ◄──── sweep: late? idle? stalled? draining?
 //! ```
 
 mod counted;
 mod frames;
 mod http1;
+mod http2;
 pub(crate) mod identity;
 pub(crate) mod inbound;
 pub(crate) mod patience;
@@ -92,6 +93,8 @@ pub(crate) struct Client {
     partial_head: AtomicBool,
     /// HTTP/2 frames that carry nothing, since the last sweep.
     idle_frames: AtomicU32,
+    /// Whether answers over HTTP/2 wait for each other.
+    corked: AtomicBool,
     /// Something waits for the client: the socket's write, a request's body.
     write_blocked: AtomicBool,
     uploads_waiting: AtomicU32,
@@ -136,6 +139,7 @@ impl Client {
             heads: AtomicU32::new(0),
             partial_head: AtomicBool::new(false),
             idle_frames: AtomicU32::new(0),
+            corked: AtomicBool::new(false),
             write_blocked: AtomicBool::new(false),
             uploads_waiting: AtomicU32::new(0),
             lingering: AtomicBool::new(false),
@@ -234,7 +238,7 @@ impl Client {
     }
 
     /// A replica has something to say before its response, such as 103 (Early Hints). Of 100 we
-    /// have our own; over HTTP/2 hyper has no way to pass it on.
+    /// have our own; of HTTP/2 we would have to know the stream.
     pub(crate) fn hear(&self, status: StatusCode, mut headers: HeaderMap) {
         if status == StatusCode::CONTINUE || self.protocol() == Protocol::Http2 {
             return;
@@ -292,6 +296,15 @@ impl Client {
     fn set_presence(&self, gone: bool) {
         let answer = if gone { Presence::Gone } else { Presence::Here };
         self.presence.store(answer as u8, Relaxed);
+    }
+
+    /// Lets answers over HTTP/2 wait for each other, or no longer.
+    fn cork(&self, corked: bool) {
+        self.corked.store(corked, Relaxed);
+    }
+
+    fn is_corked(&self) -> bool {
+        self.corked.load(Relaxed)
     }
 
     /// Notes HTTP/2 frames that carry nothing; false if there are too many.

@@ -7,30 +7,15 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::BytesMut;
-use http::Request;
-use hyper::body::Incoming;
-use hyper::server::conn::http2;
-use hyper::service::{HttpService, service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::AsyncReadExt;
 
-use super::counted::Counted;
-use super::http1;
-use super::inbound::Inbound;
 use super::socket::Socket;
-use super::{Client, Order, Protocol};
-use crate::config::Limits;
+use super::{Client, Order, Protocol, http1, http2};
 use crate::pipe::Pipe;
-use crate::request;
-use crate::response::body::Outbound;
 use crate::worker::{Registration, Worker};
 
 /// How an HTTP/2 connection with prior knowledge begins.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-/// Flow-control windows for HTTP/2 clients: what one connection may make us hold.
-const STREAM_WINDOW: u32 = 64 << 10;
-const CONNECTION_WINDOW: u32 = 256 << 10;
 
 /// Bytes to read before it is known which protocol a client speaks.
 const START: usize = 4 << 10;
@@ -40,7 +25,7 @@ pub(crate) async fn plain(worker: Arc<Worker>, client: Arc<Client>, socket: Sock
     let registration = worker.register(Arc::clone(&client));
     let mut pipe = Pipe::Plain(socket);
     let start = match http2 {
-        true => obey(&client, pin!(sniff(&mut pipe)), |_| After::End).await,
+        true => obey(&client, pin!(sniff(&mut pipe)), After::End).await,
         false => Some(Ok(BytesMut::new())),
     };
     let Some(Ok(start)) = start else {
@@ -82,11 +67,12 @@ async fn run(
 ) {
     if client.protocol() == Protocol::Http2 {
         // Boxed: it is far larger, and most connections are not.
-        return Box::pin(http2(worker, &client, pipe, start)).await;
+        let mut connection = Box::pin(http2::serve(worker, &client, pipe, start));
+        obey(&client, connection.as_mut(), After::Finish).await;
+        return;
     }
     let connection = pin!(http1::serve(worker, &client, pipe, start));
-    // It looks at its orders itself, where it is between two requests.
-    let served = obey(&client, connection, |_| After::Finish).await;
+    let served = obey(&client, connection, After::Finish).await;
     if let Some(Some(upgraded)) = served {
         // What is no longer HTTP is not for the sweep to judge.
         drop(registration);
@@ -94,62 +80,21 @@ async fn run(
     }
 }
 
-async fn http2(worker: &Arc<Worker>, client: &Arc<Client>, pipe: Pipe<Socket>, start: BytesMut) {
-    let connection = {
-        let settings = worker.state.settings();
-        let io = Counted::new(pipe, Arc::clone(client), start);
-        http2_builder(&settings.config.limits)
-            .serve_connection(TokioIo::new(io), service(worker, client))
-    };
-    obey(client, pin!(connection), |connection| {
-        connection.graceful_shutdown();
-        After::Finish
-    })
-    .await;
-}
-
-fn service(
-    worker: &Arc<Worker>,
-    client: &Arc<Client>,
-) -> impl HttpService<Incoming, ResBody = Outbound, Error = h2::Error, Future: Send> + Send + use<>
-{
-    let (worker, client) = (Arc::clone(worker), Arc::clone(client));
-    service_fn(move |request: Request<Incoming>| {
-        let request = request.map(Inbound::Http2);
-        request::serve(Arc::clone(&worker), Arc::clone(&client), request)
-    })
-}
-
-fn http2_builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
-    let head_bytes = u32::try_from(*limits.head_bytes).unwrap_or(u32::MAX);
-    let response_buffer = usize::try_from(*limits.response_buffer).unwrap_or(usize::MAX);
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .max_concurrent_streams(limits.streams)
-        .max_header_list_size(head_bytes)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buf_size(response_buffer)
-        .max_local_error_reset_streams(limits.early_resets as usize);
-    builder
-}
-
 /// What follows when a connection is to be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum After {
-    /// It finishes what is in flight.
+    /// It sees that itself, and finishes what is in flight.
     Finish,
     /// Nothing is in flight.
     End,
 }
 
-/// Runs a connection's future until it ends or the sweep wants it to. `close` begins an orderly
-/// end. `None` if it was cut off.
+/// Runs a connection's future until it ends or the sweep wants it to. `None` if it was cut off.
 async fn obey<F: Future>(
     client: &Client,
     mut future: Pin<&mut F>,
-    close: impl Fn(Pin<&mut F>) -> After,
+    after_close: After,
 ) -> Option<F::Output> {
-    let mut closing = false;
     let mut known = false;
     poll_fn(|cx| {
         if !known {
@@ -159,12 +104,7 @@ async fn obey<F: Future>(
         }
         match client.order() {
             Order::Abort => return Poll::Ready(None),
-            Order::Close if !closing => {
-                closing = true;
-                if let After::End = close(future.as_mut()) {
-                    return Poll::Ready(None);
-                }
-            }
+            Order::Close if after_close == After::End => return Poll::Ready(None),
             Order::None | Order::Timeout | Order::Close => {}
         }
         future.as_mut().poll(cx).map(Some)

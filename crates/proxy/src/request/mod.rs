@@ -43,7 +43,7 @@ use visit::Visit;
 const DISCARD: Duration = Duration::from_secs(1);
 
 /// What a client is told in the end.
-type Served = Result<Response<Outbound>, h2::Error>;
+pub(crate) type Served = Result<Response<Outbound>, h2::Error>;
 
 /// Serves one request. What goes wrong becomes an answer, with one exception: a client that
 /// cancels all it asks is not answered but told, in the words of HTTP/2, that its request was not
