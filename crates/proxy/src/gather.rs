@@ -1,6 +1,6 @@
 //! Small writes in one piece.
 //!
-//! hyper hands over the head and the body of a message as separate pieces. For a socket that means
+//! The head and the body of a message are separate pieces. For a socket that means
 //! `writev`, which costs the kernel noticeably more than `send` of the same bytes, because it goes
 //! through the file layer and copies the list of pieces first. Copying a few hundred bytes here is cheaper.
 

@@ -3,13 +3,14 @@
 //! ```text
 //!            worker (one per core)                                    shared
 //!  accept ─► client::serve ─► request::serve ─► gate ─► upstream ─►   state::State
-//!  (listen)  http1, hyper     the life of a     slot    pool, send      sentry, settings,
+//!  (listen)  http1, h2        the life of a     slot    pool, send      sentry, settings,
 //!                             request                   │               metrics, board
 //!            response::relay ◄──────────────────────────┘
 //! ```
 //!
 //! Start reading in `request`, whose `live` is the life of a request as a list of steps. The
-//! HTTP/1.1 is our own (`http1`, decision 0017); HTTP/2 is hyper's.
+//! HTTP/1.1 is our own (`http1`, decision 0017); HTTP/2 is the h2 crate's towards clients and hyper's
+//! towards replicas.
 
 mod access_log;
 pub mod admin;

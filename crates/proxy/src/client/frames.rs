@@ -1,7 +1,7 @@
 //! Counts HTTP/2 frames that carry nothing.
 //!
 //! PING, SETTINGS, PRIORITY, frames of unknown types and DATA without a byte cost the sender
-//! nothing and us a little work each, and no window bounds them. hyper answers them all. So the
+//! nothing and us a little work each, and no window bounds them. h2 answers them all. So the
 //! heads of frames are read on their way to it (RFC 9113 section 4.1), and a client that sends too
 //! many at a time is cut off.
 

@@ -261,7 +261,7 @@ mod tests {
         (size_of::<F>(), size_of::<Serving<F>>())
     }
 
-    /// One is made for every request; the other is part of every connection, and hyper moves it.
+    /// One is made for every request; the other is part of every connection, and moved.
     #[test]
     fn a_request_in_service_is_small() {
         let (going, serving) = sizes(serve);

@@ -1,8 +1,8 @@
 //! Responses that wait for their client.
 //!
-//! A slot says that a replica is at work. Once a response fills what hyper and the kernel buffer
+//! A slot says that a replica is at work. Once a response fills what we and the kernel buffer
 //! for a client, the replica waits for the client, and the slot with it: one slow reader per slot
-//! would stop the service. hyper polls nothing while its buffer is full, so nobody but the
+//! would stop the service. Nothing is polled while that is full, so nobody but the
 //! worker's sweep can notice. It gives such a slot back as if the response were a stream.
 
 use std::sync::Arc;
