@@ -6,116 +6,20 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use tidegate_sim::report::{Origin, Page, Section, number};
 
+use crate::comparison::{self, Comparison};
 use crate::contender::Tool;
 use crate::failure::Failure;
+use crate::figure::{FIGURES, Figure};
 use crate::measure::Measures;
 use crate::picture::{self, Field};
 use crate::program::{Fought, Program};
 use crate::simulated::{Simulated, simulate};
 use crate::summary::Summary;
 
-/// One of the things measured.
-struct Figure {
-    /// In files.
-    key: &'static str,
-    /// Above its table.
-    title: &'static str,
-    /// From the value to what the table shows.
-    scale: f64,
-    value: fn(&Measures) -> f64,
-}
-
-macro_rules! figure {
-    ($field:ident, $key:literal, $scale:literal, $title:literal) => {
-        Figure {
-            key: $key,
-            title: $title,
-            scale: $scale,
-            value: |measures| measures.$field,
-        }
-    };
-}
-
-/// Everything measured; the goodput comes first, and its table is another one ([`Cell::shown`]).
-const FIGURES: [Figure; 13] = [
-    figure!(
-        goodput,
-        "goodput_of_ideal",
-        100.0,
-        "Goodput within the target, percent of the ideal"
-    ),
-    figure!(
-        p95,
-        "p95_of_target",
-        1.0,
-        "95th percentile of what was answered, over the target"
-    ),
-    figure!(
-        p99,
-        "p99_of_target",
-        1.0,
-        "99th percentile of what was answered, over the target"
-    ),
-    figure!(
-        max,
-        "max_of_target",
-        1.0,
-        "The longest answer, over the target"
-    ),
-    figure!(
-        power,
-        "power",
-        1.0,
-        "Power: answers over the capacity, over the response time in units of work"
-    ),
-    figure!(
-        revenue,
-        "revenue_of_optimum",
-        100.0,
-        "Revenue within the target, percent of the optimum"
-    ),
-    figure!(
-        refused,
-        "refused_share",
-        100.0,
-        "Refused, percent of all tries"
-    ),
-    figure!(answered, "answered_per_s", 1.0, "Answered per second"),
-    figure!(
-        settle_s,
-        "settle_s",
-        1.0,
-        "Seconds until the goodput is there after overload began"
-    ),
-    figure!(
-        recover_s,
-        "recover_s",
-        1.0,
-        "Seconds until the goodput is there after overload ended"
-    ),
-    figure!(
-        cpu_us,
-        "cpu_us_per_request",
-        1.0,
-        "Processor time per request, microseconds"
-    ),
-    figure!(
-        refusal_ms,
-        "refusal_ms",
-        1.0,
-        "Median time to a refusal, milliseconds"
-    ),
-    figure!(
-        lag_ms,
-        "send_lag_ms",
-        1.0,
-        "How late the load was sent, 99th percentile, milliseconds"
-    ),
-];
-
 const GOODPUT: &str =
     "Goodput within the target, percent of the ideal; * 99th percentile above 1.2 times the target";
-const APART: &str = "Simulated against live: goodput, p95 and answers per second apart, percent";
+const SIMULATED: &str = "Simulated, ten seeds: goodput in percent of the ideal and 95th percentile over the target, \
+                         the median and what it lies between";
 
 /// All results.
 #[derive(Debug)]
@@ -185,7 +89,7 @@ impl Cell {
             ""
         };
         let spread = if self.measures.len() > 1 {
-            format!(" ±{:.1}", 50.0 * goodput.spread)
+            format!(" ±{:.1}", 50.0 * goodput.spread())
         } else {
             String::new()
         };
@@ -211,7 +115,7 @@ impl Report {
                     .filter(|bout| (bout.scenario, bout.contender) == (scenario, index));
                 cells.push(Cell {
                     measures: own.map(|bout| bout.measures).collect(),
-                    simulated: simulate(entry, contender, &program.seeds)?,
+                    simulated: simulate(entry, contender, program.seeds[0])?,
                 });
             }
             rows.push(Row {
@@ -236,22 +140,22 @@ impl Report {
         })
     }
 
-    #[allow(clippy::print_stdout, reason = "the result of the command")]
-    pub(crate) fn print(&self, json: bool) {
-        print!("{}", if json { self.json() } else { self.text() });
-    }
-
-    fn text(&self) -> String {
+    /// For standard output: one object on each line, or tables for people.
+    pub(crate) fn text(&self, json: bool) -> String {
+        if json {
+            return self.json();
+        }
         let tables = self.tables().into_iter();
         let tables: Vec<String> = tables
             .map(|(title, table)| format!("{title}\n{}", aligned(&table)))
             .collect();
-        format!("{}\n\n{}", self.facts(), tables.join("\n"))
+        let agreement = self.agreement();
+        format!("{}\n\n{}\n{agreement}\n", self.facts(), tables.join("\n"))
     }
 
     /// The same for a page of documentation.
     fn markdown(&self) -> String {
-        let mut text = format!("{}\n", self.facts());
+        let mut text = format!("{}\n\n{}\n", self.facts(), self.agreement());
         for (title, table) in self.tables() {
             text += &format!("\n## {title}\n\n");
             for (index, row) in table.iter().enumerate() {
@@ -277,11 +181,32 @@ impl Report {
         let goodput = (GOODPUT, self.table(Cell::shown));
         let others = FIGURES[1..].iter();
         let others = others.map(|figure| (figure.title, self.table(|cell| cell.figure(figure))));
-        let apart = (APART, self.table(Cell::apart));
+        let apart = (comparison::TITLE, self.table(Cell::apart));
         std::iter::once(goodput)
             .chain(others)
-            .chain([apart])
+            .chain([apart, self.simulated()])
             .collect()
+    }
+
+    fn simulated(&self) -> (&'static str, Vec<Vec<String>>) {
+        (SIMULATED, self.table(Cell::expected))
+    }
+
+    /// What the simulator expects, without anything live.
+    pub(crate) fn simulated_text(&self) -> String {
+        let (title, table) = self.simulated();
+        format!("{}\n\n{title}\n{}", self.facts(), aligned(&table))
+    }
+
+    /// How often the simulator was right.
+    fn agreement(&self) -> String {
+        let cells = self.rows.iter().flat_map(|row| {
+            let names = self.contenders.iter().map(|(name, _)| *name);
+            names.zip(&row.cells).filter_map(|(name, cell)| {
+                Some((format!("{} {name}", row.name), cell.comparison()?))
+            })
+        });
+        comparison::agreement(cells)
     }
 
     /// Head and rows, with a cell of every contender; without rows that say nothing.
@@ -314,14 +239,10 @@ impl Report {
                 {
                     let summary = cell.summary(value);
                     object[name] = json!(finite(summary.median));
-                    object[format!("{name}_spread")] = json!(finite(summary.spread));
+                    object[format!("{name}_spread")] = json!(finite(summary.spread()));
                 }
                 if let Some(simulated) = cell.simulated {
-                    object["simulated"] = json!({
-                        "goodput_of_ideal": finite(simulated.goodput),
-                        "p95_of_target": finite(simulated.p95),
-                        "answered_per_s": finite(simulated.answered),
-                    });
+                    object["simulated"] = simulated.json();
                 }
                 text += &format!("{object}\n");
             }
@@ -391,7 +312,7 @@ impl Report {
         let mut sections = vec![Section {
             title: "Who protects the service best".to_owned(),
             facts: format!("live; {}", self.facts()),
-            paragraphs: tuning.chain(titles).collect(),
+            paragraphs: tuning.chain(titles).chain([self.agreement()]).collect(),
             figures: vec![picture],
             ..Section::default()
         }];
@@ -413,22 +334,24 @@ impl Report {
 }
 
 impl Cell {
-    /// How far the simulator was from the live run.
+    /// The simulator beside the live run, where both are there and the machine had time for it.
+    fn comparison(&self) -> Option<Comparison> {
+        let simulated = self.simulated.as_ref();
+        let simulated = simulated.filter(|_| !self.measures.is_empty() && self.is_trustworthy());
+        Some(Comparison::of(simulated?, |figure| self.median(figure)))
+    }
+
     fn apart(&self) -> String {
-        let Some(simulated) = self.simulated.filter(|_| !self.measures.is_empty()) else {
-            return String::new();
-        };
-        let apart = |simulated: f64, live: f64| number(100.0 * (simulated / live - 1.0));
-        [
-            apart(simulated.goodput, self.median(|m| m.goodput)),
-            apart(simulated.p95, self.median(|m| m.p95)),
-            apart(simulated.answered, self.median(|m| m.answered)),
-        ]
-        .join(" / ")
+        self.comparison().map_or_else(String::new, |c| c.shown())
+    }
+
+    fn expected(&self) -> String {
+        let simulated = self.simulated.as_ref();
+        simulated.map_or_else(String::new, Simulated::shown)
     }
 }
 
-fn finite(value: f64) -> Option<f64> {
+pub(crate) fn finite(value: f64) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
