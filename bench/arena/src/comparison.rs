@@ -5,8 +5,6 @@
 //! figure is judged twice: is it within [`CLOSE`] of the live one, and if not, is the live one among
 //! those that other seeds give in the simulator?
 
-use tidegate_sim::report::number;
-
 use crate::measure::Measures;
 use crate::simulated::Simulated;
 use crate::summary::Summary;
@@ -38,7 +36,8 @@ impl Pair {
     }
 
     fn verdict(&self) -> Verdict {
-        if self.apart().abs() <= CLOSE || self.simulated.median == self.live {
+        // Nothing in both is the same; percent of nothing is no figure.
+        if self.apart().abs() <= CLOSE || !self.apart().is_finite() {
             Verdict::Close
         } else if self.simulated.covers(self.live) {
             Verdict::WithinChance
@@ -53,7 +52,10 @@ impl Pair {
             Verdict::WithinChance => "~",
             Verdict::Beyond => "!",
         };
-        format!("{}{mark}", number(100.0 * self.apart()))
+        match self.apart() {
+            apart if apart.is_finite() => format!("{:+.0}{mark}", 100.0 * apart),
+            _ => "-".to_owned(),
+        }
     }
 }
 
@@ -86,6 +88,9 @@ pub(crate) fn agreement(cells: impl Iterator<Item = (String, Comparison)>) -> St
     let pairs: Vec<(String, Pair)> = cells
         .flat_map(|(name, Comparison(pairs))| pairs.map(|pair| (name.clone(), pair)))
         .collect();
+    if pairs.is_empty() {
+        return "Simulated against live: nothing to compare.".to_owned();
+    }
     let count = |verdict| {
         let judged = pairs.iter().filter(|(_, pair)| pair.verdict() == verdict);
         judged.count()

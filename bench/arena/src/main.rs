@@ -6,6 +6,7 @@
 //! report puts Tidegate's simulated result beside the live one.
 
 mod bout;
+mod cell;
 mod cgroup;
 mod comparison;
 mod computing;

@@ -4,17 +4,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tidegate_sim::report::{Origin, Page, Section, number};
+use tidegate_sim::report::{Origin, Page, Section};
 
-use crate::comparison::{self, Comparison};
+use crate::cell::Cell;
+use crate::comparison;
 use crate::contender::Tool;
 use crate::failure::Failure;
-use crate::figure::{FIGURES, Figure};
-use crate::measure::Measures;
+use crate::figure::FIGURES;
 use crate::picture::{self, Field};
 use crate::program::{Fought, Program};
-use crate::simulated::{Simulated, simulate};
-use crate::summary::Summary;
+use crate::simulated::simulate;
 
 const GOODPUT: &str =
     "Goodput within the target, percent of the ideal; * 99th percentile above 1.2 times the target";
@@ -26,6 +25,7 @@ const SIMULATED: &str = "Simulated, ten seeds: goodput in percent of the ideal a
 pub(crate) struct Report {
     origin: Origin,
     versions: Vec<String>,
+    machine: String,
     seeds: Vec<u64>,
     contenders: Vec<(&'static str, String)>,
     rows: Vec<Row>,
@@ -36,65 +36,6 @@ struct Row {
     name: String,
     title: String,
     cells: Vec<Cell>,
-}
-
-/// One contender in one scenario.
-#[derive(Debug)]
-struct Cell {
-    measures: Vec<Measures>,
-    simulated: Option<Simulated>,
-}
-
-impl Cell {
-    /// What a table of `figure` shows; nothing where there is nothing to measure.
-    fn figure(&self, figure: &Figure) -> String {
-        let median = self.median(figure.value);
-        if median.is_finite() {
-            number(figure.scale * median)
-        } else {
-            String::new()
-        }
-    }
-
-    fn summary(&self, figure: fn(&Measures) -> f64) -> Summary {
-        Summary::of(self.measures.iter().map(figure))
-    }
-
-    fn median(&self, figure: fn(&Measures) -> f64) -> f64 {
-        self.summary(figure).median
-    }
-
-    /// Half of the repetitions or more were not disturbed.
-    fn is_trustworthy(&self) -> bool {
-        let good = self
-            .measures
-            .iter()
-            .filter(|measures| measures.is_trustworthy())
-            .count();
-        2 * good >= self.measures.len()
-    }
-
-    /// Percent of the ideal, a star for a late 99th percentile, and the spread where there is one.
-    fn shown(&self) -> String {
-        if self.measures.is_empty() {
-            return "left out".to_owned();
-        }
-        if !self.is_trustworthy() {
-            return "too noisy".to_owned();
-        }
-        let goodput = self.summary(|m| m.goodput);
-        let late = if self.median(|m| m.p99) > 1.2 {
-            "*"
-        } else {
-            ""
-        };
-        let spread = if self.measures.len() > 1 {
-            format!(" ±{:.1}", 50.0 * goodput.spread())
-        } else {
-            String::new()
-        };
-        format!("{:.1}{late}{spread}", 100.0 * goodput.median)
-    }
 }
 
 impl Report {
@@ -130,6 +71,7 @@ impl Report {
                 commit: commit(),
             },
             versions: program.tools.versions(&tools),
+            machine: machine(),
             seeds: program.seeds.clone(),
             contenders: program
                 .contenders
@@ -171,20 +113,23 @@ impl Report {
     fn facts(&self) -> String {
         let Origin { version, commit } = &self.origin;
         format!(
-            "tidegate {version} ({commit}); {}; seeds {:?}",
+            "tidegate {version} ({commit}); {}; {}; seeds {:?}",
             self.versions.join(", "),
+            self.machine,
             self.seeds
         )
     }
 
+    /// Those that have anything to say.
     fn tables(&self) -> Vec<(&'static str, Vec<Vec<String>>)> {
-        let goodput = (GOODPUT, self.table(Cell::shown));
+        let goodput = (GOODPUT, self.table(|cell| cell.goodput(&FIGURES[0])));
         let others = FIGURES[1..].iter();
         let others = others.map(|figure| (figure.title, self.table(|cell| cell.figure(figure))));
         let apart = (comparison::TITLE, self.table(Cell::apart));
         std::iter::once(goodput)
             .chain(others)
             .chain([apart, self.simulated()])
+            .filter(|(_, table)| table.len() > 1)
             .collect()
     }
 
@@ -233,15 +178,12 @@ impl Report {
                     "repetitions": cell.measures.len(),
                     "trustworthy": cell.is_trustworthy(),
                 });
-                for Figure {
-                    key: name, value, ..
-                } in FIGURES
-                {
-                    let summary = cell.summary(value);
-                    object[name] = json!(finite(summary.median));
-                    object[format!("{name}_spread")] = json!(finite(summary.spread()));
+                for figure in &FIGURES {
+                    let summary = cell.summary(figure);
+                    object[figure.key] = json!(finite(summary.median));
+                    object[format!("{}_spread", figure.key)] = json!(finite(summary.spread()));
                 }
-                if let Some(simulated) = cell.simulated {
+                if let Some(simulated) = &cell.simulated {
                     object["simulated"] = simulated.json();
                 }
                 text += &format!("{object}\n");
@@ -252,7 +194,10 @@ impl Report {
 
     fn csv(&self) -> String {
         let names: Vec<&str> = FIGURES.iter().map(|figure| figure.key).collect();
-        let mut text = format!("scenario,contender,repetition,{}\n", names.join(","));
+        let mut text = format!(
+            "scenario,contender,repetition,trustworthy,{}\n",
+            names.join(",")
+        );
         for row in &self.rows {
             for (cell, (contender, _)) in row.cells.iter().zip(&self.contenders) {
                 for (repetition, measures) in cell.measures.iter().enumerate() {
@@ -261,8 +206,9 @@ impl Report {
                         None => String::new(),
                     });
                     text += &format!(
-                        "{},{contender},{repetition},{}\n",
+                        "{},{contender},{repetition},{},{}\n",
                         row.name,
+                        measures.is_trustworthy(),
                         figures.join(",")
                     );
                 }
@@ -291,11 +237,8 @@ impl Report {
     fn picture(&self) -> String {
         let contenders: Vec<&str> = self.contenders.iter().map(|(name, _)| *name).collect();
         let field = |cell: &Cell| Field {
-            share: match cell.is_trustworthy() {
-                true => cell.median(|m| m.goodput),
-                false => f64::NAN,
-            },
-            text: cell.shown(),
+            share: cell.summary(&FIGURES[0]).median,
+            text: cell.goodput(&FIGURES[0]),
         };
         let rows = self.rows.iter();
         let rows: Vec<(&str, Vec<Field>)> = rows
@@ -333,24 +276,6 @@ impl Report {
     }
 }
 
-impl Cell {
-    /// The simulator beside the live run, where both are there and the machine had time for it.
-    fn comparison(&self) -> Option<Comparison> {
-        let simulated = self.simulated.as_ref();
-        let simulated = simulated.filter(|_| !self.measures.is_empty() && self.is_trustworthy());
-        Some(Comparison::of(simulated?, |figure| self.median(figure)))
-    }
-
-    fn apart(&self) -> String {
-        self.comparison().map_or_else(String::new, |c| c.shown())
-    }
-
-    fn expected(&self) -> String {
-        let simulated = self.simulated.as_ref();
-        simulated.map_or_else(String::new, Simulated::shown)
-    }
-}
-
 pub(crate) fn finite(value: f64) -> Option<f64> {
     value.is_finite().then_some(value)
 }
@@ -373,6 +298,13 @@ fn aligned(table: &[Vec<String>]) -> String {
         text + "\n"
     };
     table.iter().map(line).collect()
+}
+
+/// What it ran on.
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZeroUsize::get);
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("{cores} cores, Linux {}", kernel.trim())
 }
 
 /// The commit of the work tree, where git knows it.
