@@ -58,7 +58,7 @@ struct Args {
     /// peak rates together stay below this many requests per second.
     #[arg(long, value_name = "RATE", default_value_t = 3000.0)]
     at_once: f64,
-    /// Where arena.html, arena.svg, arena.md and arena.csv are written.
+    /// Where arena.html, arena.svg, arena-p99.svg, arena.md and arena.csv are written.
     #[arg(long, value_name = "DIR", default_value = "out/arena")]
     out: PathBuf,
     /// Print one JSON object per scenario and contender instead of the table.

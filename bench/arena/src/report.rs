@@ -10,7 +10,7 @@ use crate::cell::Cell;
 use crate::comparison;
 use crate::contender::Tool;
 use crate::failure::Failure;
-use crate::figure::FIGURES;
+use crate::figure::{FIGURES, P99};
 use crate::picture::{self, Field};
 use crate::program::{Fought, Program};
 use crate::simulated::simulate;
@@ -217,13 +217,15 @@ impl Report {
         text
     }
 
-    /// Writes `arena.html`, `arena.svg`, `arena.md` and `arena.csv`; returns the page's path.
+    /// Writes `arena.html`, `arena.svg`, `arena-p99.svg`, `arena.md` and `arena.csv`; returns the page's path.
     pub(crate) fn write(&self, folder: &Path) -> Result<PathBuf, Failure> {
-        let picture = self.picture();
-        let page = self.page(picture.clone()).html();
+        let pictures = [self.goodput_picture(), self.p99_picture()];
+        let page = self.page(pictures.to_vec()).html();
+        let [goodput, p99] = pictures;
         fs::create_dir_all(folder).map_err(Failure::system(folder.display().to_string()))?;
         for (name, text) in [
-            ("arena.svg", picture),
+            ("arena.svg", goodput),
+            ("arena-p99.svg", p99),
             ("arena.csv", self.csv()),
             ("arena.md", self.markdown()),
             ("arena.html", page),
@@ -234,20 +236,31 @@ impl Report {
         Ok(folder.join("arena.html"))
     }
 
-    fn picture(&self) -> String {
-        let contenders: Vec<&str> = self.contenders.iter().map(|(name, _)| *name).collect();
-        let field = |cell: &Cell| Field {
+    fn goodput_picture(&self) -> String {
+        self.picture(GOODPUT, |cell| Field {
             share: cell.summary(&FIGURES[0]).median,
             text: cell.goodput(&FIGURES[0]),
-        };
-        let rows = self.rows.iter();
-        let rows: Vec<(&str, Vec<Field>)> = rows
-            .map(|row| (row.name.as_str(), row.cells.iter().map(field).collect()))
-            .collect();
-        picture::svg(GOODPUT, &contenders, &rows)
+        })
     }
 
-    fn page(&self, picture: String) -> Page {
+    /// As good as the goodput of one where the target is kept, as bad as half of it at twice the target.
+    fn p99_picture(&self) -> String {
+        self.picture(P99.title, |cell| Field {
+            share: 1.5 - 0.5 * cell.summary(&P99).median,
+            text: cell.figure(&P99),
+        })
+    }
+
+    fn picture(&self, title: &str, field: impl Fn(&Cell) -> Field) -> String {
+        let contenders: Vec<&str> = self.contenders.iter().map(|(name, _)| *name).collect();
+        let rows = self.rows.iter();
+        let rows: Vec<(&str, Vec<Field>)> = rows
+            .map(|row| (row.name.as_str(), row.cells.iter().map(&field).collect()))
+            .collect();
+        picture::svg(title, &contenders, &rows)
+    }
+
+    fn page(&self, pictures: Vec<String>) -> Page {
         let tuning = self.contenders.iter();
         let tuning = tuning.map(|(name, tuning)| format!("{name}: {tuning}"));
         let titles = self.rows.iter();
@@ -256,7 +269,7 @@ impl Report {
             title: "Who protects the service best".to_owned(),
             facts: format!("live; {}", self.facts()),
             paragraphs: tuning.chain(titles).chain([self.agreement()]).collect(),
-            figures: vec![picture],
+            figures: pictures,
             ..Section::default()
         }];
         sections.extend(self.tables().into_iter().map(|(title, table)| Section {
