@@ -40,11 +40,13 @@ impl Bout {
         let (under_way, over) = mpsc::channel::<()>();
         let load = thread::scope(|scope| {
             let changes = scope.spawn(move || plant.follow(&over));
-            let load = runtime.block_on(load::run(config, |_| {}));
+            // A task of its own: the runtime wakes the future that it blocks on through the kernel.
+            let load = runtime.block_on(async { tokio::spawn(load::run(config, |_| {})).await });
             drop(under_way);
             changes
                 .join()
                 .unwrap_or_else(|_| Err(Failure::said("the replicas' schedule failed")))?;
+            let load = load.map_err(|_| Failure::said("the load failed"))?;
             Ok::<_, Failure>(load?)
         })?;
         let cpu = running.server.cpu().saturating_sub(before);

@@ -67,7 +67,8 @@ impl Contender {
             .template
             .lines()
             .map_while(|line| line.strip_prefix('#'));
-        comment.map(str::trim).collect::<Vec<_>>().join(" ")
+        let comment = comment.map(str::trim).collect::<Vec<_>>().join(" ");
+        comment.replace('`', "")
     }
 
     /// Its configuration for a scenario.

@@ -6,10 +6,13 @@
 //! report puts Tidegate's simulated result beside the live one.
 
 mod bout;
+mod cell;
 mod cgroup;
+mod comparison;
 mod computing;
 mod contender;
 mod failure;
+mod figure;
 mod measure;
 mod picture;
 mod plant;
@@ -21,6 +24,7 @@ mod summary;
 mod template;
 mod visitors;
 
+use std::io::Write as _;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -54,12 +58,16 @@ struct Args {
     /// peak rates together stay below this many requests per second.
     #[arg(long, value_name = "RATE", default_value_t = 3000.0)]
     at_once: f64,
-    /// Where arena.html, arena.svg, arena.md and arena.csv are written.
+    /// Where arena.html, arena.svg, arena-p99.svg, arena.md and arena.csv are written.
     #[arg(long, value_name = "DIR", default_value = "out/arena")]
     out: PathBuf,
     /// Print one JSON object per scenario and contender instead of the table.
     #[arg(long)]
     json: bool,
+    /// Only what the simulator expects of Tidegate's contenders, with its spread over seeds: seconds
+    /// instead of hours.
+    #[arg(long, conflicts_with = "json")]
+    simulated: bool,
     /// Envoy's binary; without it the contenders that need it are left out.
     #[arg(long, value_name = "FILE")]
     envoy: Option<PathBuf>,
@@ -91,10 +99,23 @@ fn run(args: &Args) -> Result<(), Failure> {
         return plant::serve(replica);
     }
     let program = Program::new(args)?;
+    if args.simulated {
+        return print(&Report::new(&program, &[])?.simulated_text());
+    }
     let bouts = program.run();
     let report = Report::new(&program, &bouts)?;
     let page = report.write(&args.out)?;
-    report.print(args.json);
+    print(&report.text(args.json))?;
     eprintln!("report: {}", page.display());
     Ok(())
+}
+
+/// A reader that has seen enough is no failure of ours.
+fn print(text: &str) -> Result<(), Failure> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::system("standard output")(error))
+        }
+        _ => Ok(()),
+    }
 }

@@ -84,6 +84,26 @@ impl Measures {
     }
 }
 
+#[cfg(test)]
+impl Measures {
+    /// Nothing was measured.
+    pub(crate) const NOTHING: Self = Self {
+        goodput: f64::NAN,
+        p95: f64::NAN,
+        p99: f64::NAN,
+        max: f64::NAN,
+        power: f64::NAN,
+        revenue: f64::NAN,
+        refused: f64::NAN,
+        answered: f64::NAN,
+        settle_s: f64::NAN,
+        recover_s: f64::NAN,
+        cpu_us: f64::NAN,
+        refusal_ms: f64::NAN,
+        lag_ms: f64::NAN,
+    };
+}
+
 const NOTHING: tidegate_lab::load::Quantiles = tidegate_lab::load::Quantiles {
     mean_ms: f64::NAN,
     p50_ms: f64::NAN,

@@ -2,10 +2,13 @@
 
 use std::fmt::Write as _;
 
-const FIELD_W: usize = 74;
+const FIELD_W: usize = 84;
 const FIELD_H: usize = 24;
 const NAMES_W: usize = 170;
 const HEAD_H: usize = 112;
+
+/// As much as a title takes, however few the contenders are.
+const TITLE_W: usize = 720;
 
 /// What a field says.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,7 +20,7 @@ pub(crate) struct Field {
 
 /// The fields under the contenders' names, behind the scenarios'.
 pub(crate) fn svg(title: &str, contenders: &[&str], rows: &[(&str, Vec<Field>)]) -> String {
-    let width = NAMES_W + contenders.len() * FIELD_W + 40;
+    let width = (NAMES_W + contenders.len() * FIELD_W + 40).max(TITLE_W);
     let height = HEAD_H + rows.len() * FIELD_H + 12;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \

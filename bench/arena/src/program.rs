@@ -10,7 +10,7 @@ use tidegate_sim::rng::Streams;
 
 use crate::Args;
 use crate::bout::Bout;
-use crate::contender::{CONTENDERS, Contender, Tools};
+use crate::contender::{CONTENDERS, Contender, Tool, Tools};
 use crate::failure::Failure;
 use crate::measure::Measures;
 use crate::plant::{COMPUTING, entry};
@@ -198,9 +198,11 @@ fn contenders(args: &Args, tools: &Tools) -> Result<Vec<Contender>, Failure> {
         [] => contender.essential || !args.quick,
         names => names.iter().any(|name| name == contender.name),
     };
+    let possible = |contender: &&Contender| !args.simulated || contender.tool == Tool::Tidegate;
     let (here, missing): (Vec<Contender>, Vec<Contender>) = CONTENDERS
         .iter()
         .filter(asked)
+        .filter(possible)
         .partition(|contender| tools.has(contender.tool));
     for contender in missing {
         eprintln!(

@@ -4,124 +4,28 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tidegate_sim::report::{Origin, Page, Section, number};
+use tidegate_sim::report::{Origin, Page, Section};
 
+use crate::cell::Cell;
+use crate::comparison;
 use crate::contender::Tool;
 use crate::failure::Failure;
-use crate::measure::Measures;
+use crate::figure::{FIGURES, P99};
 use crate::picture::{self, Field};
 use crate::program::{Fought, Program};
-use crate::simulated::{Simulated, simulate};
-use crate::summary::Summary;
-
-/// One of the things measured.
-struct Figure {
-    /// In files.
-    key: &'static str,
-    /// Above its table.
-    title: &'static str,
-    /// From the value to what the table shows.
-    scale: f64,
-    value: fn(&Measures) -> f64,
-}
-
-macro_rules! figure {
-    ($field:ident, $key:literal, $scale:literal, $title:literal) => {
-        Figure {
-            key: $key,
-            title: $title,
-            scale: $scale,
-            value: |measures| measures.$field,
-        }
-    };
-}
-
-/// Everything measured; the goodput comes first, and its table is another one ([`Cell::shown`]).
-const FIGURES: [Figure; 13] = [
-    figure!(
-        goodput,
-        "goodput_of_ideal",
-        100.0,
-        "Goodput within the target, percent of the ideal"
-    ),
-    figure!(
-        p95,
-        "p95_of_target",
-        1.0,
-        "95th percentile of what was answered, over the target"
-    ),
-    figure!(
-        p99,
-        "p99_of_target",
-        1.0,
-        "99th percentile of what was answered, over the target"
-    ),
-    figure!(
-        max,
-        "max_of_target",
-        1.0,
-        "The longest answer, over the target"
-    ),
-    figure!(
-        power,
-        "power",
-        1.0,
-        "Power: answers over the capacity, over the response time in units of work"
-    ),
-    figure!(
-        revenue,
-        "revenue_of_optimum",
-        100.0,
-        "Revenue within the target, percent of the optimum"
-    ),
-    figure!(
-        refused,
-        "refused_share",
-        100.0,
-        "Refused, percent of all tries"
-    ),
-    figure!(answered, "answered_per_s", 1.0, "Answered per second"),
-    figure!(
-        settle_s,
-        "settle_s",
-        1.0,
-        "Seconds until the goodput is there after overload began"
-    ),
-    figure!(
-        recover_s,
-        "recover_s",
-        1.0,
-        "Seconds until the goodput is there after overload ended"
-    ),
-    figure!(
-        cpu_us,
-        "cpu_us_per_request",
-        1.0,
-        "Processor time per request, microseconds"
-    ),
-    figure!(
-        refusal_ms,
-        "refusal_ms",
-        1.0,
-        "Median time to a refusal, milliseconds"
-    ),
-    figure!(
-        lag_ms,
-        "send_lag_ms",
-        1.0,
-        "How late the load was sent, 99th percentile, milliseconds"
-    ),
-];
+use crate::simulated::simulate;
 
 const GOODPUT: &str =
     "Goodput within the target, percent of the ideal; * 99th percentile above 1.2 times the target";
-const APART: &str = "Simulated against live: goodput, p95 and answers per second apart, percent";
+const SIMULATED: &str = "Simulated, ten seeds: goodput in percent of the ideal and 95th percentile over the target, \
+                         the median and what it lies between";
 
 /// All results.
 #[derive(Debug)]
 pub(crate) struct Report {
     origin: Origin,
     versions: Vec<String>,
+    machine: String,
     seeds: Vec<u64>,
     contenders: Vec<(&'static str, String)>,
     rows: Vec<Row>,
@@ -132,65 +36,6 @@ struct Row {
     name: String,
     title: String,
     cells: Vec<Cell>,
-}
-
-/// One contender in one scenario.
-#[derive(Debug)]
-struct Cell {
-    measures: Vec<Measures>,
-    simulated: Option<Simulated>,
-}
-
-impl Cell {
-    /// What a table of `figure` shows; nothing where there is nothing to measure.
-    fn figure(&self, figure: &Figure) -> String {
-        let median = self.median(figure.value);
-        if median.is_finite() {
-            number(figure.scale * median)
-        } else {
-            String::new()
-        }
-    }
-
-    fn summary(&self, figure: fn(&Measures) -> f64) -> Summary {
-        Summary::of(self.measures.iter().map(figure))
-    }
-
-    fn median(&self, figure: fn(&Measures) -> f64) -> f64 {
-        self.summary(figure).median
-    }
-
-    /// Half of the repetitions or more were not disturbed.
-    fn is_trustworthy(&self) -> bool {
-        let good = self
-            .measures
-            .iter()
-            .filter(|measures| measures.is_trustworthy())
-            .count();
-        2 * good >= self.measures.len()
-    }
-
-    /// Percent of the ideal, a star for a late 99th percentile, and the spread where there is one.
-    fn shown(&self) -> String {
-        if self.measures.is_empty() {
-            return "left out".to_owned();
-        }
-        if !self.is_trustworthy() {
-            return "too noisy".to_owned();
-        }
-        let goodput = self.summary(|m| m.goodput);
-        let late = if self.median(|m| m.p99) > 1.2 {
-            "*"
-        } else {
-            ""
-        };
-        let spread = if self.measures.len() > 1 {
-            format!(" ±{:.1}", 50.0 * goodput.spread)
-        } else {
-            String::new()
-        };
-        format!("{:.1}{late}{spread}", 100.0 * goodput.median)
-    }
 }
 
 impl Report {
@@ -211,7 +56,7 @@ impl Report {
                     .filter(|bout| (bout.scenario, bout.contender) == (scenario, index));
                 cells.push(Cell {
                     measures: own.map(|bout| bout.measures).collect(),
-                    simulated: simulate(entry, contender, &program.seeds)?,
+                    simulated: simulate(entry, contender, program.seeds[0])?,
                 });
             }
             rows.push(Row {
@@ -226,6 +71,7 @@ impl Report {
                 commit: commit(),
             },
             versions: program.tools.versions(&tools),
+            machine: machine(),
             seeds: program.seeds.clone(),
             contenders: program
                 .contenders
@@ -236,22 +82,22 @@ impl Report {
         })
     }
 
-    #[allow(clippy::print_stdout, reason = "the result of the command")]
-    pub(crate) fn print(&self, json: bool) {
-        print!("{}", if json { self.json() } else { self.text() });
-    }
-
-    fn text(&self) -> String {
+    /// For standard output: one object on each line, or tables for people.
+    pub(crate) fn text(&self, json: bool) -> String {
+        if json {
+            return self.json();
+        }
         let tables = self.tables().into_iter();
         let tables: Vec<String> = tables
             .map(|(title, table)| format!("{title}\n{}", aligned(&table)))
             .collect();
-        format!("{}\n\n{}", self.facts(), tables.join("\n"))
+        let agreement = self.agreement();
+        format!("{}\n\n{}\n{agreement}\n", self.facts(), tables.join("\n"))
     }
 
     /// The same for a page of documentation.
     fn markdown(&self) -> String {
-        let mut text = format!("{}\n", self.facts());
+        let mut text = format!("{}\n\n{}\n", self.facts(), self.agreement());
         for (title, table) in self.tables() {
             text += &format!("\n## {title}\n\n");
             for (index, row) in table.iter().enumerate() {
@@ -267,21 +113,45 @@ impl Report {
     fn facts(&self) -> String {
         let Origin { version, commit } = &self.origin;
         format!(
-            "tidegate {version} ({commit}); {}; seeds {:?}",
+            "tidegate {version} ({commit}); {}; {}; seeds {:?}",
             self.versions.join(", "),
+            self.machine,
             self.seeds
         )
     }
 
+    /// Those that have anything to say.
     fn tables(&self) -> Vec<(&'static str, Vec<Vec<String>>)> {
-        let goodput = (GOODPUT, self.table(Cell::shown));
+        let goodput = (GOODPUT, self.table(|cell| cell.goodput(&FIGURES[0])));
         let others = FIGURES[1..].iter();
         let others = others.map(|figure| (figure.title, self.table(|cell| cell.figure(figure))));
-        let apart = (APART, self.table(Cell::apart));
+        let apart = (comparison::TITLE, self.table(Cell::apart));
         std::iter::once(goodput)
             .chain(others)
-            .chain([apart])
+            .chain([apart, self.simulated()])
+            .filter(|(_, table)| table.len() > 1)
             .collect()
+    }
+
+    fn simulated(&self) -> (&'static str, Vec<Vec<String>>) {
+        (SIMULATED, self.table(Cell::expected))
+    }
+
+    /// What the simulator expects, without anything live.
+    pub(crate) fn simulated_text(&self) -> String {
+        let (title, table) = self.simulated();
+        format!("{}\n\n{title}\n{}", self.facts(), aligned(&table))
+    }
+
+    /// How often the simulator was right.
+    fn agreement(&self) -> String {
+        let cells = self.rows.iter().flat_map(|row| {
+            let names = self.contenders.iter().map(|(name, _)| *name);
+            names.zip(&row.cells).filter_map(|(name, cell)| {
+                Some((format!("{} {name}", row.name), cell.comparison()?))
+            })
+        });
+        comparison::agreement(cells)
     }
 
     /// Head and rows, with a cell of every contender; without rows that say nothing.
@@ -308,20 +178,13 @@ impl Report {
                     "repetitions": cell.measures.len(),
                     "trustworthy": cell.is_trustworthy(),
                 });
-                for Figure {
-                    key: name, value, ..
-                } in FIGURES
-                {
-                    let summary = cell.summary(value);
-                    object[name] = json!(finite(summary.median));
-                    object[format!("{name}_spread")] = json!(finite(summary.spread));
+                for figure in &FIGURES {
+                    let summary = cell.summary(figure);
+                    object[figure.key] = json!(finite(summary.median));
+                    object[format!("{}_spread", figure.key)] = json!(finite(summary.spread()));
                 }
-                if let Some(simulated) = cell.simulated {
-                    object["simulated"] = json!({
-                        "goodput_of_ideal": finite(simulated.goodput),
-                        "p95_of_target": finite(simulated.p95),
-                        "answered_per_s": finite(simulated.answered),
-                    });
+                if let Some(simulated) = &cell.simulated {
+                    object["simulated"] = simulated.json();
                 }
                 text += &format!("{object}\n");
             }
@@ -331,7 +194,10 @@ impl Report {
 
     fn csv(&self) -> String {
         let names: Vec<&str> = FIGURES.iter().map(|figure| figure.key).collect();
-        let mut text = format!("scenario,contender,repetition,{}\n", names.join(","));
+        let mut text = format!(
+            "scenario,contender,repetition,trustworthy,{}\n",
+            names.join(",")
+        );
         for row in &self.rows {
             for (cell, (contender, _)) in row.cells.iter().zip(&self.contenders) {
                 for (repetition, measures) in cell.measures.iter().enumerate() {
@@ -340,8 +206,9 @@ impl Report {
                         None => String::new(),
                     });
                     text += &format!(
-                        "{},{contender},{repetition},{}\n",
+                        "{},{contender},{repetition},{},{}\n",
                         row.name,
+                        measures.is_trustworthy(),
                         figures.join(",")
                     );
                 }
@@ -350,13 +217,15 @@ impl Report {
         text
     }
 
-    /// Writes `arena.html`, `arena.svg`, `arena.md` and `arena.csv`; returns the page's path.
+    /// Writes `arena.html`, `arena.svg`, `arena-p99.svg`, `arena.md` and `arena.csv`; returns the page's path.
     pub(crate) fn write(&self, folder: &Path) -> Result<PathBuf, Failure> {
-        let picture = self.picture();
-        let page = self.page(picture.clone()).html();
+        let pictures = [self.goodput_picture(), self.p99_picture()];
+        let page = self.page(pictures.to_vec()).html();
+        let [goodput, p99] = pictures;
         fs::create_dir_all(folder).map_err(Failure::system(folder.display().to_string()))?;
         for (name, text) in [
-            ("arena.svg", picture),
+            ("arena.svg", goodput),
+            ("arena-p99.svg", p99),
             ("arena.csv", self.csv()),
             ("arena.md", self.markdown()),
             ("arena.html", page),
@@ -367,23 +236,31 @@ impl Report {
         Ok(folder.join("arena.html"))
     }
 
-    fn picture(&self) -> String {
-        let contenders: Vec<&str> = self.contenders.iter().map(|(name, _)| *name).collect();
-        let field = |cell: &Cell| Field {
-            share: match cell.is_trustworthy() {
-                true => cell.median(|m| m.goodput),
-                false => f64::NAN,
-            },
-            text: cell.shown(),
-        };
-        let rows = self.rows.iter();
-        let rows: Vec<(&str, Vec<Field>)> = rows
-            .map(|row| (row.name.as_str(), row.cells.iter().map(field).collect()))
-            .collect();
-        picture::svg(GOODPUT, &contenders, &rows)
+    fn goodput_picture(&self) -> String {
+        self.picture(GOODPUT, |cell| Field {
+            share: cell.summary(&FIGURES[0]).median,
+            text: cell.goodput(&FIGURES[0]),
+        })
     }
 
-    fn page(&self, picture: String) -> Page {
+    /// As good as the goodput of one where the target is kept, as bad as half of it at twice the target.
+    fn p99_picture(&self) -> String {
+        self.picture(P99.title, |cell| Field {
+            share: 1.5 - 0.5 * cell.summary(&P99).median,
+            text: cell.figure(&P99),
+        })
+    }
+
+    fn picture(&self, title: &str, field: impl Fn(&Cell) -> Field) -> String {
+        let contenders: Vec<&str> = self.contenders.iter().map(|(name, _)| *name).collect();
+        let rows = self.rows.iter();
+        let rows: Vec<(&str, Vec<Field>)> = rows
+            .map(|row| (row.name.as_str(), row.cells.iter().map(&field).collect()))
+            .collect();
+        picture::svg(title, &contenders, &rows)
+    }
+
+    fn page(&self, pictures: Vec<String>) -> Page {
         let tuning = self.contenders.iter();
         let tuning = tuning.map(|(name, tuning)| format!("{name}: {tuning}"));
         let titles = self.rows.iter();
@@ -391,8 +268,8 @@ impl Report {
         let mut sections = vec![Section {
             title: "Who protects the service best".to_owned(),
             facts: format!("live; {}", self.facts()),
-            paragraphs: tuning.chain(titles).collect(),
-            figures: vec![picture],
+            paragraphs: tuning.chain(titles).chain([self.agreement()]).collect(),
+            figures: pictures,
             ..Section::default()
         }];
         sections.extend(self.tables().into_iter().map(|(title, table)| Section {
@@ -412,23 +289,7 @@ impl Report {
     }
 }
 
-impl Cell {
-    /// How far the simulator was from the live run.
-    fn apart(&self) -> String {
-        let Some(simulated) = self.simulated.filter(|_| !self.measures.is_empty()) else {
-            return String::new();
-        };
-        let apart = |simulated: f64, live: f64| number(100.0 * (simulated / live - 1.0));
-        [
-            apart(simulated.goodput, self.median(|m| m.goodput)),
-            apart(simulated.p95, self.median(|m| m.p95)),
-            apart(simulated.answered, self.median(|m| m.answered)),
-        ]
-        .join(" / ")
-    }
-}
-
-fn finite(value: f64) -> Option<f64> {
+pub(crate) fn finite(value: f64) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
@@ -450,6 +311,13 @@ fn aligned(table: &[Vec<String>]) -> String {
         text + "\n"
     };
     table.iter().map(line).collect()
+}
+
+/// What it ran on.
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZeroUsize::get);
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("{cores} cores, Linux {}", kernel.trim())
 }
 
 /// The commit of the work tree, where git knows it.

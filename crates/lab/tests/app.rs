@@ -146,6 +146,18 @@ async fn slow_paths_optional_content_and_reports() {
     let lean = fetch(app.addr(), LEAN, "").await;
     assert!(lean.contains("tidegate-service-ms: 5.000"), "{lean}");
     assert_eq!(app.stats().degraded, 1);
+    let stats = get(app.addr(), "/_app/stats").await;
+    assert!(stats.contains("tidegate-utilization: "), "{stats}");
+}
+
+#[tokio::test]
+async fn without_optional_content_nobody_is_told_that_there_is_some() {
+    let mut config = upstream(1, "det:1ms");
+    config.report = true;
+    let app = app::spawn(config).await.unwrap();
+    let page = get(app.addr(), "/").await;
+    assert!(page.contains("tidegate-utilization: "), "{page}");
+    assert!(!page.contains("tidegate-service-ms"), "{page}");
 }
 
 #[tokio::test]

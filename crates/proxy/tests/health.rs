@@ -76,6 +76,8 @@ async fn answer(stream: TcpStream, status: Arc<AtomicU16>) {
             }
             let mut response = Response::new(Full::<Bytes>::default());
             *response.status_mut() = status.try_into().unwrap();
+            let headers = response.headers_mut();
+            headers.insert("tidegate-utilization", "0.75".parse().unwrap());
             Ok::<_, Infallible>(response)
         }
     });
@@ -163,6 +165,17 @@ async fn failing_requests_eject_and_a_connection_brings_back() {
     becomes(&mut events, 0, false).await;
     let _back = Patient::at(addr).await;
     becomes(&mut events, 0, true).await;
+}
+
+#[tokio::test]
+async fn what_a_health_check_says_of_the_utilization_reaches_the_controller() {
+    let a = Patient::start().await;
+    let pi = "[protect]\nmode = 'pi'\n[protect.pi]\ngain = 50\nintegral_time = '3s'\nsetpoint = 0.9\n\
+              initial = 100\nmin = 0\nmax = 200\n";
+    let desk = Desk::start(&config(&[a.addr], &format!("{FAST}{pi}")));
+    let mut events = desk.events().await;
+    let told = |event: &serde_json::Value| event["measured"] == 0.75;
+    events.wait_for("step", told).await;
 }
 
 #[tokio::test]

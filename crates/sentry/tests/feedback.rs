@@ -40,11 +40,18 @@ fn second(sentry: &Sentry<()>, from: Timestamp, ending: Ending, report: Option<f
     controller.expect("a mode with a controller").output
 }
 
+fn sentry() -> Sentry<()> {
+    let config: SentryConfig = tidegate_config::parse("test.toml", PI).expect("it parses");
+    Sentry::new(&config, 1, Timestamp::ZERO, 1).expect("it is valid")
+}
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_secs(seconds)
+}
+
 /// After a second with `first`, and ten more in which every client leaves before its answer.
 fn after_silence(first: Option<f64>) -> f64 {
-    let config: SentryConfig = tidegate_config::parse("test.toml", PI).expect("it parses");
-    let sentry = Sentry::new(&config, 1, Timestamp::ZERO, 1).expect("it is valid");
-    let at = |seconds| Timestamp::ZERO + Duration::from_secs(seconds);
+    let sentry = sentry();
     second(&sentry, at(0), Ending::Served, first);
     (1..=10).fold(f64::NAN, |_, seconds| {
         second(&sentry, at(seconds), Ending::Abandoned, None)
@@ -55,6 +62,17 @@ fn after_silence(first: Option<f64>) -> f64 {
 fn where_everybody_leaves_unanswered_less_is_let_in() {
     let admitted = after_silence(Some(0.9));
     assert!(admitted < 85.0, "{admitted}");
+}
+
+#[test]
+fn a_gate_that_is_shut_opens_again_without_reports() {
+    let sentry = sentry();
+    second(&sentry, at(0), Ending::Served, Some(0.9));
+    let mut seconds = 1..200;
+    let shut = seconds.find(|&s| second(&sentry, at(s), Ending::Abandoned, None) == 0.0);
+    assert!(shut.is_some(), "it never shuts");
+    let open = seconds.find(|&s| second(&sentry, at(s), Ending::Abandoned, None) > 0.0);
+    assert!(open.is_some(), "it stays shut");
 }
 
 #[test]

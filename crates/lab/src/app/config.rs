@@ -36,7 +36,8 @@ pub struct AppConfig {
     pub response: Size,
     /// Whether work stops when the client leaves. Most servers finish it, for nobody.
     pub cancel: bool,
-    /// Whether answers carry `tidegate-utilization` and `tidegate-service-ms`.
+    /// Whether answers carry `tidegate-utilization`, and where there is optional content
+    /// `tidegate-service-ms`.
     pub report: bool,
     /// Decides the work of each request.
     pub seed: u64,

@@ -35,8 +35,8 @@ struct Visit<R> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Served {
     pub(super) at: Timestamp,
-    /// Seconds of one worker at nominal speed.
-    pub(super) work: f64,
+    /// How long it was inside.
+    pub(super) took: Duration,
 }
 
 /// The state of one upstream. Time comes in with every call.
@@ -194,11 +194,11 @@ impl<R> Core<R> {
         let counts = &mut self.counts;
         counts.completions += 1;
         counts.work_s += visit.work;
-        counts.sojourn_s += (at - visit.arrived).as_secs_f64();
+        let took = at - visit.arrived;
+        counts.sojourn_s += took.as_secs_f64();
         counts.late_s += late_s;
         counts.late_s_max = counts.late_s_max.max(late_s);
-        let work = visit.work;
-        let delivered = deliver(visit.reply, Served { at, work });
+        let delivered = deliver(visit.reply, Served { at, took });
         self.counts.wasted += u64::from(!delivered);
     }
 
@@ -216,6 +216,11 @@ impl<R> Core<R> {
         }
         self.optional = checked.optional.unwrap_or(self.optional);
         self.cancel = checked.cancel.unwrap_or(self.cancel);
+    }
+
+    /// Whether it has optional content that could be left out.
+    pub(super) fn has_optional(&self) -> bool {
+        self.optional > 0.0
     }
 
     /// Worker seconds used since the start, and how many workers there are.

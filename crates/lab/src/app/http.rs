@@ -1,17 +1,19 @@
 //! Requests of the demo upstream and their answers.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Either, Full, Limited};
 use hyper::body::{Body as _, Incoming};
 use serde::Serialize;
+use tidegate_config::Size;
 
 use super::config::{AppConfig, Params, SlowPath};
 use super::core::Served;
-use super::shared::Shared;
+use super::shared::{Now, Shared};
 use super::stream::Events;
 use super::websocket::{Echoes, Handshake};
 
@@ -48,12 +50,21 @@ impl Site {
         request: Request<Incoming>,
     ) -> Result<Response<Body>, Infallible> {
         let answer = match (request.method(), request.uri().path()) {
-            (&Method::GET, "/_app/stats") => json(StatusCode::OK, &self.shared.stats()),
+            (&Method::GET, "/_app/stats") => self.stats(),
             (&Method::POST, "/_app/params") => self.change(request).await,
             (_, path) if path.starts_with("/_app/") => not_found(),
             _ => self.work(request).await,
         };
         Ok(answer)
+    }
+
+    /// The counts; with the report that every answer carries, so that a health check can ask for it.
+    fn stats(&self) -> Response<Body> {
+        let mut answer = json(StatusCode::OK, &self.shared.stats());
+        if self.report {
+            add_report(answer.headers_mut(), &self.shared.now(), None);
+        }
+        answer
     }
 
     async fn change(&self, request: Request<Incoming>) -> Response<Body> {
@@ -85,13 +96,14 @@ impl Site {
         let Some(served) = self.shared.serve(factor, optional).await else {
             return text(StatusCode::SERVICE_UNAVAILABLE, "the queue is full\n");
         };
+        let now = self.shared.now();
         let mut answer = match (handshake, head.uri.path()) {
             (Some(handshake), _) => self.echoes.start(handshake),
             (None, "/stream") => stream(head.uri.query()),
-            _ => self.page(),
+            _ => self.page(now.response),
         };
         if self.report {
-            self.add_report(answer.headers_mut(), served);
+            add_report(answer.headers_mut(), &now, Some(served));
         }
         answer
     }
@@ -103,29 +115,34 @@ impl Site {
             .map_or(1.0, |slow| slow.factor)
     }
 
-    fn page(&self) -> Response<Body> {
-        let length = self.shared.response_size().0;
-        let body = match usize::try_from(length) {
+    fn page(&self, size: Size) -> Response<Body> {
+        let body = match usize::try_from(size.0) {
             Ok(length) if length <= self.page.len() => self.page.slice(..length),
-            _ => page(length),
+            _ => page(size.0),
         };
         let mut answer = Response::new(Either::Left(Full::new(body)));
         let html = HeaderValue::from_static("text/html; charset=utf-8");
         answer.headers_mut().insert(header::CONTENT_TYPE, html);
         answer
     }
+}
 
-    fn add_report(&self, headers: &mut HeaderMap, served: Served) {
-        let service_ms = format!("{:.3}", 1e3 * served.work);
-        let utilization = format!("{:.4}", self.shared.utilization());
-        for (name, value) in [
-            ("tidegate-service-ms", service_ms),
-            ("tidegate-utilization", utilization),
-        ] {
-            if let Ok(value) = HeaderValue::from_str(&value) {
-                headers.insert(name, value);
-            }
-        }
+const UTILIZATION: HeaderName = HeaderName::from_static("tidegate-utilization");
+const SERVICE_MS: HeaderName = HeaderName::from_static("tidegate-service-ms");
+
+/// Who tells its service time can leave something out, as the proxy understands it: where there is
+/// nothing to leave out it is not told.
+fn add_report(headers: &mut HeaderMap, now: &Now, served: Option<Served>) {
+    add_number(headers, UTILIZATION, format_args!("{:.4}", now.utilization));
+    if let Some(served) = served.filter(|_| now.has_optional) {
+        let service_ms = 1e3 * served.took.as_secs_f64();
+        add_number(headers, SERVICE_MS, format_args!("{service_ms:.3}"));
+    }
+}
+
+fn add_number(headers: &mut HeaderMap, name: HeaderName, number: fmt::Arguments<'_>) {
+    if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(number.to_string())) {
+        headers.insert(name, value);
     }
 }
 

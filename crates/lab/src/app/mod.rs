@@ -6,7 +6,7 @@
 //!
 //! | request | answer |
 //! | --- | --- |
-//! | `GET /_app/stats` | counts on the virtual clock ([`Stats`]) |
+//! | `GET /_app/stats` | counts on the virtual clock ([`Stats`]), at once |
 //! | `POST /_app/params` | changes to a running upstream ([`Params`]) |
 //! | `GET /stream?events=10&every=1s` | server-sent events, after the usual service |
 //! | `GET /ws` | a WebSocket that echoes, after the usual service |

@@ -1,20 +1,16 @@
 //! The core between its connections and its timer.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tidegate_config::Size;
 use tidegate_control::Timestamp;
-use tidegate_sim::server::JobId;
+use tidegate_sim::server::{JobId, UtilizationMeter};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep_until;
 
 use super::config::{AppConfig, Discipline, Params, ParamsError};
 use super::core::{Core, Served, Stats};
 use crate::clock::Clock;
-
-/// Utilization is reported over windows of this length.
-const REPORT_WINDOW: Duration = Duration::from_millis(250);
 
 type Reply = oneshot::Sender<Served>;
 
@@ -34,7 +30,16 @@ struct State {
     response: Size,
     /// What the timer sleeps for.
     armed: Option<Timestamp>,
-    utilization: Utilization,
+    utilization: UtilizationMeter,
+}
+
+/// The state as far as an answer depends on it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Now {
+    /// The latest, from 0 to 1.
+    pub(super) utilization: f64,
+    pub(super) has_optional: bool,
+    pub(super) response: Size,
 }
 
 impl Shared {
@@ -46,7 +51,7 @@ impl Shared {
                 core: Core::new(config),
                 response: config.response,
                 armed: None,
-                utilization: Utilization::default(),
+                utilization: UtilizationMeter::default(),
             }),
             earlier: Notify::new(),
         })
@@ -74,15 +79,15 @@ impl Shared {
         served
     }
 
-    /// The latest utilization, from 0 to 1.
-    pub(super) fn utilization(&self) -> f64 {
+    /// What an answer that leaves now has to know.
+    pub(super) fn now(&self) -> Now {
         let (now, mut state) = self.lock();
         let (busy, workers) = state.core.busy(now);
-        state.utilization.at(now, busy, workers)
-    }
-
-    pub(super) fn response_size(&self) -> Size {
-        self.lock().1.response
+        Now {
+            utilization: state.utilization.read(now, busy, workers),
+            has_optional: state.core.has_optional(),
+            response: state.response,
+        }
     }
 
     pub(super) fn stats(&self) -> Stats {
@@ -162,41 +167,5 @@ impl Drop for Visitor<'_> {
         if let Some(job) = self.job.take() {
             self.shared.abandon(job);
         }
-    }
-}
-
-/// Busy time over workers, window by window.
-#[derive(Debug, Default)]
-struct Utilization {
-    since: Timestamp,
-    busy_before: f64,
-    last: f64,
-}
-
-impl Utilization {
-    fn at(&mut self, now: Timestamp, busy: f64, workers: f64) -> f64 {
-        let window = now - self.since;
-        if window >= REPORT_WINDOW {
-            let used = (busy - self.busy_before) / (workers * window.as_secs_f64());
-            self.last = used.clamp(0.0, 1.0);
-            self.since = now;
-            self.busy_before = busy;
-        }
-        self.last
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn utilization_is_that_of_the_last_whole_window() {
-        let mut utilization = Utilization::default();
-        let at = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
-        assert_eq!(utilization.at(at(100), 0.1, 2.0), 0.0);
-        assert_eq!(utilization.at(at(500), 0.5, 2.0), 0.5);
-        assert_eq!(utilization.at(at(600), 0.7, 2.0), 0.5);
-        assert_eq!(utilization.at(at(1000), 1.5, 2.0), 1.0);
     }
 }

@@ -30,7 +30,7 @@ impl<R: rand::Rng> Client<R> {
         let mut attempts = vec![self.attempt(self.due, lease).await];
         while let Some(due) = self.next_try(&attempts) {
             tokio::time::sleep_until(self.clock.instant(due)).await;
-            attempts.push(match self.kind.pool.lease() {
+            attempts.push(match self.kind.lease() {
                 Some(lease) => self.attempt(due, lease).await,
                 None => self.unsent(due),
             });
@@ -44,7 +44,7 @@ impl<R: rand::Rng> Client<R> {
 
     async fn attempt(&self, due: Timestamp, mut lease: Lease) -> Attempt {
         let patience = self.clock.instant(due + self.kind.timeout);
-        let exchange = lease.exchange(self.kind.request(), self.kind.read_pause);
+        let exchange = lease.exchange(self.kind.read_pause);
         let (ending, retry_after) = match timeout_at(patience, exchange).await {
             Ok(Ok(answer)) => (
                 Ending::of_answer(answer.status(), answer.headers()),
@@ -56,8 +56,7 @@ impl<R: rand::Rng> Client<R> {
         };
         let finished = self.clock.now();
         if ending != Ending::Timeout {
-            // A server that never lets go of the connection loses it.
-            let _ = timeout_at(patience, lease.give_back()).await;
+            lease.give_back();
         }
         Attempt {
             due,

@@ -3,18 +3,26 @@
 //! A lease is the right to one connection, counted whether it is open, opening or idle. A lease
 //! that is dropped instead of given back closes its connection at once: that is how a client
 //! that lost patience leaves.
+//!
+//! A connection is a socket and what was read from it, with no task of its own: the generator shares
+//! the machine with what it measures, and two tasks that wake each other for every part of an answer
+//! cost as much as the sockets.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
-use tokio::task::AbortHandle;
+use bytes::{Bytes, BytesMut};
+use http::{Method, Request, Response};
+use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 
-use super::transport::{Endpoint, Failure, open};
+use super::transport::{Endpoint, Failure, Stream, open};
+use super::wire::{Answer, written};
+
+/// Read at once: more than most pages.
+const READ_BYTES: usize = 4096;
 
 /// The connections to one target.
 #[derive(Debug)]
@@ -45,7 +53,7 @@ impl Pool {
     pub(super) fn lease(self: &Arc<Self>) -> Option<Lease> {
         let connection = {
             let mut state = self.lock();
-            let connection = state.pop_usable();
+            let connection = state.idle.pop();
             if connection.is_none() {
                 if state.open >= self.connections_max {
                     return None;
@@ -66,15 +74,19 @@ impl Pool {
     }
 }
 
-impl State {
-    fn pop_usable(&mut self) -> Option<Connection> {
-        while let Some(connection) = self.idle.pop() {
-            if connection.sender.is_ready() {
-                return Some(connection);
-            }
-            self.open -= 1;
+/// A request, ready to be sent any number of times.
+#[derive(Debug, Clone)]
+pub(super) struct Outgoing {
+    bytes: Bytes,
+    is_head: bool,
+}
+
+impl Outgoing {
+    pub(super) fn new(request: &Request<Bytes>) -> Self {
+        Self {
+            bytes: written(request),
+            is_head: request.method() == Method::HEAD,
         }
-        None
     }
 }
 
@@ -86,38 +98,27 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Sends one request and returns the head of its answer; the body is still to be read.
+    /// Sends one request and reads its answer to the last byte.
     ///
-    /// An idle connection that the server closed before it saw the request is replaced once.
-    pub(super) async fn send(
+    /// An idle connection that the server closed before is replaced.
+    pub(super) async fn exchange(
         &mut self,
-        mut request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, Failure> {
-        if let Some(mut reused) = self.connection.take() {
-            match reused.sender.try_send_request(request).await {
-                Ok(response) => {
-                    self.connection = Some(reused);
-                    return Ok(response);
-                }
-                Err(mut error) => match error.take_message() {
-                    Some(unseen) => request = unseen,
-                    None => return Err(Failure::Broken),
-                },
-            }
-        }
-        let mut fresh = Connection::open(&self.pool.endpoint).await?;
-        let sent = fresh.sender.send_request(request).await;
-        let response = sent.map_err(|_| Failure::Broken)?;
-        self.connection = Some(fresh);
-        Ok(response)
+        request: &Outgoing,
+        read_pause: Option<Duration>,
+    ) -> Result<Response<()>, Failure> {
+        let idle = self.connection.take();
+        let mut connection = match idle.and_then(Connection::still_open) {
+            Some(connection) => connection,
+            None => Connection::open(&self.pool.endpoint).await?,
+        };
+        let (answer, reusable) = connection.exchange(request, read_pause).await?;
+        self.connection = reusable.then_some(connection);
+        Ok(answer)
     }
 
-    /// Leaves the connection for another request, once the server has let go of this one.
-    pub(super) async fn give_back(mut self) {
-        let Some(mut connection) = self.connection.take() else {
-            return;
-        };
-        if connection.sender.ready().await.is_ok() {
+    /// Leaves the connection for another request, where it can carry one.
+    pub(super) fn give_back(mut self) {
+        if let Some(connection) = self.connection.take() {
             let mut state = self.pool.lock();
             state.idle.push(connection);
             state.open += 1; // the lease takes its own count back as it drops
@@ -133,25 +134,74 @@ impl Drop for Lease {
 
 #[derive(Debug)]
 struct Connection {
-    sender: SendRequest<Full<Bytes>>,
-    driver: AbortHandle,
+    stream: Stream,
+    received: BytesMut,
 }
 
 impl Connection {
     async fn open(endpoint: &Endpoint) -> Result<Self, Failure> {
-        let socket = open(endpoint).await?;
-        let (sender, connection) = http1::handshake(TokioIo::new(socket))
-            .await
-            .map_err(|_| Failure::Broken)?;
-        // The sender hears of errors; the driver has nothing to add.
-        let driver = tokio::spawn(async move { drop(connection.await) }).abort_handle();
-        Ok(Self { sender, driver })
+        Ok(Self {
+            stream: open(endpoint).await?,
+            received: BytesMut::new(),
+        })
     }
-}
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.driver.abort();
+    /// The connection, unless the server has ended it: nothing is to be read from one that waits.
+    fn still_open(mut self) -> Option<Self> {
+        let mut context = Context::from_waker(Waker::noop());
+        self.poll_read(&mut context).is_pending().then_some(self)
+    }
+
+    /// The answer, and whether another request may follow it.
+    async fn exchange(
+        &mut self,
+        request: &Outgoing,
+        read_pause: Option<Duration>,
+    ) -> Result<(Response<()>, bool), Failure> {
+        let mut unsent = &*request.bytes;
+        let mut answer = Answer::new(request.is_head);
+        while !answer.is_done() {
+            // Whatever ended the connection: what counts is how far the answer had come.
+            let count = poll_fn(|context| self.poll_exchange(context, &mut unsent)).await;
+            let body = match count {
+                Ok(1..) => answer.take(&mut self.received),
+                Ok(0) | Err(_) => answer.on_close().map(|()| 0),
+            };
+            let body = body.map_err(|_| Failure::Broken)?;
+            if let Some(pause) = read_pause.filter(|_| body > 0) {
+                tokio::time::sleep(pause).await;
+            }
+        }
+        let reusable = answer.keeps_open() && unsent.is_empty() && self.received.is_empty();
+        Ok((answer.into_head(), reusable))
+    }
+
+    /// Sends what is still to be sent and reads, whichever is possible: a server may answer a long
+    /// request before it has read it.
+    fn poll_exchange(
+        &mut self,
+        context: &mut Context<'_>,
+        unsent: &mut &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        while !unsent.is_empty() {
+            match Pin::new(&mut self.stream).poll_write(context, unsent) {
+                Poll::Ready(Ok(count)) if count > 0 => *unsent = &unsent[count..],
+                // It reads no more; what it has said before can be read all the same.
+                Poll::Ready(_) | Poll::Pending => break,
+            }
+        }
+        if let Poll::Ready(Err(error)) = Pin::new(&mut self.stream).poll_flush(context) {
+            return Poll::Ready(Err(error));
+        }
+        self.poll_read(context)
+    }
+
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
+        let mut part = [std::mem::MaybeUninit::uninit(); READ_BYTES];
+        let mut part = ReadBuf::uninit(&mut part);
+        ready!(Pin::new(&mut self.stream).poll_read(context, &mut part))?;
+        self.received.extend_from_slice(part.filled());
+        Poll::Ready(Ok(part.filled().len()))
     }
 }
 

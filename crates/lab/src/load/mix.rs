@@ -4,10 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
-use http_body_util::Full;
+use http::{HeaderMap, HeaderValue, Request, Uri, header};
 use rand::Rng;
 use rand_distr::Distribution as _;
 use rand_distr::weighted::WeightedAliasIndex;
@@ -15,7 +13,7 @@ use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 
 use super::config::{LoadConfig, LoadError, Protocol, RequestSpec};
-use super::transport::{Endpoint, Pool};
+use super::transport::{Endpoint, Lease, Pool, Route};
 
 /// Kinds of requests, how often each one is chosen, and the targets they go to in turns.
 #[derive(Debug)]
@@ -62,13 +60,9 @@ impl Mix {
 /// One kind of request to one target.
 #[derive(Debug)]
 pub(super) struct Kind {
-    pub(super) pool: Pool,
     pub(super) timeout: Duration,
     pub(super) read_pause: Option<Duration>,
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
-    body: Bytes,
+    route: Route,
 }
 
 impl Kind {
@@ -87,23 +81,20 @@ impl Kind {
             }
             Protocol::Http2 { .. } => url,
         };
+        let mut request = Request::new(spec.body.clone());
+        *request.method_mut() = spec.method.clone();
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
         Ok(Self {
-            pool,
             timeout: spec.timeout.unwrap_or(config.timeout),
             read_pause: spec.read_pause,
-            method: spec.method.clone(),
-            uri,
-            headers,
-            body: spec.body.clone(),
+            route: pool.route(request),
         })
     }
 
-    pub(super) fn request(&self) -> Request<Full<Bytes>> {
-        let mut request = Request::new(Full::new(self.body.clone()));
-        *request.method_mut() = self.method.clone();
-        *request.uri_mut() = self.uri.clone();
-        *request.headers_mut() = self.headers.clone();
-        request
+    /// The right to send one of it; `None` when every connection is busy.
+    pub(super) fn lease(&self) -> Option<Lease> {
+        self.route.lease()
     }
 }
 
@@ -227,13 +218,9 @@ mod tests {
         let first_kind = draws.iter().filter(|(kind, _)| *kind == 0).count() as f64;
         // Binomial with mean 3000 and standard deviation sqrt(4000 * 3/4 * 1/4) = 27.4.
         assert!((first_kind - 3000.0).abs() < 5.0 * 27.4, "{first_kind}");
-        let hosts: Vec<_> = draws[..4]
-            .iter()
-            .map(|(_, kind)| kind.headers[header::HOST].to_str().unwrap())
+        let turns: Vec<bool> = (draws[..4].iter())
+            .map(|(index, kind)| Arc::ptr_eq(kind, &mix.kinds[0][*index]))
             .collect();
-        assert_eq!(
-            hosts,
-            ["127.0.0.1:2", "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:1"]
-        );
+        assert_eq!(turns, [false, true, false, true]);
     }
 }

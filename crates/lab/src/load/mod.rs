@@ -22,6 +22,7 @@ mod outcome;
 mod report;
 mod tally;
 mod transport;
+mod wire;
 
 use std::time::Duration;
 
@@ -115,7 +116,7 @@ impl<'a> Run<'a> {
         self.recorder.on_offered();
         self.offered += 1;
         let (kind_index, kind) = self.mix.draw(&mut self.choices);
-        let Some(lease) = kind.pool.lease() else {
+        let Some(lease) = kind.lease() else {
             self.recorder.on_outcome(&unsent(kind_index, due));
             return;
         };

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, HeaderName, StatusCode, header};
 use tidegate_control::Timestamp;
 
 /// The header in which Tidegate names the mechanism that refused.
-const SHED_HEADER: &str = "tidegate-shed";
+pub(super) const SHED_HEADER: HeaderName = HeaderName::from_static("tidegate-shed");
 
 /// How one attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq)]

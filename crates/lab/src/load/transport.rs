@@ -16,6 +16,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::config::Protocol;
+use super::http1::Outgoing;
 use super::{http1, http2};
 
 /// Why there was no complete answer.
@@ -53,20 +54,43 @@ impl Pool {
         }
     }
 
-    /// The right to send one request; `None` when every connection is busy.
-    pub(super) fn lease(&self) -> Option<Lease> {
+    /// The way of one request over these connections.
+    pub(super) fn route(self, request: Request<Bytes>) -> Route {
         match self {
-            Self::Http1(pool) => pool.lease().map(Lease::Http1),
-            Self::Http2(pool) => pool.lease().map(Lease::Http2),
+            Self::Http1(pool) => Route::Http1(pool, Outgoing::new(&request)),
+            Self::Http2(pool) => Route::Http2(pool, Arc::new(request.map(Full::new))),
         }
     }
 }
 
-/// The right to send one request.
+/// A request, and the connections that can carry it.
+#[derive(Debug)]
+pub(super) enum Route {
+    Http1(Arc<http1::Pool>, Outgoing),
+    Http2(Arc<http2::Pool>, Arc<Request<Full<Bytes>>>),
+}
+
+impl Route {
+    /// The right to send it once; `None` when every connection is busy.
+    pub(super) fn lease(&self) -> Option<Lease> {
+        match self {
+            Self::Http1(pool, request) => {
+                let lease = pool.lease()?;
+                Some(Lease::Http1(lease, request.clone()))
+            }
+            Self::Http2(pool, request) => {
+                let lease = pool.lease()?;
+                Some(Lease::Http2(lease, Arc::clone(request)))
+            }
+        }
+    }
+}
+
+/// The right to send a request once.
 #[derive(Debug)]
 pub(super) enum Lease {
-    Http1(http1::Lease),
-    Http2(http2::Lease),
+    Http1(http1::Lease, Outgoing),
+    Http2(http2::Lease, Arc<Request<Full<Bytes>>>),
 }
 
 impl Lease {
@@ -74,23 +98,24 @@ impl Lease {
     /// body makes a slow reader.
     pub(super) async fn exchange(
         &mut self,
-        request: Request<Full<Bytes>>,
         read_pause: Option<Duration>,
     ) -> Result<Response<()>, Failure> {
-        let answer = match self {
-            Self::Http1(lease) => lease.send(request).await?,
-            Self::Http2(lease) => lease.send(request).await?,
-        };
-        let (head, body) = answer.into_parts();
-        read_to_end(body, read_pause).await?;
-        Ok(Response::from_parts(head, ()))
+        match self {
+            Self::Http1(lease, request) => lease.exchange(request, read_pause).await,
+            Self::Http2(lease, request) => {
+                let answer = lease.send(Request::clone(request)).await?;
+                let (head, body) = answer.into_parts();
+                read_to_end(body, read_pause).await?;
+                Ok(Response::from_parts(head, ()))
+            }
+        }
     }
 
     /// Leaves the connection for the next request.
-    pub(super) async fn give_back(self) {
+    pub(super) fn give_back(self) {
         match self {
-            Self::Http1(lease) => lease.give_back().await,
-            Self::Http2(lease) => drop(lease),
+            Self::Http1(lease, _) => lease.give_back(),
+            Self::Http2(lease, _) => drop(lease),
         }
     }
 }

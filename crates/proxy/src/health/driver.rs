@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
-use tidegate_sentry::ReplicaId;
+use tidegate_sentry::{ReplicaId, Report};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::probe::probe;
+use super::probe::{Answer, probe};
 use super::{Action, Machine};
 use crate::config::{Config, Origin};
 use crate::state::State;
@@ -42,7 +42,7 @@ struct Driver<N> {
     /// Who has which id; ids of removed replicas are given to new ones.
     roster: BTreeMap<ReplicaId, Origin>,
     config: Option<Arc<Config>>,
-    probes: JoinSet<(ReplicaId, bool)>,
+    probes: JoinSet<(ReplicaId, Answer)>,
     notice: N,
 }
 
@@ -110,8 +110,24 @@ impl<N: Fn(&str)> Driver<N> {
         self.probes.spawn(async move {
             let within = *config.health.active.timeout;
             let answer = tokio::time::timeout(within, probe(&replica, &config)).await;
-            (id, answer.unwrap_or(false))
+            (id, answer.unwrap_or_default())
         });
+    }
+
+    fn on_answer(&mut self, id: ReplicaId, answer: Answer) {
+        let now = self.state.now();
+        if answer.utilization.is_some() {
+            let report = Report {
+                utilization: answer.utilization,
+                ..Report::default()
+            };
+            self.state.sentry().on_report(now, id, &report);
+        }
+        let board = self.state.board();
+        let action = self.machine.on_probe(now, board, id, answer.well);
+        action
+            .into_iter()
+            .for_each(|action| self.carry_out(now, action));
     }
 
     /// Until a timer is due, a replica trips, a probe ends or it is time to look for a new
@@ -123,10 +139,8 @@ impl<N: Fn(&str)> Driver<N> {
             () = sleep_until(until) => {}
             () = self.state.board().alarmed() => {}
             Some(ended) = self.probes.join_next() => {
-                if let Ok((id, ok)) = ended {
-                    let now = self.state.now();
-                    let action = self.machine.on_probe(now, self.state.board(), id, ok);
-                    action.into_iter().for_each(|action| self.carry_out(now, action));
+                if let Ok((id, answer)) = ended {
+                    self.on_answer(id, answer);
                 }
             }
         }

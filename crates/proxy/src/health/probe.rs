@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use bytes::Bytes;
 use http::header::{HOST, HeaderValue, USER_AGENT};
 use http::uri::{PathAndQuery, Uri};
-use http::{Method, Request};
+use http::{Method, Request, Response};
 use http_body_util::Empty;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -13,25 +13,42 @@ use tokio::task::JoinSet;
 
 use crate::config::{ActiveHealth, Config};
 use crate::request::upload::Upload;
+use crate::response::report;
 use crate::upstream::{self, Replica, connect};
 
 const AGENT: HeaderValue = HeaderValue::from_static("tidegate-health");
 
-/// Whether a replica is well: it gives the path with a good status, or without a path it takes a
-/// connection, TLS included.
-pub(super) async fn probe(replica: &Replica, config: &Config) -> bool {
+/// What a replica answered.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Answer {
+    /// It is well: it gives the path with a good status, or without a path it takes a connection, TLS
+    /// included.
+    pub(super) well: bool,
+    /// What it says of its utilization. Unlike what comes with the answers of requests this is known
+    /// while nobody gets one.
+    pub(super) utilization: Option<f64>,
+}
+
+/// Asks one replica.
+pub(super) async fn probe(replica: &Replica, config: &Config) -> Answer {
     let Ok(stream) = connect::open(replica).await else {
-        return false;
+        return Answer::default();
     };
     let active = &config.health.active;
     let Some(path) = &active.path else {
-        return true;
+        return Answer {
+            well: true,
+            utilization: None,
+        };
     };
-    let status = match connect::is_http2(&stream, replica) {
+    let response = match connect::is_http2(&stream, replica) {
         true => ask_http2(stream, replica, active, path).await,
         false => ask_http1(stream, replica, active, path).await,
     };
-    status.is_some_and(|status| active.status.contains(status))
+    response.map_or_else(Answer::default, |response| Answer {
+        well: active.status.contains(response.status().as_u16()),
+        utilization: report::utilization(response.headers()),
+    })
 }
 
 async fn ask_http1(
@@ -39,13 +56,13 @@ async fn ask_http1(
     replica: &Replica,
     active: &ActiveHealth,
     path: &str,
-) -> Option<u16> {
+) -> Option<Response<()>> {
     let mut connection = upstream::http1::Connection::new(stream, None);
     let mut request = request(path.parse().ok()?, host(replica, active)?, Upload::Empty)?;
     connection.begin(&mut request);
     loop {
         if let Ok(response) = poll_fn(|cx| connection.poll_head(cx)).await.ok()? {
-            return Some(response.status().as_u16());
+            return Some(response);
         }
     }
 }
@@ -55,7 +72,7 @@ async fn ask_http2(
     replica: &Replica,
     active: &ActiveHealth,
     path: &str,
-) -> Option<u16> {
+) -> Option<Response<()>> {
     let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
     let (mut sender, connection) = handshake.await.ok()?;
     let mut driving = JoinSet::new();
@@ -70,7 +87,7 @@ async fn ask_http2(
     let mut request = request(uri, host, Empty::<Bytes>::new())?;
     request.headers_mut().remove(HOST);
     let response = sender.send_request(request).await.ok()?;
-    Some(response.status().as_u16())
+    Some(response.map(|_| ()))
 }
 
 fn host(replica: &Replica, active: &ActiveHealth) -> Option<HeaderValue> {

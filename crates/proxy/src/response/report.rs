@@ -59,9 +59,14 @@ pub(crate) fn strip(state: &State, about: About, headers: &mut HeaderMap) {
     contraband.remove(headers);
 }
 
+/// The utilization that a replica tells, in either spelling.
+pub(crate) fn utilization(headers: &HeaderMap) -> Option<f64> {
+    number(headers.get(UTILIZATION)).or_else(|| orca(headers.get(ENDPOINT_LOAD)))
+}
+
 fn read(headers: &HeaderMap) -> Option<Report> {
     let report = Report {
-        utilization: number(headers.get(UTILIZATION)).or_else(|| orca(headers.get(ENDPOINT_LOAD))),
+        utilization: utilization(headers),
         demand: number(headers.get(DEMAND)),
         dimmer: number(headers.get(DIMMER)),
         optional: number::<u8>(headers.get(OPTIONAL)).map(|flag| flag != 0),

@@ -12,9 +12,10 @@
 //! what the server does then says nothing about a higher limit, and an integral that grows
 //! through a quiet night would let the morning's burst through. And without enough samples
 //! (`low_traffic`, unless the gate itself keeps them away) or without a report the command is held.
-//! But reports come with answers: where replicas used to report, and now every client leaves before
-//! its answer, they do work for nobody, and that counts as full utilization. Holding the command
-//! there would keep them at it for ever.
+//! But reports come with answers. Where replicas used to report, and now every client leaves before
+//! its answer, they do work for nobody, and that counts as full utilization; where the gate let
+//! nobody in and nobody is inside, they count as idle. Holding the command would keep them at it, or
+//! keep it shut, for ever. Health checks that bring reports are better than either guess.
 //!
 //! What breaks it: gains found for one capacity used at a quarter of it.
 
@@ -104,10 +105,9 @@ impl FeedbackLoop {
         let enough = interval.has_samples(self.min_samples);
         let of_samples = |value: Option<f64>| value.filter(|_| enough);
         let value = match self.feedback.measure {
-            Measure::Utilization => interval.utilization().or_else(|| {
-                let in_vain = interval.counts.served == 0 && interval.counts.abandoned > 0;
-                (self.reported && in_vain).then_some(1.0)
-            }),
+            Measure::Utilization => interval
+                .utilization()
+                .or_else(|| unreported_utilization(step).filter(|_| self.reported)),
             Measure::ResponseTime => of_samples(interval.response.mean_seconds()),
             Measure::ResponseTimeP95 => of_samples(interval.response.quantile_seconds(0.95)),
             Measure::WaitingTime => of_samples(interval.waiting_seconds()),
@@ -137,6 +137,16 @@ impl FeedbackLoop {
             self.feedback.burst,
         );
     }
+}
+
+/// What is known of replicas that report with their answers when there was none.
+fn unreported_utilization(step: &Step<'_>) -> Option<f64> {
+    let counts = &step.interval.counts;
+    if counts.served == 0 && counts.abandoned > 0 {
+        return Some(1.0);
+    }
+    let shut = counts.refused_by_gate > 0 && counts.admitted == 0;
+    (shut && step.in_system() == 0).then_some(0.0)
 }
 
 fn actuator(feedback: &Feedback) -> ActuatorConfig {

@@ -76,7 +76,7 @@ pub trait Protector: std::fmt::Debug {
     /// Its client leaves while it waits.
     fn on_abandon(&mut self, now: Timestamp, request: RequestId);
 
-    /// A replica tells its utilization since the last time it did.
+    /// A replica tells its utilization since the last time it did, or with an answer the latest.
     fn on_report(&mut self, now: Timestamp, replica: ReplicaId, utilization: f64);
 
     /// A health check found that a replica died or is back.

@@ -9,7 +9,7 @@ use super::nucleus::Nucleus;
 use super::protector::{Orders, RequestId};
 use super::spec::{Abandoned, ReplicaSpec};
 use crate::engine::EventId;
-use crate::server::Station;
+use crate::server::{Station, UtilizationMeter};
 
 #[derive(Debug)]
 pub(super) struct Replica {
@@ -21,6 +21,7 @@ pub(super) struct Replica {
     nucleus: Option<Nucleus>,
     reported: Mark,
     recorded: Mark,
+    meter: UtilizationMeter,
 }
 
 /// Busy time at an instant, to take differences.
@@ -67,12 +68,14 @@ impl Replica {
             nucleus: spec.nucleus.then(Nucleus::new),
             reported: Mark::START,
             recorded: Mark::START,
+            meter: UtilizationMeter::default(),
         }
     }
 
-    /// It starts again, and what its nucleus knew is lost.
-    pub(super) fn restart(&mut self) {
+    /// It starts again, and what it knew is lost.
+    pub(super) fn restart(&mut self, now: Timestamp) {
         self.station.restore();
+        self.meter = UtilizationMeter::starting(now, self.station.busy(now));
         self.nucleus = self.nucleus.is_some().then(Nucleus::new);
     }
 
@@ -83,7 +86,13 @@ impl Replica {
         }
     }
 
-    /// What it says about itself with an answer.
+    /// The utilization it tells with an answer.
+    pub(super) fn metered(&mut self, now: Timestamp) -> f64 {
+        let (busy, cores) = (self.station.busy(now), self.station.cores());
+        self.meter.read(now, busy, cores)
+    }
+
+    /// What it says with an answer, having a nucleus or not, about what can be left out.
     pub(super) fn answer(&mut self, now: Timestamp, took: Duration, full: bool) -> Report {
         let present = self.station.len();
         let nucleus = self.nucleus.as_mut();

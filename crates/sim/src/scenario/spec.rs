@@ -35,6 +35,9 @@ pub struct Scenario {
     /// How often replicas report their utilization.
     #[serde(default = "one_second")]
     pub report_interval: Dur,
+    /// Whether they do so with every answer too, as over HTTP.
+    #[serde(default)]
+    pub report_with_answers: bool,
     /// How long it takes to notice that a replica died or is back.
     #[serde(default = "one_second")]
     pub health_delay: Dur,

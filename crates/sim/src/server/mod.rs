@@ -20,6 +20,7 @@
 //!
 //! What breaks it: jobs of unequal weight or priority inside the server.
 
+mod meter;
 mod spec;
 
 use std::collections::VecDeque;
@@ -30,6 +31,7 @@ use crate::engine::RankHeap;
 use crate::slab::{Key, Slab};
 use crate::time::{after, seconds_between};
 
+pub use meter::UtilizationMeter;
 pub use spec::{Bound, Penalty, StationSpec};
 
 /// A job inside a station.

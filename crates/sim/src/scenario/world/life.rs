@@ -123,8 +123,13 @@ impl World<'_> {
         self.think(attempt.load as usize, calendar);
     }
 
-    /// What a replica that can leave something out says with an answer.
+    /// What a replica says with an answer.
     fn answer(&mut self, id: RequestId, replica: usize, now: Timestamp) {
+        if self.scenario.report_with_answers {
+            let utilization = self.replicas[replica].metered(now);
+            self.protector
+                .on_report(now, replica_id(replica), utilization);
+        }
         if self.scenario.optional.is_none() {
             return;
         }

@@ -29,7 +29,7 @@ impl World<'_> {
     }
 
     pub(super) fn come_back(&mut self, replica: usize, calendar: &mut Calendar<Event>) {
-        self.replicas[replica].restart();
+        self.replicas[replica].restart(calendar.now());
         self.capacity_changed(replica, calendar);
         calendar.after(self.scenario.health_delay.0, Event::Health { replica });
     }
