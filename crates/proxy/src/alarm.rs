@@ -16,9 +16,9 @@ use tidegate_control::Timestamp;
 
 use crate::worker::Worker;
 
-/// Time between two sweeps. Chosen: deadlines are hundreds of milliseconds or more, and twenty
-/// wake-ups a second are not to be seen in a profile.
-pub(crate) const SWEEP: Duration = Duration::from_millis(50);
+/// Time between two sweeps. Chosen: deadlines are hundreds of milliseconds or more, and a worker with
+/// little to do is not woken more often for this than for its requests.
+pub(crate) const SWEEP: Duration = Duration::from_millis(100);
 
 /// The alarms of one worker.
 #[derive(Debug, Default)]

@@ -246,6 +246,8 @@ pub enum ShedReason {
     Policed,
     /// The share of its class that fits is used up.
     Threshold,
+    /// In overload, its path costs far more than others.
+    Costly,
     /// The queue is full by count.
     QueueFull,
     /// The queue is full by bytes.
@@ -258,7 +260,7 @@ pub enum ShedReason {
 
 impl ShedReason {
     /// Every reason, in the order of [`ShedReason::index`].
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Predicted,
         Self::Expired,
         Self::Rate,
@@ -266,6 +268,7 @@ impl ShedReason {
         Self::Window,
         Self::Policed,
         Self::Threshold,
+        Self::Costly,
         Self::QueueFull,
         Self::QueueBytes,
         Self::NoReplica,
@@ -289,6 +292,7 @@ impl ShedReason {
             Self::Window => "window",
             Self::Policed => "policed",
             Self::Threshold => "threshold",
+            Self::Costly => "costly",
             Self::QueueFull => "queue-full",
             Self::QueueBytes => "queue-bytes",
             Self::NoReplica => "no-replica",

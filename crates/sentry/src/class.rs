@@ -48,6 +48,11 @@ pub(crate) struct Forecast {
     pub(crate) linger: AtomicF64,
     /// Offered load over what can be served, at least 1.
     pub(crate) pressure: AtomicF64,
+    /// What a request of the class costs on the mean, in seconds, while those that cost far more pay
+    /// for it; 0 while they do not.
+    pub(crate) toll_mean_s: AtomicF64,
+    /// Waiters ahead with which they may still wait, times what they pay.
+    pub(crate) toll_limit: AtomicU32,
 }
 
 impl Forecast {
@@ -60,6 +65,8 @@ impl Forecast {
             residence: AtomicF64::new(0.0),
             linger: AtomicF64::new(0.0),
             pressure: AtomicF64::new(1.0),
+            toll_mean_s: AtomicF64::new(0.0),
+            toll_limit: AtomicU32::new(u32::MAX),
         }
     }
 
@@ -70,6 +77,7 @@ impl Forecast {
         self.drain.store(0.0);
         self.linger.store(0.0);
         self.pressure.store(1.0);
+        self.toll_mean_s.store(0.0);
     }
 
     /// Waiting time beyond which it is too late to start.

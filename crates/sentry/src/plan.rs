@@ -10,6 +10,7 @@ use crate::class::Class;
 use crate::config::{Balance, ModeName, SentryConfig};
 use crate::contract::Contract;
 use crate::error::SentryError;
+use crate::policing::toll::toll;
 use crate::policing::{Kind, PathKey, Policer, Servers};
 use crate::replica::{Health, Replica, UNLIMITED};
 use crate::session::Sessions;
@@ -131,6 +132,11 @@ impl Plan {
         (self.config.mode == ModeName::Sentry).then(|| self.policer.kind())
     }
 
+    /// Whether those whose path costs far more than others pay for it in overload.
+    pub(crate) fn charges_tolls(&self) -> bool {
+        self.config.mode == ModeName::Auto && self.config.auto.path_costs
+    }
+
     /// What newcomers meet in the replicas.
     pub(crate) fn servers(&self) -> Servers {
         let mut servers = Servers::default();
@@ -146,6 +152,16 @@ impl Plan {
         let by_class = || self.class(class).cost.service_s();
         let known = self.policer.service_s(path).or_else(by_class);
         known.unwrap_or_else(|| self.config.sentry.service_time.as_secs_f64())
+    }
+
+    /// As how many a request counts in overload, by its path's cost: 1 for most.
+    pub(crate) fn toll(&self, class: ClassId, path: Option<PathKey>) -> f64 {
+        let mean_s = self.class(class).forecast.toll_mean_s.load();
+        if mean_s <= 0.0 {
+            return 1.0;
+        }
+        let cost_s = self.policer.well_known_s(path);
+        cost_s.map_or(1.0, |cost_s| toll(cost_s, mean_s))
     }
 
     pub(crate) fn any_up(&self) -> bool {

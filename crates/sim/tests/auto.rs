@@ -11,7 +11,7 @@ use tidegate_sentry::ShedReason;
 use tidegate_sim::rng::Streams;
 use tidegate_sim::scenario::{Outcome, Row, Scenario};
 
-const SEEDS: [u64; 2] = [1, 2];
+const SEEDS: [u64; 4] = [1, 2, 3, 4];
 
 /// Samples behind the share of requests that fit into the target.
 const SAMPLES: usize = 20_000;
@@ -24,6 +24,8 @@ struct Service {
     replica: &'static str,
     cores: f64,
     target_s: f64,
+    /// Squared coefficient of variation of the work.
+    cv2: f64,
 }
 
 const fn service(
@@ -41,6 +43,14 @@ const fn service(
         replica,
         cores,
         target_s,
+        cv2: 1.0,
+    }
+}
+
+impl Service {
+    /// The same with work that varies by so much.
+    const fn varying(self, cv2: f64) -> Self {
+        Self { cv2, ..self }
     }
 }
 
@@ -68,7 +78,8 @@ const SERVICES: [Service; 11] = [
         "count = 2\ncores = 16",
         32.0,
         1.0,
-    ),
+    )
+    .varying(2.0),
     service(
         "8 workers, bimodal",
         "{ law = 'bimodal', fast = '10ms', slow = '200ms', slow_share = '5%' }",
@@ -76,7 +87,8 @@ const SERVICES: [Service; 11] = [
         "cores = 8",
         8.0,
         0.5,
-    ),
+    )
+    .varying(4.5),
     service(
         "thrashing",
         "{ law = 'exponential', mean = '40ms' }",
@@ -122,7 +134,8 @@ const HEAVY: Service = service(
     "count = 3\ncores = 1\nslots = 100",
     3.0,
     0.5,
-);
+)
+.varying(4.0);
 
 /// Twenty requests per second: everything takes longer to learn.
 const SLOW: Service = service(
@@ -139,8 +152,16 @@ const STEPS: &str = "speed = [{ at = '0s', value = 1 }, { at = '20s', value = 0.
     { at = '40s', value = 1 }, { at = '60s', value = 0.5 }, { at = '80s', value = 1 }, \
     { at = '100s', value = 0.25 }, { at = '120s', value = 1 }]";
 
-/// When they do, in seconds.
-const STEPS_S: [f64; 6] = [20.0, 40.0, 60.0, 80.0, 100.0, 120.0];
+/// When they do, in seconds, and the speed from then on.
+const STEPS_S: [(f64, f64); 6] = [
+    (20.0, 0.67),
+    (40.0, 1.0),
+    (60.0, 0.5),
+    (80.0, 1.0),
+    (100.0, 0.25),
+    (120.0, 1.0),
+];
+const STEP_S: f64 = 20.0;
 
 impl Service {
     /// Requests per second.
@@ -210,20 +231,24 @@ fn share_of_possible(service: &Service, scenario: &Scenario, outcome: &Outcome) 
     outcome.totals.counts.in_target as f64 / rows.map(possible).sum::<f64>()
 }
 
-/// Seconds after a step until two seconds in a row bring 85 % of what is possible.
-fn settling(service: &Service, scenario: &Scenario, outcome: &Outcome, step: f64) -> f64 {
+/// Seconds after a step from which on, until the next, all of two seconds bring 90 % of what is
+/// possible, taking all runs together and less two chance deviations: of `n` requests served
+/// `n cv²` is the variance (renewal theory), with the coefficient of variation of the service time.
+fn settling(service: &Service, scenario: &Scenario, runs: &[Outcome], step: f64) -> f64 {
     const WINDOW: usize = 4;
-    let possible = service.possible(scenario, outcome);
-    let after: Vec<&Row> = outcome
-        .rows
-        .iter()
-        .filter(|row| row.at > step + 1e-9)
-        .collect();
-    let settled = after.windows(WINDOW).position(|rows| {
-        let answered: u64 = rows.iter().map(|row| row.counts.in_target).sum();
-        answered as f64 >= 0.85 * rows.iter().map(|row| possible(row)).sum::<f64>()
-    });
-    settled.map_or(f64::INFINITY, |rows| rows as f64 * outcome.interval)
+    let possible = service.possible(scenario, &runs[0]);
+    let rows_until = |seconds: f64| runs[0].rows.partition_point(|row| row.at <= seconds + 1e-9);
+    let (first, end) = (rows_until(step), rows_until(step + STEP_S));
+    let mut settled = 0.0;
+    for at in first..=end - WINDOW {
+        let rows = || runs.iter().flat_map(|run| &run.rows[at..at + WINDOW]);
+        let answered: u64 = rows().map(|row| row.counts.in_target).sum();
+        let bar = 0.9 * rows().map(&possible).sum::<f64>();
+        if (answered as f64) < bar - 2.0 * (bar * service.cv2.max(1.0)).sqrt() {
+            settled = (at + 1 - first) as f64 * runs[0].interval;
+        }
+    }
+    settled
 }
 
 /// What was measured against what bar; all of them are looked at before any is complained about.
@@ -269,9 +294,7 @@ fn nothing_is_refused_while_there_is_room() {
     for service in &SERVICES {
         let load = format!("rate = '{}/s'", 0.8 * service.capacity());
         let outcome = run(&service.scenario(600, 0, &load, ""), SEEDS[0]);
-        // At twenty requests per second a run of bad luck and an overload are hard to tell apart.
-        let allowed = if service.is(&SLOW) { 20.0 } else { 0.0 };
-        bars.at_most(service.name, outcome.ledger.shed as f64, allowed);
+        bars.at_most(service.name, outcome.ledger.shed as f64, 0.0);
     }
     bars.check();
 }
@@ -374,13 +397,13 @@ fn capacity_may_go_and_come_back() {
                 .map(|run| share_of_possible(service, &scenario, run));
             let what = format!("{}, {times} times", service.name);
             bars.at_least(&what, mean(&shares.collect::<Vec<_>>()), 0.94);
-            // Those that have a hundred requests per second left after the deepest step.
-            for step in STEPS_S.into_iter().filter(|_| service.capacity() >= 400.0) {
-                let settled = runs
-                    .iter()
-                    .map(|run| settling(service, &scenario, run, step));
+            // Where work varies that much, it takes longer to tell a loss of a third from chance.
+            let bar = if service.cv2 > 3.0 { 4.0 } else { 3.0 };
+            let enough = |&(_, speed): &(f64, f64)| speed * service.capacity() >= 100.0;
+            for (step, _) in STEPS_S.into_iter().filter(enough) {
+                let settled = settling(service, &scenario, &runs, step);
                 let what = format!("{what}, settling after {step} s");
-                bars.at_most(&what, mean(&settled.collect::<Vec<_>>()), 5.0);
+                bars.at_most(&what, settled, bar);
             }
         }
     }
@@ -397,37 +420,70 @@ fn a_spike_with_retries_is_over_within_ten_seconds() {
              {{ at = '30s', value = '{calm}/s' }}]\n\
              client = {{ timeout = '2s', retry = {{ attempts = 3 }} }}"
         );
-        for outcome in runs(&service.scenario(60, 5, &load, "")) {
+        let answered_of = |outcome: &Outcome| {
             let rows = outcome.rows.iter().filter(|row| row.at > 40.0 + 1e-9);
             let (answered, fresh) = rows.fold((0, 0), |(answered, fresh), row| {
                 (answered + row.counts.in_target, fresh + row.counts.fresh)
             });
-            let share = answered as f64 / fresh as f64;
-            bars.at_least(service.name, share, 0.95);
-        }
+            answered as f64 / fresh as f64
+        };
+        let runs = runs(&service.scenario(60, 5, &load, ""));
+        let shares: Vec<f64> = runs.iter().map(answered_of).collect();
+        bars.at_least(service.name, mean(&shares), 0.95);
     }
     bars.check();
 }
 
-/// One client in twenty asks for twenty times the work, or leaves after 50 ms, at twice the capacity.
-/// The others get at least most of their part.
+/// One client in twenty asks for a page of twenty times the work, which is half of all the work, at
+/// twice the capacity. Told by its path it is refused first, and the others get most of everything, not
+/// just of their part.
 #[test]
-fn a_few_clients_do_not_take_it_all() {
-    let slow_url = "client = [{ share = 95 }, { share = 5, work = 20 }]";
-    let leaving = "client = [{ share = 95 }, \
+fn a_slow_page_does_not_take_it_all() {
+    let clients =
+        "client = [{ share = 95, path = '/page' }, { share = 5, path = '/report', work = 20 }]";
+    let mut bars = Bars::default();
+    for service in SERVICES.iter().filter(|service| !service.is(&SLOW)) {
+        let scenario = service.overload(2.0, clients);
+        let shares: Vec<f64> = runs(&scenario)
+            .iter()
+            .map(|run| share_of_possible(service, &scenario, run))
+            .collect();
+        bars.at_least(service.name, mean(&shares), 0.65);
+    }
+    bars.check();
+}
+
+/// Where nothing tells it from others, or `auto` is not to look, the others get most of their part: 0.95
+/// of 1.95. The page stays behind in a smaller window and makes it look too small: where a crowd
+/// costs throughput, that does.
+#[test]
+fn a_slow_page_in_disguise_leaves_the_others_their_part() {
+    let clients = "client = [{ share = 95 }, { share = 5, work = 20 }]";
+    let mut bars = Bars::default();
+    for service in SERVICES.iter().filter(|service| !service.is(&SLOW)) {
+        let scenario = service.overload(2.0, clients);
+        let shares: Vec<f64> = runs(&scenario)
+            .iter()
+            .map(|run| share_of_possible(service, &scenario, run) * 1.95 / 0.95)
+            .collect();
+        bars.at_least(service.name, mean(&shares), 0.75);
+    }
+    bars.check();
+}
+
+/// One client in twenty leaves after 50 ms, at twice the capacity.
+#[test]
+fn clients_that_leave_cost_the_others_little() {
+    let clients = "client = [{ share = 95 }, \
         { share = 5, timeout = { law = 'exponential', mean = '50ms' } }]";
     let mut bars = Bars::default();
     for service in SERVICES.iter().filter(|service| !service.is(&SLOW)) {
-        // Of the work that arrives, 0.95 parts in 1.95 are that of the honest. Slow pages stay behind
-        // in a smaller window and make it look too small: where a crowd costs throughput, that does.
-        for (clients, part, bar) in [(slow_url, 0.95 / 1.95, 0.75), (leaving, 1.0, 0.9)] {
-            let scenario = service.overload(2.0, clients);
-            let shares: Vec<f64> = runs(&scenario)
-                .iter()
-                .map(|run| share_of_possible(service, &scenario, run) / part)
-                .collect();
-            bars.at_least(&format!("{}, {clients}", service.name), mean(&shares), bar);
-        }
+        let scenario = service.overload(2.0, clients);
+        let shares: Vec<f64> = runs(&scenario)
+            .iter()
+            .map(|run| share_of_possible(service, &scenario, run))
+            .collect();
+        bars.at_least(service.name, mean(&shares), 0.9);
     }
     bars.check();
 }

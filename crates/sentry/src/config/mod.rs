@@ -69,7 +69,7 @@ pub struct SentryConfig {
     pub ilac: IlacConfig,
     /// Parameters of mode `sentry`.
     pub sentry: SentryModeConfig,
-    /// What is remembered of paths, in mode `sentry`.
+    /// What is remembered of paths, in modes `auto` and `sentry`.
     pub paths: PathConfig,
 }
 

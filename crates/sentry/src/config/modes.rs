@@ -19,6 +19,10 @@ pub struct AutoConfig {
     pub target_min: Dur,
     /// Largest target that is derived when none is configured.
     pub target_max: Dur,
+    /// In overload, let requests of paths that take more than three times as long as the mean of
+    /// their class wait only where as many times fewer are ahead of them: the slowest pages are
+    /// refused first, and get what the others leave over.
+    pub path_costs: bool,
 }
 
 impl Default for AutoConfig {
@@ -27,6 +31,7 @@ impl Default for AutoConfig {
             interval: Dur(Duration::from_millis(100)),
             target_min: Dur(Duration::from_millis(100)),
             target_max: Dur(Duration::from_secs(5)),
+            path_costs: true,
         }
     }
 }

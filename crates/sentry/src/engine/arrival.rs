@@ -95,7 +95,10 @@ impl<T> Sentry<T> {
             return Err(self.refusal(plan, ShedReason::NoReplica, arrival.class));
         }
         let ahead = plan.queued_ahead(arrival.class);
-        if let Err(refusal) = self.refuse_if_late(plan, now, arrival, ahead) {
+        let in_time = self
+            .refuse_if_costly(plan, arrival, ahead)
+            .and_then(|()| self.refuse_if_late(plan, now, arrival, ahead));
+        if let Err(refusal) = in_time {
             self.displace_last(plan, now, arrival, refusal)?;
         }
         self.park(plan, now, arrival, passed, waiter)
@@ -133,6 +136,7 @@ impl<T> Sentry<T> {
         let late = passed.as_ref().err().copied().map_or_else(
             || {
                 let excess = plan.in_flight_beyond_windows();
+                self.refuse_if_costly(plan, arrival, excess)?;
                 self.refuse_if_late(plan, now, arrival, excess)
             },
             Err,
@@ -186,6 +190,23 @@ impl<T> Sentry<T> {
         match predicted().filter(|&seconds| seconds > left) {
             Some(seconds) => Err(refusal(seconds, left)),
             None => Ok(()),
+        }
+    }
+
+    /// In overload, whether there is room for as many requests as this one costs.
+    fn refuse_if_costly(&self, plan: &Plan, arrival: &Arrival, ahead: u32) -> Result<(), Refusal> {
+        let toll = plan.toll(arrival.class, arrival.path);
+        let toll = plan.policer.tolls.charge(toll);
+        let forecast = &plan.class(arrival.class).forecast;
+        let limit = f64::from(forecast.toll_limit.load(Ordering::Relaxed));
+        let measured = (f64::from(ahead) + 1.0) * toll;
+        match toll > 1.0 && measured > limit {
+            true => Err(Refusal {
+                measured,
+                limit,
+                ..self.refusal(plan, ShedReason::Costly, arrival.class)
+            }),
+            false => Ok(()),
         }
     }
 

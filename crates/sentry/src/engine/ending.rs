@@ -6,11 +6,9 @@ use super::Sentry;
 use crate::api::{Ending, Permit, ReplicaId, Report, Resolution};
 use crate::atomic::add_one;
 use crate::balance::Slots;
-use crate::class::Class;
 use crate::config::ModeName;
 use crate::gate::Passed;
 use crate::plan::Plan;
-use crate::replica::Replica;
 
 impl<T> Sentry<T> {
     /// Another replica with room, for a request that the first one never saw.
@@ -88,7 +86,7 @@ impl<T> Sentry<T> {
             let inside = replica.release(now, permit.generation);
             match ending {
                 Ending::Served => {
-                    self.sample(now, &permit, class, replica, inside);
+                    self.sample(&plan, now, &permit, inside);
                     learn_cost(&plan, now, &permit, inside);
                 }
                 Ending::Dropped => replica.on_failure(now),
@@ -106,18 +104,16 @@ impl<T> Sentry<T> {
         });
     }
 
-    fn sample(
-        &self,
-        now: Timestamp,
-        permit: &Permit,
-        class: &Class,
-        replica: &Replica,
-        inside: u32,
-    ) {
+    fn sample(&self, plan: &Plan, now: Timestamp, permit: &Permit, inside: u32) {
+        let class = plan.class(permit.class);
+        let replica = &plan.replicas[usize::from(permit.replica.0)];
         let response = now - permit.arrived;
         let residence = now - permit.admitted;
         self.tally.response.record(response);
-        self.tally.residence.record(residence);
+        // By what the few take that pay for it, nobody else is judged.
+        if plan.toll(permit.class, permit.path) <= 1.0 {
+            self.tally.residence.record(residence);
+        }
         replica.on_served(now, residence, inside);
         match permit.optional() {
             Some(true) => {
@@ -164,13 +160,17 @@ impl<T> Sentry<T> {
 /// each takes `k` times as long, or waits for the others in turn. If `k` grows or falls evenly
 /// from `a` to `b` meanwhile, what the request got is the time over `(b - a) / ln(b / a)`. Replicas
 /// that say what requests cost know better.
+///
+/// In mode `auto` there is no such company: windows keep crowds out, and what is compared are paths.
 fn learn_cost(plan: &Plan, now: Timestamp, permit: &Permit, inside: u32) {
+    let residence_s = (now - permit.admitted).as_secs_f64();
     let replica = &plan.replicas[usize::from(permit.replica.0)];
-    if plan.policing().is_none() || replica.reports_cost() {
-        return;
-    }
-    let inside = logarithmic_mean(f64::from(permit.inside), f64::from(inside));
-    let service_s = (now - permit.admitted).as_secs_f64() / inside;
+    let service_s = match plan.policing() {
+        None if plan.charges_tolls() => residence_s,
+        None => return,
+        Some(_) if replica.reports_cost() => return,
+        Some(_) => residence_s / logarithmic_mean(f64::from(permit.inside), f64::from(inside)),
+    };
     plan.class(permit.class).cost.learn(service_s);
     plan.policer.learn(permit.path, service_s);
 }

@@ -4,7 +4,8 @@
 //! - [`threshold`]: one atomic operation per request, from rates measured now and then;
 //! - [`delays`]: how long less important classes are held, so that they do not take the place of
 //!   more important ones that arrive a moment later;
-//! - [`table`] and [`path`]: what a request will cost, by its path.
+//! - [`table`] and [`path`]: what a request will cost, by its path;
+//! - [`toll`]: what it pays for that in mode `auto`.
 
 pub(crate) mod buckets;
 pub mod delays;
@@ -16,6 +17,7 @@ pub(crate) mod servers;
 pub(crate) mod switch;
 pub mod table;
 pub mod threshold;
+pub(crate) mod toll;
 
 pub use path::{PathHasher, PathKey};
 pub(crate) use policer::{Kind, Policer};

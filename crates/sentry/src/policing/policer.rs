@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use super::toll::Tolls;
 use super::{PathKey, ServiceTable, ThresholdGate};
 use crate::atomic::AtomicF64;
 use crate::config::{CLASSES_MAX, ModeName, SentryConfig};
@@ -29,9 +30,12 @@ impl Kind {
 /// See the module's description.
 #[derive(Debug)]
 pub(crate) struct Policer {
+    /// The mode it was made for: what is learnt in one is nothing to another.
+    mode: ModeName,
     kind: AtomicU8,
     pub(crate) threshold: ThresholdGate,
     services: ServiceTable,
+    pub(crate) tolls: Tolls,
     /// What the driver last said about its own CPU use; NaN before it has.
     cpu_share: AtomicF64,
     examined: AtomicU64,
@@ -40,14 +44,12 @@ pub(crate) struct Policer {
 
 impl Policer {
     pub(crate) fn new(config: &SentryConfig) -> Self {
-        let paths = match config.mode {
-            ModeName::Sentry => config.paths.max as usize,
-            _ => 0,
-        };
         Self {
+            mode: config.mode,
             kind: AtomicU8::new(Kind::Batch as u8),
             threshold: ThresholdGate::new(CLASSES_MAX),
-            services: ServiceTable::new(paths, EVICTION_SEED),
+            services: ServiceTable::new(paths(config), EVICTION_SEED),
+            tolls: Tolls::default(),
             cpu_share: AtomicF64::new(f64::NAN),
             examined: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -56,7 +58,12 @@ impl Policer {
 
     /// Whether a changed configuration needs another one.
     pub(crate) fn suits(&self, config: &SentryConfig) -> bool {
-        config.mode != ModeName::Sentry || self.services.holds(config.paths.max as usize)
+        match config.mode {
+            ModeName::Auto | ModeName::Sentry => {
+                self.mode == config.mode && self.services.holds(paths(config))
+            }
+            _ => true,
+        }
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -73,6 +80,11 @@ impl Policer {
     /// The service time of a path, where it is known.
     pub(crate) fn service_s(&self, path: Option<PathKey>) -> Option<f64> {
         path.and_then(|path| self.services.get(path))
+    }
+
+    /// The same, where it was asked for often enough.
+    pub(crate) fn well_known_s(&self, path: Option<PathKey>) -> Option<f64> {
+        path.and_then(|path| self.services.get_well_known(path))
     }
 
     /// A request of the path took so much of a server.
@@ -108,6 +120,15 @@ impl Policer {
 
     pub(crate) fn cpu_share(&self) -> Option<f64> {
         Some(self.cpu_share.load()).filter(|share| share.is_finite())
+    }
+}
+
+/// Paths to be remembered in the mode.
+fn paths(config: &SentryConfig) -> usize {
+    match config.mode {
+        ModeName::Sentry => config.paths.max as usize,
+        ModeName::Auto if config.auto.path_costs => config.paths.max as usize,
+        _ => 0,
     }
 }
 

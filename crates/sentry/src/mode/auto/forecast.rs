@@ -31,8 +31,10 @@ const BURST_TARGETS: f64 = 4.0;
 pub(crate) struct Situation {
     /// Requests per second that can be served.
     pub(crate) drain: f64,
-    /// Offered load over that, at least 1.
+    /// Offered load over that, at least 1; and the same with requests as often as they pay
+    /// ([`toll`](crate::policing::toll)).
     pub(crate) pressure: f64,
+    pub(crate) pressure_with_tolls: f64,
     pub(crate) overloaded: bool,
     /// Index of dispersion of what is served.
     pub(crate) dispersion: f64,
@@ -47,8 +49,10 @@ pub(crate) struct Situation {
 pub(crate) struct Part {
     /// Requests per second that the more important classes leave over.
     pub(crate) drain: f64,
-    /// Offered load of the class and the more important ones, over all that can be served.
+    /// Offered load of the class and the more important ones, over all that can be served; and with
+    /// tolls.
     pub(crate) pressure: f64,
+    pub(crate) pressure_with_tolls: f64,
 }
 
 /// What a newcomer is judged by.
@@ -56,6 +60,9 @@ pub(crate) struct Part {
 pub(crate) struct Limits {
     /// Waiters ahead with which it is still in time.
     pub(crate) ahead: u32,
+    /// The same for those who pay a toll: where without them there is room for all, they may not wait
+    /// as if there were.
+    pub(crate) ahead_with_tolls: u32,
     /// Waiting time beyond which it is too late to start, in nanoseconds.
     pub(crate) wait_ns: u64,
 }
@@ -63,16 +70,28 @@ pub(crate) struct Limits {
 impl Situation {
     /// The limits of a class with this target.
     pub(crate) fn limits(&self, target: f64, part: Part) -> Limits {
-        let (wait, expiry) = match self.overloaded {
-            true => self.in_overload(target, part.pressure),
-            false => (self.in_a_burst(target), f64::INFINITY),
+        let wait = |pressure| match self.overloaded {
+            true => self.in_overload(target, pressure),
+            false => self.in_a_burst(target),
         };
-        let wait = wait.max(BUSY_LEAST / self.drain);
-        Limits {
+        let ahead = |wait: f64| {
+            let waiters = part.drain * wait.max(BUSY_LEAST / self.drain);
             // `as` saturates.
-            ahead: ((part.drain * wait).ceil() as u32).max(1),
-            wait_ns: nanos(expiry),
+            (waiters.ceil() as u32).max(1)
+        };
+        Limits {
+            ahead: ahead(wait(part.pressure)),
+            ahead_with_tolls: ahead(wait(part.pressure_with_tolls)),
+            wait_ns: match self.overloaded {
+                true => nanos(self.expiry(target)),
+                false => NEVER,
+            },
         }
+    }
+
+    /// Whoever has waited for so long that most would be late is not started, there are fresher ones.
+    fn expiry(&self, target: f64) -> f64 {
+        (target - self.residence_most).max(2.0 * BUSY_LEAST / self.drain)
     }
 
     /// Longest wait after which most are in time and nearly all not much late.
@@ -83,16 +102,13 @@ impl Situation {
 
     /// As many wait as keep the replicas busy, whatever the target: with more everybody would be
     /// answered later and nobody more. But a class for which, with the more important ones, there is
-    /// room enough is not overloaded: its bursts are waited for as long as they are in time. Whoever
-    /// has waited for so long that most would be late is not started, there are fresher ones.
-    fn in_overload(&self, target: f64, pressure: f64) -> (f64, f64) {
+    /// room enough is not overloaded: its bursts are waited for as long as they are in time.
+    fn in_overload(&self, target: f64, pressure: f64) -> f64 {
         let busy = match pressure > 1.0 {
             true => busy_requests(pressure) * self.dispersion / self.drain,
             false => f64::INFINITY,
         };
-        let wait = self.in_time(target).min(busy);
-        let expiry = (target - self.residence_most).max(2.0 * BUSY_LEAST / self.drain);
-        (wait, expiry)
+        self.in_time(target).min(busy)
     }
 
     fn in_a_burst(&self, target: f64) -> f64 {
@@ -108,11 +124,7 @@ fn busy_requests(pressure: f64) -> f64 {
 }
 
 fn nanos(seconds: f64) -> u64 {
-    if seconds.is_finite() {
-        saturating_nanos(Duration::from_secs_f64(within(seconds, 0.0, 1e9)))
-    } else {
-        NEVER
-    }
+    saturating_nanos(Duration::from_secs_f64(within(seconds, 0.0, 1e9)))
 }
 
 #[cfg(test)]
@@ -123,6 +135,7 @@ mod tests {
         Situation {
             drain: 100.0,
             pressure: 4.0,
+            pressure_with_tolls: 4.0,
             overloaded,
             dispersion: 1.0,
             residence: 0.02,
@@ -135,6 +148,7 @@ mod tests {
         Part {
             drain: 100.0,
             pressure,
+            pressure_with_tolls: 2.0 * pressure,
         }
     }
 
@@ -150,6 +164,12 @@ mod tests {
         let ahead = |pressure| situation(true).limits(0.5, part(pressure)).ahead;
         assert_eq!(ahead(0.8), 44, "half a second less the residence of most");
         assert!(ahead(0.8) > ahead(1.1));
+    }
+
+    #[test]
+    fn who_pays_for_the_overload_waits_less() {
+        let limits = situation(true).limits(0.5, part(0.8));
+        assert!(limits.ahead_with_tolls < limits.ahead, "{limits:?}");
     }
 
     #[test]

@@ -22,6 +22,7 @@
 //! What breaks it: a target below what the service needs for one request. Then everything is
 //! late, and the queue is kept at the little that keeps the service busy.
 
+mod chance;
 pub(super) mod drain;
 mod fleet;
 mod forecast;
@@ -78,6 +79,9 @@ const LEAVING_SHARE: f64 = 0.05;
 /// the drain rate is left for it.
 const DRAIN_LEAST: f64 = 0.02;
 
+/// How often what is known of paths is made older.
+const AGING: Duration = Duration::from_secs(60);
+
 /// One class in the last second.
 #[derive(Debug, Default)]
 struct Lately {
@@ -122,11 +126,15 @@ pub(crate) struct Auto {
     overload: Overload,
     served: Recent,
     left: Recent,
+    /// By how many requests arrivals counted for more than they are.
+    tolls: Recent,
     /// What came of each class lately.
     classes: Vec<Lately>,
     residence: Residence,
     target: DerivedTarget,
     outlook: Option<Outlook>,
+    /// When paths that nobody asks for any more make room.
+    next_aging: Timestamp,
     /// Where a replica has said that it can leave something out.
     dimming: OfferedDimming,
 }
@@ -141,10 +149,12 @@ impl Auto {
             overload: Overload::new(),
             served: Recent::new(LATELY),
             left: Recent::new(LATELY),
+            tolls: Recent::new(LATELY),
             classes: Vec::new(),
             residence: Residence::default(),
             target: DerivedTarget::new(&config.auto),
             outlook: None,
+            next_aging: now + AGING,
             dimming: OfferedDimming::default(),
         }
     }
@@ -164,6 +174,8 @@ impl Auto {
         let (counts, seconds) = (step.interval.counts, step.interval.seconds);
         self.served.push(counts.served as f64, seconds);
         self.left.push(counts.abandoned as f64, seconds);
+        self.tolls
+            .push(step.plan.policer.tolls.take_extra(), seconds);
         self.classes
             .resize_with(step.plan.classes.len(), Lately::default);
         for (class, lately) in step.plan.classes.iter().zip(&mut self.classes) {
@@ -210,6 +222,11 @@ impl Auto {
         self.total.rate().map(|rate| rate.max(done))
     }
 
+    /// Requests arrived per second lately.
+    fn offered(&self) -> f64 {
+        self.classes.iter().map(|class| class.arrived.rate()).sum()
+    }
+
     fn judge_load(&mut self, step: &mut Step<'_>, target: f64) {
         let known = self.drain().filter(|_| self.fleet.capacity_is_known());
         let Some(drain) = known else {
@@ -221,7 +238,7 @@ impl Auto {
         let before = self.overload.is_overloaded();
         self.overload.on_tick(&Pressure {
             seconds: step.interval.seconds,
-            arrived: step.interval.counts.arrived as f64,
+            arrived: step.interval.counts.arrived as f64 + self.tolls.newest(),
             drain,
             drain_seconds: self.total.seconds(),
             dispersion: self.total.dispersion(),
@@ -232,7 +249,7 @@ impl Auto {
             step.observe(&Event::Overload {
                 at: step.now,
                 on: !before,
-                offered_per_second: self.overload.arrival_rate(),
+                offered_per_second: self.offered(),
                 drain_per_second: drain,
             });
         }
@@ -255,6 +272,7 @@ impl Auto {
     /// Publishes what newcomers are judged by.
     fn publish(&self, step: &Step<'_>) {
         self.publish_judgement(step);
+        self.publish_tolls(step.plan);
         // Not by Little's law: slots that are kept would keep others for longer.
         let answered = self.residence.mean().unwrap_or(0.0);
         for class in &step.plan.classes {
@@ -274,7 +292,7 @@ impl Auto {
     /// those who have waited for a whole target are not worth a slot.
     fn publish_patience(&self, plan: &Plan) {
         let left = self.left.rate_over(LATELY);
-        let leaving = left > LEAVING_SHARE * self.overload.arrival_rate() && left > 0.0;
+        let leaving = left > LEAVING_SHARE * self.offered() && left > 0.0;
         for class in &plan.classes {
             class.forecast.withdraw();
             let target = class.forecast.target().map_or(NEVER, saturating_nanos);
@@ -283,9 +301,18 @@ impl Auto {
         }
     }
 
+    /// In overload those pay whose path costs far more than others.
+    fn publish_tolls(&self, plan: &Plan) {
+        let charged = self.overload.is_overloaded() && plan.charges_tolls();
+        for class in &plan.classes {
+            let mean_s = class.cost.service_s().filter(|_| charged);
+            class.forecast.toll_mean_s.store(mean_s.unwrap_or(0.0));
+        }
+    }
+
     fn publish_limits(&self, plan: &Plan, drain: f64) {
         let situation = self.situation(plan, drain);
-        let all: f64 = self.classes.iter().map(|class| class.arrived.rate()).sum();
+        let all = self.offered();
         let (mut above, mut left) = (0.0, drain);
         for (class, lately) in plan.classes.iter().zip(&self.classes) {
             above += lately.arrived.rate();
@@ -293,6 +320,7 @@ impl Auto {
             let part = Part {
                 drain: left.max(DRAIN_LEAST * drain),
                 pressure: share * situation.pressure,
+                pressure_with_tolls: share * situation.pressure_with_tolls,
             };
             publish_class(class, &situation, part);
             left -= lately.admitted.rate();
@@ -302,13 +330,16 @@ impl Auto {
     fn situation(&self, plan: &Plan, drain: f64) -> Situation {
         // By Little's law, if the replicas are full; otherwise they may be faster than that.
         let full = f64::from(plan.in_flight()) / drain;
-        let residence = match plan.queued() > 0 {
+        let tolls = self.tolls.rate_over(LATELY);
+        // Where some take far longer than the others they are most of those inside.
+        let residence = match plan.queued() > 0 && tolls <= 0.0 {
             true => full,
             false => self.residence.mean().unwrap_or(full).min(full),
         };
         Situation {
             drain,
-            pressure: (self.overload.arrival_rate() / drain).max(1.0),
+            pressure: (self.offered() / drain).max(1.0),
+            pressure_with_tolls: ((self.offered() + tolls) / drain).max(1.0),
             overloaded: self.overload.is_overloaded(),
             dispersion: self.total.dispersion(),
             residence,
@@ -317,12 +348,19 @@ impl Auto {
         }
     }
 
+    fn age_paths(&mut self, step: &Step<'_>) {
+        if step.now >= self.next_aging {
+            self.next_aging = step.now + AGING;
+            step.plan.policer.age_paths();
+        }
+    }
+
     fn look_out(&self, step: &Step<'_>, target: f64) -> Outlook {
         let forecast = &step.plan.classes[step.plan.classes.len() - 1].forecast;
         let limit = forecast.ahead_limit.load(Ordering::Relaxed);
         Outlook {
             at: step.now,
-            offered_per_second: self.overload.arrival_rate(),
+            offered_per_second: self.offered(),
             drain_per_second: self.drain(),
             residence_seconds: self.residence.mean().unwrap_or(0.0),
             target_seconds: target,
@@ -340,6 +378,9 @@ fn publish_class(class: &Class, situation: &Situation, part: Part) {
     };
     let limits = situation.limits(target.as_secs_f64(), part);
     forecast.ahead_limit.store(limits.ahead, Ordering::Relaxed);
+    forecast
+        .toll_limit
+        .store(limits.ahead_with_tolls, Ordering::Relaxed);
     forecast
         .wait_limit_ns
         .store(limits.wait_ns, Ordering::Relaxed);
@@ -368,6 +409,7 @@ impl Strategy for Auto {
         self.judge_load(step, target);
         self.derive_target(step.plan);
         self.publish(step);
+        self.age_paths(step);
         let outlook = self.look_out(step, target);
         self.outlook = Some(outlook);
         step.observe(&Event::Forecast(outlook));

@@ -5,13 +5,14 @@
 //! more with irregular service), and then the right thing is to wait: nothing is refused while
 //! the service has room. So a long queue alone counts as a burst until
 //!
-//! - more arrived than could be served, by more than chance allows, over some recent time `t`:
-//!   `a > r t + z sqrt(D r t (1 + t / s))` with the drain rate `r` as measured over `s`; or
+//! - more arrived than could be served, by more than chance allows ([`Events::above`]), over some
+//!   recent time; or
 //! - the load of the last while leaves no room for bursts, or
 //! - the queue has stood beyond the target for longer than bursts last.
 //!
 //! It is over when arrivals have been within capacity and the queue short for a second.
 
+use super::chance::Events;
 use super::recent::Recent;
 use crate::number::within;
 
@@ -27,6 +28,10 @@ const WHILE: usize = 200;
 /// Load from which on there is no room for bursts, and the chance deviations it may be off.
 const ROOM: f64 = 0.95;
 const ROOM_Z: f64 = 2.0;
+
+/// Completions without which nothing is said about that: just after the drain rate seemed to have
+/// changed, it may have been a short run of long requests.
+const ROOM_SAMPLES: f64 = 10.0;
 
 /// A queue beyond the target is no burst if it stands longer than bursts of its size last. The more
 /// requests a target's worth of queue holds, the less likely is such a burst at all; chosen: so
@@ -48,6 +53,7 @@ const QUIET_SHARE: f64 = 0.25;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pressure {
     pub(crate) seconds: f64,
+    /// Requests, those that pay a toll ([`toll`](crate::policing::toll)) as often as they pay.
     pub(crate) arrived: f64,
     /// Requests per second that can be served, and how long it took to measure that.
     pub(crate) drain: f64,
@@ -60,12 +66,18 @@ pub(crate) struct Pressure {
 }
 
 impl Pressure {
-    /// Chance deviation between what arrives in `t` seconds at the drain rate and what the drain
-    /// rate, itself measured over `s` seconds only, says: `sqrt(D r t (1 + t / s))`.
-    fn deviation(&self, seconds: f64) -> f64 {
-        let measured = self.drain_seconds.max(f64::MIN_POSITIVE);
-        let variance = self.dispersion.max(1.0) * self.drain * seconds;
-        (variance * (1.0 + seconds / measured)).sqrt()
+    /// By how many chance deviations arrivals are beyond this share of what can be served.
+    fn excess(&self, arrivals: Events, share: f64) -> f64 {
+        arrivals.above(self.served(share), self.dispersion.max(1.0))
+    }
+
+    /// What the drain rate rests on, or a share of it.
+    fn served(&self, share: f64) -> Events {
+        let seconds = self.drain_seconds.max(f64::MIN_POSITIVE);
+        Events {
+            count: share * self.drain * seconds,
+            seconds,
+        }
     }
 }
 
@@ -92,17 +104,17 @@ impl Overload {
         self.overloaded
     }
 
-    /// Requests arrived per second lately.
+    /// Requests arrived per second lately, each as often as it counts.
     pub(crate) fn arrival_rate(&self) -> f64 {
         self.arrivals.rate_over(LATELY)
     }
 
     /// Whether the load of the last while leaves room, so that a long queue can be a burst.
     fn has_room(&self, pressure: &Pressure) -> bool {
-        let (arrived, seconds) = self.arrivals.total();
-        let served = pressure.drain * seconds;
-        let chance = ROOM_Z * pressure.deviation(seconds);
-        !self.arrivals.is_full() || arrived < ROOM * served + chance
+        let (count, seconds) = self.arrivals.total();
+        !self.arrivals.is_full()
+            || pressure.served(1.0).count < ROOM_SAMPLES
+            || pressure.excess(Events { count, seconds }, ROOM) < ROOM_Z
     }
 
     /// Counts arrivals while nothing is known to compare them with.
@@ -136,9 +148,9 @@ impl Overload {
 
     /// Whether some stretch of the recent past brought more than can be served.
     fn exceeds(&self, pressure: &Pressure) -> bool {
-        self.arrivals.stretches(HISTORY).any(|(arrived, seconds)| {
-            arrived > pressure.drain * seconds + EXCESS_Z * pressure.deviation(seconds)
-        })
+        self.arrivals
+            .stretches(HISTORY)
+            .any(|(count, seconds)| pressure.excess(Events { count, seconds }, 1.0) > EXCESS_Z)
     }
 }
 

@@ -33,6 +33,11 @@ impl Recent {
         if seconds > 0.0 { count / seconds } else { 0.0 }
     }
 
+    /// Events of the last tick.
+    pub(crate) fn newest(&self) -> f64 {
+        self.ticks.front().map_or(0.0, |(count, _)| *count)
+    }
+
     /// Events and seconds as far as it looks back.
     pub(crate) fn total(&self) -> (f64, f64) {
         self.over(self.most)
@@ -66,6 +71,7 @@ mod tests {
         }
         assert_eq!(recent.rate_over(1), 8.0);
         assert_eq!(recent.rate_over(9), 6.0);
+        assert_eq!(recent.newest(), 4.0);
         let stretches: Vec<_> = recent.stretches(2).collect();
         assert_eq!(stretches, [(4.0, 0.5), (7.0, 1.0)]);
     }

@@ -28,6 +28,8 @@ pub(super) const UP: Test = Test {
     reference: 100.0,
     seconds: 0.0,
 };
+/// Back down after that: a loss of 18 % counts.
+pub(super) const CHECK: f64 = 1.0 / UP.alternative;
 /// Down without a knee to go by: a loss of 16 % counts.
 pub(super) const DOWN: Test = Test {
     alternative: 0.7,
@@ -76,4 +78,6 @@ impl Trial {
 pub(super) enum Kind {
     Up,
     Down,
+    /// Back down after a trial up with more throughput: was it the window, or has capacity returned?
+    Check,
 }

@@ -37,7 +37,7 @@ use super::drain::DrainMeter;
 use super::profile::Profile;
 use super::speed::Speed;
 use super::sprt::{Finding, RateTest};
-use super::trial::{DOWN, DOWN_FROM_LATE, DOWN_TO_KNEE, Kind, Test, Trial, UP, UP_FIRST};
+use super::trial::{CHECK, DOWN, DOWN_FROM_LATE, DOWN_TO_KNEE, Kind, Test, Trial, UP, UP_FIRST};
 use crate::occupancy::{Full, Occupancy};
 
 /// Bounds of a window.
@@ -81,8 +81,11 @@ pub(crate) struct ReplicaTick {
 pub(crate) type Cause = &'static str;
 
 /// Where the window is set, in knees, and one more: room for the time between two requests, and
-/// for an error of the estimate. The second where requests would take too long otherwise.
+/// for an error of the estimate.
 const ROOMY: f64 = 1.5;
+/// The same where requests would take too long otherwise: so many knees, and no more than what keeps
+/// many workers busy, the chance deviation of how many there are inside above a window that is not
+/// too small.
 const TIGHT: f64 = 1.25;
 /// A window below this many knees is too small.
 const NARROW: f64 = 1.05;
@@ -297,7 +300,7 @@ impl WindowSearch {
         let bound = rate * tick.residence_max;
         let smaller = match self.knee(rate) {
             Some(knee) => {
-                let enough = bound.clamp(TIGHT * knee + 1.0, ROOMY * knee + 1.0);
+                let enough = bound.clamp(tight(knee), ROOMY * knee + 1.0);
                 if window < NARROW * knee {
                     return self.grow(tick.now, rate, enough);
                 }
@@ -353,10 +356,7 @@ impl WindowSearch {
     /// Throughput with another window is to be measured.
     fn restart_meter(&mut self, seen: Option<&RateTest>) {
         self.speed.on_new_window();
-        self.meter = DrainMeter::default();
-        if let Some(test) = seen {
-            self.meter.on_tick(test.served(), test.seconds());
-        }
+        self.meter = seen.map(meter_of).unwrap_or_default();
     }
 
     fn let_leave(&mut self, now: Timestamp, seconds: f64) {
@@ -390,7 +390,7 @@ impl WindowSearch {
             tick.now,
             match kind {
                 Kind::Up => LEAVING_UP * residence,
-                Kind::Down => LEAVING_DOWN * residence.max(self.residence_long),
+                _ => LEAVING_DOWN * residence.max(self.residence_long),
             },
         );
         self.trial = Some(Trial {
@@ -403,7 +403,7 @@ impl WindowSearch {
         });
         match kind {
             Kind::Up => "try",
-            Kind::Down => "shrink",
+            _ => "shrink",
         }
     }
 
@@ -422,11 +422,20 @@ impl WindowSearch {
                 self.trial = Some(trial);
                 "hold"
             }
+            (Kind::Up, Finding::Changed) if self.confirmed => self.check(tick.now, &trial),
             (Kind::Up, Finding::Changed) => {
-                if self.confirmed {
-                    self.forget();
-                }
                 self.restart_meter(Some(&trial.test));
+                "hold"
+            }
+            (Kind::Check, Finding::Changed) => {
+                self.window = trial.from;
+                self.forget();
+                self.restart_meter(None);
+                "grow"
+            }
+            (Kind::Check, _) => {
+                self.meter = meter_of(&trial.test);
+                self.last_up = Some(tick.now);
                 "hold"
             }
             (Kind::Up, _) => {
@@ -447,6 +456,25 @@ impl WindowSearch {
                 "hold"
             }
         }
+    }
+
+    /// There was more throughput with a larger window than before. If that is because of the window,
+    /// what is known of the service is wrong, and finding it out anew costs throughput; so first it is
+    /// made sure that capacity has not returned meanwhile.
+    fn check(&mut self, now: Timestamp, trial: &Trial) -> Cause {
+        let rate = trial.test.served() / trial.test.seconds();
+        let larger = std::mem::replace(&mut self.window, trial.from);
+        let residence = f64::from(larger) / rate;
+        self.let_leave(now, LEAVING_DOWN * residence);
+        self.trial = Some(Trial {
+            kind: Kind::Check,
+            from: larger,
+            until: self.counts_from + TRIAL_LONGEST,
+            last_binding: now,
+            test: RateTest::new(rate, CHECK, self.meter.dispersion()),
+            seconds: 0.0,
+        });
+        "back"
     }
 
     /// Nobody waits: no more evidence, and after a while no trial.
@@ -497,4 +525,16 @@ impl WindowSearch {
         self.refuted = None;
         as_before
     }
+}
+
+/// The smallest window that keeps a replica with this knee busy.
+fn tight(knee: f64) -> f64 {
+    (TIGHT * knee).min(NARROW * knee + knee.sqrt()) + 1.0
+}
+
+/// Throughput as a trial has seen it.
+fn meter_of(test: &RateTest) -> DrainMeter {
+    let mut meter = DrainMeter::default();
+    meter.on_tick(test.served(), test.seconds());
+    meter
 }
