@@ -28,6 +28,7 @@ pub mod health;
 mod hop;
 mod listen;
 pub mod metrics;
+mod notice;
 pub mod proxy;
 mod refuse;
 pub mod reload;
@@ -40,6 +41,7 @@ mod worker;
 
 pub use listen::ListenError;
 pub use listen::inherited::Inherited;
+pub use notice::notice;
 pub use proxy::{BindError, Bound, Proxy, Running};
 pub use upstream::Replica;
 pub use upstream::tls::client_tls;
