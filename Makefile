@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip
+.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip supply-chain
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ fuzz: setup ## random input for two hours or so; CASES=N and SECONDS_EACH=N set 
 	PROPTEST_CASES=$(or $(CASES),1000000) $(CARGO) test --release -p tidegate-proxy -p tidegate-lab -p tidegate --locked fuzz_
 	$(CARGO) run --release --quiet -p tidegate-hostile --locked -- --mutations $(or $(CASES),1000000)
 	fuzz/run $(or $(SECONDS_EACH),600)
+
+supply-chain: setup ## licences and sources of dependencies, and advisories where their database can be reached
+	.ci/supply-chain
 
 bench-faults: ## deaths, reloads, slow clients and signals through the real binary, under load
 	bench/faults/run

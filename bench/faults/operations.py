@@ -29,36 +29,54 @@ def reloads(stage):
 
 
 def terminate(stage):
-    """SIGTERM under load: every request that was sent is answered"""
+    """SIGTERM under load: every request that was sent is answered, on reused and on new connections"""
     port = free_port()
     stage.app(port)
     proxy = stage.proxy([port])
-    answered, lost = [0] * 20, [0] * 20
+    visitors = [Visitor(stage.port, reuses=number % 2 == 0) for number in range(20)]
+    for visitor in visitors:
+        visitor.start()
+    time.sleep(2)
+    proxy.send_signal(signal.SIGTERM)
+    for visitor in visitors:
+        visitor.join()
+    ended = proxy.wait(40)
+    reused, new = (sum(each.answered for each in visitors if each.reuses == reuses) for reuses in [True, False])
+    lost = sum(each.lost for each in visitors)
+    return (f"{lost} lost, {reused} answered on reused and {new} on new connections, exit status {ended}",
+            lost == 0 and ended == 0 and new > 0)
 
-    def visitor(index):
-        connection = http.client.HTTPConnection("127.0.0.1", stage.port, timeout=10)
-        connection.connect()
+
+class Visitor(threading.Thread):
+    """Asks again and again, until it is told that the connection closes, or nobody listens any more."""
+
+    def __init__(self, port, reuses):
+        super().__init__()
+        self.port, self.reuses = port, reuses
+        self.answered = self.lost = 0
+
+    def run(self):
+        connection = None
         while True:
+            if connection is None:
+                connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+                try:
+                    connection.connect()
+                except ConnectionRefusedError:
+                    return
             try:
                 connection.request("GET", "/")
                 response = connection.getresponse()
                 response.read()
-            except OSError:
-                lost[index] += 1
+            except (OSError, http.client.HTTPException):
+                self.lost += 1
                 return
-            answered[index] += response.status == 200
-            if response.headers.get("connection") == "close":
+            self.answered += response.status == 200
+            if self.reuses and response.headers.get("connection") == "close":
                 return
-
-    threads = [threading.Thread(target=visitor, args=(index,)) for index in range(20)]
-    for thread in threads:
-        thread.start()
-    time.sleep(2)
-    proxy.send_signal(signal.SIGTERM)
-    for thread in threads:
-        thread.join()
-    ended = proxy.wait(40)
-    return f"{sum(lost)} lost, {sum(answered)} answered on reused connections, exit status {ended}", sum(lost) == 0 and ended == 0
+            if not self.reuses:
+                connection.close()
+                connection = None
 
 
 def killed(stage):
@@ -128,12 +146,23 @@ def torn_file(stage):
 
 
 def disk_full(stage):
-    """the disk of the access log is full: serving goes on"""
-    port = free_port()
-    stage.app(port)
-    stage.proxy([port], "access_log = '/dev/full'")
-    sent, served, lost = outcome(stage.load(200, 5))
-    return f"{lost} of {sent} requests lost", lost == 0 and served > 0
+    """the disk of the access log and of standard error is full: serving goes on, lost lines are counted"""
+    ports = [free_port(), free_port()]
+    stage.app(ports[0])
+    doomed = stage.app(ports[1])
+    with open("/dev/full", "w") as full:
+        proxy = stage.proxy(ports, "access_log = '/dev/full'", stderr=full)
+    load = stage.load(200, 6)
+    time.sleep(2)
+    # What there is to say about these finds no room either.
+    doomed.kill()
+    proxy.send_signal(signal.SIGHUP)
+    sent, served, lost = outcome(load)
+    missing = stage.gauge('tidegate_access_log_lines_lost_total{cause="refused"}')
+    proxy.send_signal(signal.SIGTERM)
+    ended = proxy.wait(40)
+    return (f"{lost} of {sent} requests lost, {missing:.0f} lines counted as lost, exit status {ended}",
+            lost == 0 and served > 0 and missing > 0 and ended == 0)
 
 
 def clock_jump(stage):

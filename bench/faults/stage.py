@@ -51,9 +51,9 @@ class Stage:
         self.dir = Path(tempfile.mkdtemp(prefix="faults-"))
         self.processes = []
 
-    def start(self, *args, wrapper=(), env=None):
+    def start(self, *args, wrapper=(), env=None, stderr=subprocess.DEVNULL):
         process = subprocess.Popen([*wrapper, str(self.binary), *args], stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL, env={**os.environ, **(env or {})})
+                                   stderr=stderr, env={**os.environ, **(env or {})})
         self.processes.append(process)
         return process
 
@@ -109,6 +109,12 @@ def outcome(load):
     return sent, requests["ok"], sent - requests["ok"] - refused
 
 
+def good_share(load):
+    """Those answered 200 within the target, of all that were sent."""
+    requests = json.loads(load.communicate()[0])["requests"]
+    return requests["within_target"] / (requests["total"] - requests["unsent"])
+
+
 def latency_ms(load, quantile):
     """A point of the distribution of those answered 200."""
     return json.loads(load.communicate()[0])["requests"]["latency"][quantile]
@@ -122,5 +128,18 @@ def adjust(port, **params):
 
 
 def rss_kib(process):
+    return memory_kib(process, "VmRSS")
+
+
+def peak_kib(process):
+    """The most that was resident since the last `reset_peak`."""
+    return memory_kib(process, "VmHWM")
+
+
+def reset_peak(process):
+    Path(f"/proc/{process.pid}/clear_refs").write_text("5")
+
+
+def memory_kib(process, which):
     status = Path(f"/proc/{process.pid}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0])
+    return int(status.split(f"{which}:")[1].split()[0])

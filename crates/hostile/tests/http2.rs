@@ -7,6 +7,7 @@ use support::{Upstream, proxy, within};
 use tidegate_hostile::frames::{
     self, END_HEADERS, END_STREAM, Reader, Writer, block, frame, get, kind,
 };
+use tokio::task::JoinSet;
 
 /// Requests of one connection that may reach the upstream before it is sent away.
 const REACH_MAX: usize = 100;
@@ -80,35 +81,60 @@ async fn paced_rapid_reset() {
     paced("rapid reset", reset).await;
 }
 
-/// The client makes the server reset the stream, which some count as nobody's cancellation.
-#[tokio::test]
-async fn paced_made_you_reset() {
-    let zero = paced("window update of zero", |id| {
+/// What goes behind a request to spoil it, by its stream.
+type Spoil = fn(u32) -> Vec<u8>;
+
+/// What makes the server reset a stream, which some count as nobody's cancellation.
+const MADE_YOU_RESET: [(&str, Spoil); 5] = [
+    ("window update of zero", |id| {
         frame(kind::WINDOW_UPDATE, 0, id, &[0; 4])
-    });
-    let overflow = paced("window overflow", |id| {
+    }),
+    ("window overflow", |id| {
         frame(kind::WINDOW_UPDATE, 0, id, &0x7fff_ffff_u32.to_be_bytes())
-    });
-    let loops = paced("priority that depends on itself", |id| {
+    }),
+    ("priority that depends on itself", |id| {
         let dependency = [&id.to_be_bytes()[..], &[1]].concat();
         frame(kind::PRIORITY, 0, id, &dependency)
-    });
-    let short = paced("priority of four bytes", |id| {
+    }),
+    ("priority of four bytes", |id| {
         frame(kind::PRIORITY, 0, id, &[0; 4])
-    });
-    let trailers = paced("trailers that do not end", |id| get(id, 0));
-    tokio::join!(zero, overflow, loops, short, trailers);
+    }),
+    ("trailers that do not end", |id| get(id, 0)),
+];
+
+#[tokio::test]
+async fn paced_made_you_reset() {
+    let attacks: JoinSet<()> = MADE_YOU_RESET
+        .map(|(what, spoil)| paced(what, spoil))
+        .into_iter()
+        .collect();
+    attacks.join_all().await;
+}
+
+/// All requests and what spoils them in one piece.
+async fn burst(what: &str, flags: u8, spoil: impl Fn(u32) -> Vec<u8>) {
+    let (upstream, _proxy, mut reader, mut writer) = attack().await;
+    let all: Vec<u8> = stream_ids()
+        .flat_map(|id| [get(id, flags), spoil(id)].concat())
+        .collect();
+    let sending = async {
+        // It may be cut off in the middle.
+        let _ = writer.send(&all).await;
+    };
+    let (goodbye, ()) = within(async { tokio::join!(reader.said_goodbye(), sending) }).await;
+    is_over(&upstream, async { goodbye }, what).await;
 }
 
 #[tokio::test]
 async fn rapid_reset_in_one_burst() {
-    let (upstream, _proxy, mut reader, mut writer) = attack().await;
-    let burst: Vec<u8> = stream_ids()
-        .flat_map(|id| [get(id, END_STREAM), reset(id)].concat())
-        .collect();
-    // It may be cut off in the middle.
-    let _ = within(writer.send(&burst)).await;
-    is_over(&upstream, reader.said_goodbye(), "burst").await;
+    burst("burst", END_STREAM, reset).await;
+}
+
+#[tokio::test]
+async fn made_you_reset_in_one_burst() {
+    for (what, spoil) in MADE_YOU_RESET {
+        burst(what, 0, spoil).await;
+    }
 }
 
 #[tokio::test]

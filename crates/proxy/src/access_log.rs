@@ -1,13 +1,16 @@
 //! One line per request, written by a thread of its own.
 //!
 //! A disk that is slow or full must not slow down requests: lines go through a bounded channel,
-//! and what does not fit is counted and lost.
+//! and what does not fit is counted and lost, as is what the disk refuses.
+
+mod writer;
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::{HOST, REFERER, USER_AGENT};
@@ -17,6 +20,8 @@ use tidegate_sentry::{ClassId, ReplicaId};
 
 use crate::config::{self, LogFormat, LogTarget};
 use crate::settings::{Settings, SettingsError};
+pub(crate) use writer::Refused;
+use writer::Writer;
 
 /// Lines that may wait for the disk: two megabytes of them, or a second at ten thousand a second.
 const LINES_MAX: usize = 10_000;
@@ -122,8 +127,11 @@ pub(crate) struct AccessLog {
 
 impl AccessLog {
     /// Opens the log, if one is wanted. A file is opened again every time, so that it may have
-    /// been moved away.
-    pub(crate) fn open(config: &config::AccessLog) -> Result<Option<Self>, SettingsError> {
+    /// been moved away. Lines that it refuses are counted in `refused`.
+    pub(crate) fn open(
+        config: &config::AccessLog,
+        refused: &Arc<Refused>,
+    ) -> Result<Option<Self>, SettingsError> {
         let output: Box<dyn Write + Send> = match &config.to {
             LogTarget::Off => return Ok(None),
             LogTarget::Stderr => Box::new(io::stderr()),
@@ -136,9 +144,10 @@ impl AccessLog {
             }
         };
         let (lines, received) = sync_channel(LINES_MAX);
+        let writer = Writer::new(config.to.to_string(), output, Arc::clone(refused));
         std::thread::Builder::new()
             .name("access-log".into())
-            .spawn(move || write_all(output, &received))
+            .spawn(move || writer.run(&received))
             .map_err(|cause| SettingsError::AccessLog {
                 path: config.to.to_string().into(),
                 cause,
@@ -149,7 +158,7 @@ impl AccessLog {
         }))
     }
 
-    /// Writes a line; false if it was lost.
+    /// Writes a line; false if it was lost because the disk is too slow.
     pub(crate) fn write(&self, record: &Record, settings: &Settings) -> bool {
         let line = match self.format {
             LogFormat::Json => json(record, settings),
@@ -157,27 +166,6 @@ impl AccessLog {
         };
         self.lines.try_send(line).is_ok()
     }
-}
-
-/// Writes what comes, and flushes when nothing does. Ends with the last sender.
-fn write_all(output: Box<dyn Write + Send>, lines: &Receiver<String>) {
-    let mut output = BufWriter::new(output);
-    loop {
-        let line = match lines.try_recv() {
-            Ok(line) => line,
-            Err(TryRecvError::Disconnected) => break,
-            Err(TryRecvError::Empty) => {
-                // A full disk loses lines, never requests.
-                let _ = output.flush();
-                match lines.recv() {
-                    Ok(line) => line,
-                    Err(_) => break,
-                }
-            }
-        };
-        let _ = output.write_all(line.as_bytes());
-    }
-    let _ = output.flush();
 }
 
 fn json(record: &Record, settings: &Settings) -> String {

@@ -30,6 +30,7 @@ mod hop;
 mod http1;
 mod listen;
 pub mod metrics;
+mod notice;
 mod pipe;
 pub mod proxy;
 mod refuse;
@@ -43,6 +44,7 @@ mod worker;
 
 pub use listen::ListenError;
 pub use listen::inherited::Inherited;
+pub use notice::notice;
 pub use proxy::{BindError, Bound, Proxy, Running};
 pub use upstream::Replica;
 pub use upstream::tls::client_tls;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 use tidegate_sentry::{ClassId, ReplicaChange, ReplicaId, SentryConfig, SentryError};
 
-use crate::access_log::AccessLog;
+use crate::access_log::{AccessLog, Refused};
 use crate::config::Config;
 use crate::listen::tls::{self as listen_tls, ServerTls};
 use crate::refuse::Refusals;
@@ -67,6 +67,8 @@ pub struct Settings {
     /// By listener; `None` is plain text.
     pub(crate) tls: Vec<Option<ServerTls>>,
     pub(crate) access_log: Option<AccessLog>,
+    /// What disks did not take of any access log so far.
+    pub(crate) log_refused: Arc<Refused>,
     /// By id. A replica that was removed stays until its id is given away: requests may be on
     /// their way to it.
     replicas: Vec<Arc<Replica>>,
@@ -129,6 +131,7 @@ impl Next {
         let transport = Arc::new(Transport::new(&config)?);
         let class_count = config.protect.class_count() as u16;
         let names = (0..class_count).map(|class| config.protect.class_name(ClassId(class)));
+        let log_refused = old.map_or_else(Arc::default, |old| Arc::clone(&old.log_refused));
         let settings = Settings {
             classifier: Classifier::new(&config),
             tokens: tokens(&config, old)?,
@@ -139,7 +142,8 @@ impl Next {
             refusals: Refusals::new(&config.refusal)?,
             sticky: None,
             tls: listen_tls::load(&config.listen)?,
-            access_log: AccessLog::open(&config.access_log)?,
+            access_log: AccessLog::open(&config.access_log, &log_refused)?,
+            log_refused,
             replicas: old.map_or_else(Vec::new, |old| old.replicas.clone()),
             active: Vec::new(),
             config: Arc::new(config),

@@ -4,18 +4,22 @@
 
 mod operator;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::{Method, Request};
 use http_body_util::Full;
-use operator::{Desk, exposition};
+use operator::{Desk, exposition, soon};
 use serde_json::{Value, json};
+use tidegate_proxy::Proxy;
 use tidegate_proxy::admin::Operations;
-use tidegate_proxy::config::Config;
+use tidegate_proxy::config::{self, Config};
 use tidegate_proxy::metrics::UpstreamFailure;
 use tidegate_proxy::reload::Source;
 use tidegate_proxy::state::State;
 use tidegate_sentry::{Arrival, ClassId, Ending, Verdict};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 const PLAIN: &str = r#"
     listen = "127.0.0.1:0"
@@ -419,4 +423,44 @@ async fn controllers_show_their_terms() {
         assert!(page.contains_key(&series), "{series}");
     }
     assert!(page.contains_key(r#"tidegate_controller_setpoint{controller="pi"}"#));
+}
+
+/// Sends so many requests over one connection, each with a long target.
+async fn ask_at_length(addr: SocketAddr, requests: usize) {
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    let request = format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "x".repeat(8000));
+    stream
+        .write_all(request.repeat(requests).as_bytes())
+        .await
+        .unwrap();
+    stream.shutdown().await.unwrap();
+    let mut answers = Vec::new();
+    soon(stream.read_to_end(&mut answers)).await.unwrap();
+}
+
+#[tokio::test]
+async fn lines_that_the_disk_refuses_are_in_metrics_and_status() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidegate.toml");
+    std::fs::write(&file, format!("{PLAIN}\naccess_log = '/dev/full'")).unwrap();
+    let proxy = Proxy::bind(config::load(&file).unwrap().config).unwrap();
+    let desk = Desk::beside(&proxy, &file);
+    let running = proxy.start().unwrap();
+    let lost = async || {
+        let page = desk.get("/metrics").await.body;
+        exposition::parse(&page)[r#"tidegate_access_log_lines_lost_total{cause="refused"}"#]
+    };
+    assert_eq!(lost().await, 0.0);
+    ask_at_length(running.local_addr(), 40).await;
+    // The writer is another thread.
+    soon(async {
+        while lost().await < 20.0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let status = desk.get("/api/status").await.json();
+    assert!(status["access_log_lines_lost"].as_u64().unwrap() >= 20);
+    let warnings = status["warnings"].to_string();
+    assert!(warnings.contains("access log"), "{warnings}");
 }

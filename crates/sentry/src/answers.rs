@@ -21,7 +21,7 @@ const EXPECTED_WEIGHT: f64 = 0.2;
 const BELIEF_LEFT: f64 = 0.9;
 
 /// No honest change of demand is larger.
-const CHANGE_MAX: i64 = 10_000;
+pub(crate) const CHANGE_MAX: i64 = 10_000;
 
 /// Taken for the share of full answers before a replica has said it (004's own simulator).
 const FULL_SHARE_UNKNOWN: f64 = 0.5;

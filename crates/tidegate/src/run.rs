@@ -12,7 +12,7 @@ use tidegate_config::{ConfigError, Dur};
 use tidegate_proxy::admin::{Operations, OperationsError};
 use tidegate_proxy::config::{self, Admin, Config, Listener, Loaded, Replica, Severity};
 use tidegate_proxy::reload::Source;
-use tidegate_proxy::{BindError, Bound, Proxy, Running};
+use tidegate_proxy::{BindError, Bound, Proxy, Running, notice};
 use tidegate_sentry::ModeName;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -168,7 +168,7 @@ fn sockets(bound: &Bound, operations: &Operations) -> Result<Vec<(String, TcpLis
 
 fn warn(warnings: &[ConfigError]) {
     for warning in warnings {
-        eprintln!("tidegate: warning: {warning}");
+        notice(format_args!("warning: {warning}"));
     }
 }
 
@@ -256,12 +256,12 @@ async fn until_stopped(
         tokio::select! {
             () = stop.requested() => break,
             _ = upgrades.recv() => match handover.start() {
-                Ok(()) => eprintln!("tidegate: a new process was started and will take over"),
-                Err(error) => eprintln!("tidegate: no new process was started: {error}"),
+                Ok(()) => notice("a new process was started and will take over"),
+                Err(error) => notice(format_args!("no new process was started: {error}")),
             },
             ended = handover.successor_ended() => {
                 let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
-                eprintln!("tidegate: the new process failed ({how}); this one goes on");
+                notice(format_args!("the new process failed ({how}); this one goes on"));
             }
         }
     }
@@ -271,9 +271,7 @@ async fn until_stopped(
     // Nobody is to wait in the queue of a socket that is not listened on.
     drop(handover);
     running.shut_down();
-    eprintln!(
-        "tidegate: shutting down when requests in flight are finished; a second signal ends them"
-    );
+    notice("shutting down when requests in flight are finished; a second signal ends them");
     tokio::select! {
         () = running.finished() => ExitCode::SUCCESS,
         () = stop.requested() => ExitCode::FAILURE,

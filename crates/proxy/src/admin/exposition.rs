@@ -24,6 +24,7 @@ pub(super) fn page(operator: &Operator) -> String {
     brownout(&mut text, operator, status.brownout.as_ref());
     replicas(&mut text, operator, &status.replicas);
     data_plane(&mut text, &totals);
+    access_log(&mut text, operator, &totals);
     if let Some(channel) = state.channel() {
         deferral(&mut text, &channel.status());
     }
@@ -536,11 +537,16 @@ fn data_plane(text: &mut Text, totals: &Totals) {
     )
     .sample(&[("outcome", "sent")], totals.retries as f64)
     .sample(&[("outcome", "denied")], totals.retries_denied as f64);
+}
+
+fn access_log(text: &mut Text, operator: &Operator, totals: &Totals) {
+    let refused = operator.state.settings().log_refused.lines();
     text.counter(
         "tidegate_access_log_lines_lost_total",
-        "Lines missing in the access log.",
+        "Lines missing in the access log: its disk was too slow, or refused them.",
     )
-    .sample(&[], totals.log_lines_lost as f64);
+    .sample(&[("cause", "slow")], totals.log_lines_lost as f64)
+    .sample(&[("cause", "refused")], refused as f64);
 }
 
 fn reloads(text: &mut Text, status: &ReloadStatus) {

@@ -41,6 +41,7 @@ use crate::channel::{self, Channel};
 use crate::config::Secret;
 use crate::health;
 use crate::listen::inherited::Inherited;
+use crate::notice::notice;
 use crate::reload::{ReloadError, Reloader, Source, Trigger, WATCH_PERIOD};
 use crate::state::State;
 use status::{Picture, Pictures};
@@ -294,7 +295,7 @@ impl Operator {
 
     /// One line for the operator: in the log and in the event stream.
     fn notice(&self, line: &str) {
-        eprintln!("tidegate: {line}");
+        notice(line);
         self.events.publish("notice", &json!({ "line": line }));
     }
 

@@ -24,6 +24,8 @@ pub(super) struct StatusView {
     /// The admission engine: mode, switches, queue, replicas, and per class what was offered,
     /// admitted, refused, earned and lost.
     engine: Status,
+    /// Lines missing in the access log since the start.
+    access_log_lines_lost: u64,
     /// What an operator should know about: one sentence each.
     warnings: Vec<String>,
     /// Addresses of the replicas in `engine`, by id.
@@ -49,12 +51,16 @@ impl StatusView {
                 .map_or_else(String::new, |replica| replica.origin().to_string()),
         };
         let engine = state.sentry().status(state.now());
+        let refused = &settings.log_refused;
+        let mut warnings = warnings(&engine);
+        warnings.extend(refused.now().then(|| LOG_REFUSED.to_owned()));
         Self {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: operator.started.elapsed().as_secs_f64(),
             threads: state.threads(),
             connections: state.connections() as u64,
-            warnings: warnings(&engine),
+            access_log_lines_lost: refused.lines() + state.metrics().totals().log_lines_lost,
+            warnings,
             engine,
             replicas: settings.replica_ids().iter().map(replica).collect(),
             recent: operator.pictures.lock().recent(),
@@ -62,6 +68,9 @@ impl StatusView {
         }
     }
 }
+
+const LOG_REFUSED: &str = "the access log cannot be written, its lines are lost; make room where it \
+                           is, or choose another place with `access_log.to`";
 
 /// What is wrong in a way that only running shows.
 fn warnings(engine: &Status) -> Vec<String> {

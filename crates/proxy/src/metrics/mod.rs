@@ -293,7 +293,7 @@ pub struct Totals {
     pub retries: u64,
     /// Retries that the budget denied.
     pub retries_denied: u64,
-    /// Lines missing in the access log.
+    /// Lines missing in the access log because it could not keep up.
     pub log_lines_lost: u64,
     /// How long the engine's adaptation took.
     pub ticks: Snapshot,

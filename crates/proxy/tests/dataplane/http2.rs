@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::net::SocketAddr;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::support::*;
@@ -268,4 +269,26 @@ async fn a_stream_that_nobody_reads_holds_no_slot() {
         8 << 20,
         "and it still gets everything"
     );
+}
+
+#[tokio::test]
+async fn a_response_that_breaks_off_is_seen_to_break_off() {
+    for head in ["content-length: 1000", "transfer-encoding: chunked"] {
+        let service = raw_service(move |mut stream, _| async move {
+            read_head(&mut stream).await;
+            let answer = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n5\r\nhello\r\n");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        })
+        .await;
+        let proxy = proxy(&[service], "");
+        let addr = proxy.local_addr();
+        let mut sender = connect(addr).await;
+        let response = within(sender.send_request(get(addr, "/"))).await.unwrap();
+        assert_eq!(response.status(), 200);
+        let whole = within(response.into_body().collect()).await;
+        assert!(
+            whole.is_err(),
+            "{head}: a truncated body is not a whole one"
+        );
+    }
 }

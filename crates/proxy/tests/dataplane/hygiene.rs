@@ -184,6 +184,42 @@ async fn replicas_reports_stay_inside() {
     assert_eq!(answer.header("x-own"), Some("1"));
 }
 
+/// A service whose every answer reports these values.
+async fn reporting(names: &'static [&'static str], value: &'static str) -> Service {
+    Service::start(move |_| async move {
+        let mut reply = text("ok");
+        for name in names {
+            let name = HeaderName::from_static(name);
+            reply
+                .headers_mut()
+                .append(name, HeaderValue::from_static(value));
+        }
+        reply
+    })
+    .await
+}
+
+#[tokio::test]
+async fn nonsense_that_a_replica_reports_is_counted_and_harms_nobody() {
+    const REPORTS: &[&str] = &[
+        "tidegate-utilization",
+        "tidegate-service-ms",
+        "tidegate-cpu-ms",
+        "tidegate-io-ms",
+        "tidegate-dimmer",
+    ];
+    for nonsense in ["nan", "inf", "-inf", "-1", "1e300"] {
+        let liar = reporting(REPORTS, nonsense).await;
+        let proxy = proxy(&[liar.addr], "protect.mode = 'auto'");
+        let mut client = Client::connect(proxy.local_addr()).await;
+        for _ in 0..20 {
+            assert_eq!(client.ask(GET).await.status, 200, "{nonsense}");
+        }
+        let status = proxy.state().sentry().status(proxy.state().now());
+        assert_eq!(status.bad_reports, 20 * REPORTS.len() as u64, "{nonsense}");
+    }
+}
+
 #[tokio::test]
 async fn bodies_beyond_the_limit_are_refused() {
     let service = Service::echo().await;

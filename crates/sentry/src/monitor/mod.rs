@@ -10,6 +10,7 @@ use std::time::Duration;
 
 pub(crate) use histogram::{AtomicHistogram, Histogram};
 
+use crate::answers::CHANGE_MAX;
 use crate::api::{Report, is_time};
 use crate::atomic::add_one;
 use crate::class::Class;
@@ -70,6 +71,12 @@ impl Reports {
         if report
             .dimmer
             .is_some_and(|share| !(0.0..=1.0).contains(&share))
+        {
+            add_one(&self.bad);
+        }
+        if report
+            .demand
+            .is_some_and(|change| change.unsigned_abs() > CHANGE_MAX.unsigned_abs())
         {
             add_one(&self.bad);
         }
@@ -239,11 +246,17 @@ mod tests {
             service_seconds: Some(f64::NAN),
             ..Report::default()
         });
+        for demand in [i64::MIN, i64::MAX, CHANGE_MAX] {
+            tally.reports.on_report(&Report {
+                demand: Some(demand),
+                ..Report::default()
+            });
+        }
         tally.reports.on_report(&report(1.2));
         let mut interval = Interval::default();
         tally.drain_into(&mut interval);
         assert_eq!(interval.utilization(), Some(0.75));
-        assert_eq!(tally.reports.bad(), 5);
+        assert_eq!(tally.reports.bad(), 7);
     }
 
     #[test]

@@ -142,6 +142,36 @@ impl Protector for SentryProtector {
         moved.then_some(replica)
     }
 
+    fn requeue(
+        &mut self,
+        now: Timestamp,
+        request: RequestId,
+        arrival: &Arrival,
+        wakes: &mut Wakes,
+    ) -> bool {
+        let permit = self.take_permit(request);
+        let (bytes, deadline) = (arrival.bytes, arrival.deadline);
+        let mut resolved = false;
+        let back = {
+            let mut pass_on = waker(&mut self.held, wakes);
+            let mut wake = |id, resolution| {
+                resolved |= id == request;
+                pass_on(id, resolution);
+            };
+            self.sentry
+                .requeue(now, permit, bytes, deadline, || request, &mut wake)
+        };
+        match back {
+            Ok(ticket) if !resolved => self.hold(request, Held::Ticket(ticket)),
+            Ok(_) => {}
+            Err(permit) => {
+                self.hold(request, Held::Permit(permit));
+                return false;
+            }
+        }
+        true
+    }
+
     fn on_stream(&mut self, now: Timestamp, request: RequestId, wakes: &mut Wakes) {
         let mut permit = self.take_permit(request);
         self.sentry

@@ -67,6 +67,19 @@ pub trait Protector: std::fmt::Debug {
     /// The replica it was sent to is not there; another one, if any.
     fn reassign(&mut self, now: Timestamp, request: RequestId) -> Option<ReplicaId>;
 
+    /// No other one has room: whether it waits for one again, to be resolved like any that waits.
+    /// `arrival` is the one it came with.
+    fn requeue(
+        &mut self,
+        now: Timestamp,
+        request: RequestId,
+        arrival: &Arrival,
+        wakes: &mut Wakes,
+    ) -> bool {
+        let _ = (now, request, arrival, wakes);
+        false
+    }
+
     /// Its answer turned out to be a stream: it no longer uses the replica's capacity.
     fn on_stream(&mut self, now: Timestamp, request: RequestId, wakes: &mut Wakes);
 

@@ -183,6 +183,22 @@ fn a_dead_replica_loses_what_it_has_and_the_rest_goes_elsewhere() {
 }
 
 #[test]
+fn what_a_dead_replica_never_saw_waits_for_another() {
+    let outcome = run("
+        duration = '20s'
+        health_delay = '500ms'
+        service = '10ms'
+        load = { rate = '150/s' }
+        protect = { mode = 'static', static.window = 100, limits.slots = 1, target = '10s' }
+        replica = [{ down = [{ from = '10s', until = '11s' }] }, {}]
+    ");
+    let ledger = &outcome.ledger;
+    assert!(ledger.dropped <= 1, "{} were lost", ledger.dropped);
+    assert_eq!(ledger.shed, 0);
+    assert_eq!(ledger.admitted, ledger.offered, "each is admitted once");
+}
+
+#[test]
 fn streams_use_no_capacity_and_are_no_samples() {
     let outcome = run("
         duration = '100s'

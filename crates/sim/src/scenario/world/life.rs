@@ -22,6 +22,7 @@ impl World<'_> {
             arrived: now,
             dispatched: now,
             full: true,
+            returned: false,
             stage: Stage::Waiting,
             alarm: None,
         }));
@@ -53,19 +54,29 @@ impl World<'_> {
         }
     }
 
+    /// Who was admitted before is not refused for want of capacity: its replica failed.
     fn shed(&mut self, id: RequestId, refusal: &Refusal, calendar: &mut Calendar<Event>) {
-        let attempt = self.end(id, Fate::Shed(refusal.reason), calendar);
-        self.failed(attempt, Failure::Shed, refusal.retry_after, calendar);
+        let (fate, failure) = match self.request(id).returned {
+            true => (Fate::Dropped, Failure::Dropped),
+            false => (Fate::Shed(refusal.reason), Failure::Shed),
+        };
+        let attempt = self.end(id, fate, calendar);
+        self.failed(attempt, failure, refusal.retry_after, calendar);
     }
 
     /// Sends an admitted request to its replica, or to another one when that is dead.
     fn dispatch(&mut self, id: RequestId, to: ReplicaId, calendar: &mut Calendar<Event>) {
         let now = calendar.now();
         let &mut Request {
-            attempt, arrived, ..
+            attempt,
+            arrived,
+            returned,
+            ..
         } = self.request(id);
-        let class = self.loads[attempt.load as usize].class(&attempt);
-        self.recorder.admitted(now, class, now.since(arrived));
+        if !returned {
+            let class = self.loads[attempt.load as usize].class(&attempt);
+            self.recorder.admitted(now, class, now.since(arrived));
+        }
         let mut replica = usize::from(to.0);
         for _ in 0..self.replicas.len() {
             let orders = self.protector.orders(id);
@@ -84,10 +95,22 @@ impl World<'_> {
             }
             match self.protector.reassign(now, id) {
                 Some(other) => replica = usize::from(other.0),
+                None if self.waits_again(id, now) => return,
                 None => break,
             }
         }
         self.drop_request(id, calendar);
+    }
+
+    /// Whether a request that its replica never saw goes back to where it waited.
+    fn waits_again(&mut self, id: RequestId, now: Timestamp) -> bool {
+        let &mut Request {
+            attempt, arrived, ..
+        } = self.request(id);
+        let arrival = self.loads[attempt.load as usize].arrival(arrived, &attempt);
+        let waits = self.protector.requeue(now, id, &arrival, &mut self.wakes);
+        self.request(id).returned |= waits;
+        waits
     }
 
     pub(super) fn drop_request(&mut self, id: RequestId, calendar: &mut Calendar<Event>) {

@@ -73,6 +73,8 @@ struct Request {
     dispatched: Timestamp,
     /// Whether optional content is included.
     full: bool,
+    /// It was admitted to a replica that turned out to be dead, and waits again.
+    returned: bool,
     stage: Stage,
     /// The end of the client's patience, or of the tail.
     alarm: Option<EventId>,

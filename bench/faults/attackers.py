@@ -1,0 +1,134 @@
+"""Clients that do what is allowed, to harm others."""
+
+import os
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from stage import Skipped, adjust, good_share, rss_kib
+from support import free_port
+
+SECONDS = 12
+
+
+class Attack(threading.Thread):
+    """So many clients a second, each of which does something on a connection of its own."""
+
+    def __init__(self, stage, rate, behave):
+        super().__init__(daemon=True)
+        self.port, self.pause, self.behave = stage.port, 1 / rate, behave
+        self.over = threading.Event()
+        self.open = []
+
+    def run(self):
+        while not self.over.wait(self.pause):
+            client = socket.socket()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", self.port))
+            self.behave(client)
+            self.open.append(client)
+
+    def stop(self):
+        self.over.set()
+        self.join()
+        for client in self.open:
+            client.close()
+
+
+def choose_slowest(client):
+    client.sendall(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+
+
+def read_nothing(client):
+    client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+
+
+def abort(client):
+    """Gone when the replica has begun."""
+    client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    timer = threading.Timer(0.02, client.close)
+    timer.daemon = True
+    timer.start()
+
+
+HONEST = 140
+
+
+def few_attackers(stage):
+    """5 % of the clients choose a page of ten times the work, read nothing, or abort: honest goodput at least 90 %"""
+    port = free_port()
+    # 200 requests a second; honest clients want seven tenths of that.
+    stage.app(port, "--slow-path", "/slow=10x", "--response", "200KB")
+    adjust(port, service="exp:40ms")
+    told, least = [], {}
+    for mode in ["auto", "sentry"]:
+        stage.proxy([port], f"protect = {{ mode = '{mode}', target = '500ms' }}")
+        if good_share(honest_load(stage)) < 0.99:
+            raise Skipped("the machine is too busy to tell: honest clients alone are not served in time")
+        shares = {behave.__name__: under(stage, behave) for behave in [choose_slowest, read_nothing, abort]}
+        told.append(f"mode {mode}: " + ", ".join(f"{name} {share:.1%}" for name, share in shares.items()))
+        least[mode] = min(shares.values())
+    # Only `sentry` tells pages apart by what they cost; to `auto` a slow one is a request like any other.
+    return "; ".join(told), least["sentry"] >= 0.9
+
+
+def honest_load(stage):
+    return stage.load(HONEST, SECONDS, "--warm-up", "3s")
+
+
+def under(stage, behave):
+    """What is left to honest clients."""
+    attack = Attack(stage, HONEST * 5 / 95, behave)
+    attack.start()
+    share = good_share(honest_load(stage))
+    attack.stop()
+    return share
+
+
+# Ten million take an hour or so: STRANGERS=10000000.
+STRANGERS = int(os.environ.get("STRANGERS", 200_000))
+CONNECTIONS = 16
+PIPELINED = 100
+
+
+def strangers(stage):
+    """each request from another client and session, to another URL: memory stays as it is"""
+    port = free_port()
+    stage.app(port)
+    adjust(port, service="det:1ms")
+    proxy = stage.proxy([port], "protect = { mode = 'sentry', target = '1s' }\ntenant = 'header:x-client'\n"
+                                "forward.trust = ['127.0.0.1/32']\nsession.key = 'cookie:sid'\naccess_log = 'off'")
+    # The tables are there from the start, the allocator's habits are not.
+    seen = ask_as_strangers(stage.port, 0, STRANGERS // 4)
+    before = rss_kib(proxy)
+    seen += ask_as_strangers(stage.port, STRANGERS // 4, STRANGERS)
+    grown = (rss_kib(proxy) - before) * 1024 / (STRANGERS * 3 / 4)
+    return (f"{seen} answers to {STRANGERS} strangers, {rss_kib(proxy) / 1024:.0f} MiB resident, "
+            f"{grown:.2f} bytes more for each", seen == STRANGERS and grown < 4)
+
+
+def ask_as_strangers(port, first, end):
+    """Answers, whatever they say, to requests that have nothing in common; over several connections at once."""
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        return sum(pool.map(lambda part: ask_in_turn(port, range(first + part, end, CONNECTIONS)), range(CONNECTIONS)))
+
+
+def ask_in_turn(port, numbers):
+    """The same, over one connection, many at a time."""
+    seen = 0
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        for start in range(0, len(numbers), PIPELINED):
+            some = numbers[start:start + PIPELINED]
+            client.sendall("".join(
+                f"GET /page/{number:x}z?q={number} HTTP/1.1\r\nHost: a\r\nx-client: c{number:x}\r\n"
+                f"Cookie: sid=s{number:x}\r\n\r\n" for number in some).encode())
+            # An answer's status line is nowhere else, and may be cut in two by the read.
+            answers, tail = 0, b""
+            while answers < len(some):
+                got = client.recv(1 << 16)
+                if not got:
+                    return seen + answers
+                answers += (tail + got).count(b"HTTP/1.1 ")
+                tail = (tail + got)[-8:]
+            seen += answers
+    return seen
