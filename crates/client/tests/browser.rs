@@ -21,11 +21,15 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use support::{key, listener, publisher, signed, soon};
-use tidegate_channel::net::{CLIENT_HEADER, Hub, STAMP_HEADER, unix_now};
+use support::{Node, key, listener, publisher, signed, soon, until};
+use tidegate_channel::message::to_text;
+use tidegate_channel::net::relay::Parents;
+use tidegate_channel::net::{CLIENT_HEADER, Desk, Hub, Relay, STAMP_HEADER, serve, unix_now};
 use tidegate_channel::stamp::{Stamp, client_id};
 use tidegate_channel::strategy::Groups;
-use tidegate_channel::{ClientId, Pacer, Permit, Strategy};
+use tidegate_channel::{
+    ClientId, ControlMessage, Pacer, Permit, PublicKey, SecretKey, Strategy, Verifier,
+};
 use tidegate_control::Timestamp;
 use tokio::sync::mpsc;
 
@@ -63,6 +67,59 @@ fn schedule() -> Value {
     Value::from(rows)
 }
 
+/// The key that takes over.
+fn next_key() -> SecretKey {
+    SecretKey::from_seed(&[9; 32])
+}
+
+/// A message of `key` that was issued at `at`.
+fn message(seq: u64, at: Timestamp, successor: Option<PublicKey>, key: &SecretKey) -> Vec<u8> {
+    let message = ControlMessage {
+        seq,
+        issued: at,
+        validity: Duration::from_secs(60),
+        setpoint: Duration::from_secs(1),
+        strategy: match successor {
+            Some(_) => Strategy::Interval(Duration::from_secs(3600)),
+            None => Strategy::Open,
+        },
+        successor,
+    };
+    message.sign(key)
+}
+
+/// A change of keys: what was said when, and whether it is believed here.
+fn rotation() -> Value {
+    let (old, new, stranger) = (key(), next_key(), SecretKey::from_seed(&[8; 32]));
+    let announced = Some(new.public());
+    let said = [
+        (1000, None, &new, false),
+        (1001, announced, &old, true),
+        (1002, announced, &old, true),
+        (1003, None, &new, true),
+        // On a longer way, or by a proxy that changes its key later.
+        (1004, None, &old, true),
+        (1005, None, &stranger, false),
+        (1602, None, &old, true),
+        (1604, None, &old, false),
+        (1605, None, &new, true),
+    ];
+    let mut verifier = Verifier::new(&[old.public()]);
+    let mut messages = Vec::new();
+    for (at_s, successor, key, believed) in said {
+        let at = Timestamp::ZERO + Duration::from_secs(at_s);
+        let bytes = message(at_s, at, successor, key);
+        let accepted = verifier.accept(at, &bytes).is_ok();
+        assert_eq!(accepted, believed, "at {at_s} s");
+        messages.push(serde_json::json!({
+            "text": to_text(&bytes),
+            "now_ms": at_s * 1000,
+            "accepted": accepted,
+        }));
+    }
+    serde_json::json!({ "key": old.public().to_string(), "messages": messages })
+}
+
 /// What the page says.
 enum Said {
     /// A bid, with the stamp that the browser signed for the number that it claims to have.
@@ -88,6 +145,7 @@ impl Site {
             "/tidegate-channel.js" => ("text/javascript", CHANNEL.to_owned()),
             "/vectors.json" => ("application/json", VECTORS.to_owned()),
             "/schedule.json" => ("application/json", schedule().to_string()),
+            "/rotation.json" => ("application/json", rotation().to_string()),
             "/config.json" => ("application/json", self.config.clone()),
             // The page asks for the channel to open once its bid is seen to wait.
             "/open" => {
@@ -97,6 +155,15 @@ impl Site {
             "/close" => {
                 let hour = Strategy::Interval(Duration::from_secs(3600));
                 self.hub.publish(&signed(3, hour, &key()));
+                ("text/plain", String::new())
+            }
+            "/announce" => {
+                let announced = Some(next_key().public());
+                self.hub.publish(&message(4, unix_now(), announced, &key()));
+                ("text/plain", String::new())
+            }
+            "/rotate" => {
+                self.hub.publish(&message(5, unix_now(), None, &next_key()));
                 ("text/plain", String::new())
             }
             "/result" => {
@@ -181,10 +248,30 @@ fn browse(url: &str, profile: &std::path::Path) -> Option<Browser> {
     })
 }
 
+/// A relay of the publisher's, once it has heard something.
+async fn relay(publisher: &Node) -> Node {
+    let (listener, addr) = listener().await;
+    let parents = Parents::Tracked {
+        tracker: publisher.url(),
+        own: Some(format!("http://{addr}")),
+    };
+    let keys = [key().public(), next_key().public()];
+    let relay = Relay::new(&keys, parents, 1);
+    let hub = relay.hub();
+    let desk = Arc::new(Desk::relay(hub.clone()));
+    let tasks = vec![
+        tokio::spawn(relay.run(|_| {})),
+        tokio::spawn(serve::serve(listener, desk, std::future::pending())),
+    ];
+    until(|| hub.newest().is_some()).await;
+    Node { addr, hub, tasks }
+}
+
 #[tokio::test]
 async fn a_browser_verifies_paces_holds_back_and_sends() {
     let publisher = publisher().await;
     publisher.say(1, Strategy::Interval(Duration::from_secs(3600)));
+    let beside = relay(&publisher).await;
     let (site, mut heard) = start_site(publisher.hub.clone(), publisher.url()).await;
     let profile = tempfile::tempdir().unwrap();
     let Some(_browser) = browse(&format!("http://{site}/"), profile.path()) else {
@@ -199,6 +286,8 @@ async fn a_browser_verifies_paces_holds_back_and_sends() {
         }
     };
     assert_eq!(result, "ok");
+    // What the browser heard came by the relay too.
+    assert!(beside.hub.copies() > 0);
     // The second was replaced before it went.
     let items: Vec<u64> = stamps.iter().map(|stamp| stamp.item).collect();
     assert_eq!(items, [1, 3]);

@@ -117,7 +117,7 @@ export class Verifier {
     }
     this.lastSeq = message.seq;
     this.accepted += 1;
-    this.#rotate(signer, nowMs);
+    this.#rotate(signer, message.issuedMs);
     if (message.successor) await this.#trust(message.successor);
     return message;
   }
@@ -139,10 +139,10 @@ export class Verifier {
   }
 
   /** Those that were trusted before the signer have been replaced by it. */
-  #rotate(signer, nowMs) {
+  #rotate(signer, sinceMs) {
     for (const [hex, trusted] of this.keys) {
       if (hex === signer) return;
-      trusted.untilMs = Math.min(trusted.untilMs, nowMs + OVERLAP_MS);
+      trusted.untilMs = Math.min(trusted.untilMs, sinceMs + OVERLAP_MS);
     }
   }
 }

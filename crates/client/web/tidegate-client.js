@@ -11,6 +11,11 @@ import { Pacer, ServerClock, Stamper, Verifier } from "./tidegate-channel.js";
 /** Comparisons of clocks: so many at the beginning, of which the best counts, then now and then. */
 const CLOCK = { exchanges: 4, everyMs: 600_000 };
 
+/** Wait before listening elsewhere, doubled while nothing is heard. */
+const AGAIN_MS = { first: 500, last: 10_000 };
+
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
 /** Keeps items, their numbers and the key over a reload of the page, where the browser allows it. */
 class Store {
   static async open(name) {
@@ -105,7 +110,10 @@ export class Client extends EventTarget {
     client.fallback = { kind: "interval", intervalMs: fallbackMs };
     client.silenceMs = silenceMs;
     client.pacer.apply(client.now(), client.fallback);
-    client.#listen();
+    client.sources = new Map();
+    client.againMs = AGAIN_MS.first;
+    client.asked = client.now();
+    client.#join();
     client.#keepClock();
     client.timer = setInterval(() => client.#tick(), 200);
     return client;
@@ -148,12 +156,41 @@ export class Client extends EventTarget {
   close() {
     clearInterval(this.timer);
     clearInterval(this.clockTimer);
-    this.source.close();
+    this.closed = true;
+    for (const source of this.sources.values()) source.close();
   }
 
-  #listen() {
-    this.source = new EventSource(`${this.channel}/.tidegate/channel`);
-    this.source.onmessage = (event) => this.#onText(event.data);
+  /** Listens where the tracker says, so that the publisher need not serve everybody; `dead` did not answer. */
+  async #join(dead) {
+    this.asked = this.now();
+    // Addresses go as they are: `&` is the only character that must not be in one.
+    const said = [...this.sources.keys()].map((url) => `parent=${url}`);
+    if (dead) said.push(`dead=${dead}`);
+    const response = await fetch(`${this.channel}/.tidegate/join?${said.join("&")}`).catch(() => null);
+    const { parents = [], wait_ms = 0 } = response?.ok ? await response.json() : {};
+    await sleep(wait_ms);
+    // A page of an https site must not listen to http.
+    const secure = globalThis.location?.protocol === "https:";
+    for (const url of parents) if (!secure || url.startsWith("https:")) this.#listen(url);
+    if (this.sources.size === 0) this.#listen(this.channel);
+  }
+
+  #listen(url) {
+    if (this.closed || this.sources.has(url)) return;
+    const source = new EventSource(`${url}/.tidegate/channel`);
+    source.onmessage = (event) => this.#onText(event.data);
+    source.onerror = () => this.#lose(url);
+    this.sources.set(url, source);
+  }
+
+  /** A parent that broke off or fell silent: another one, later each time and not all at once. */
+  async #lose(url) {
+    this.sources.get(url)?.close();
+    this.sources.delete(url);
+    const wait = this.againMs * (0.5 + Math.random() / 2);
+    this.againMs = Math.min(2 * this.againMs, AGAIN_MS.last);
+    await sleep(wait);
+    if (!this.closed) await this.#join(url);
   }
 
   async #keepClock() {
@@ -168,6 +205,7 @@ export class Client extends EventTarget {
     // The first message after a silence may have waited for us: it says nothing about the way.
     if (!this.partitioned) this.lagMs = Math.max(0, Math.round(this.now() - message.issuedMs));
     this.heard = this.now();
+    this.againMs = AGAIN_MS.first;
     this.pacer.apply(this.now(), message.strategy);
     this.#changed();
     this.#tick();
@@ -177,6 +215,10 @@ export class Client extends EventTarget {
     if (this.partitioned && this.pacer.strategy !== this.fallback) {
       this.pacer.apply(this.now(), this.fallback);
       this.#changed();
+    }
+    if (this.partitioned && this.now() - this.asked > this.silenceMs) {
+      this.asked = this.now();
+      for (const url of this.sources.keys()) this.#lose(url);
     }
     if (this.busy) return;
     await this.#expire();

@@ -15,7 +15,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tidegate_channel::message::from_text;
 use tidegate_channel::net::subscribe::Subscription;
-use tidegate_channel::net::{CLIENT_HEADER, Dialer, MESSAGE_HEADER, STAMP_HEADER, unix_now};
+use tidegate_channel::net::{
+    CLIENT_HEADER, Dialer, JOIN_PATH, MESSAGE_HEADER, MESSAGE_PATH, STAMP_HEADER, unix_now,
+};
 use tidegate_channel::stamp::{Stamp, client_id};
 use tidegate_channel::{ClientId, SecretKey, Strategy, Verifier};
 use tidegate_proxy::admin::Operations;
@@ -163,6 +165,69 @@ async fn messages_are_genuine_and_come_with_responses_to_those_who_listen() {
     assert_eq!((status.as_u16(), carried), (200, None));
     let lag = world.state.channel().unwrap().status().dead_time_s;
     assert_eq!(lag, Some(0.25));
+}
+
+#[tokio::test]
+async fn the_channel_speaks_https_where_it_has_certificates() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cert, key) = (
+        folder.path().join("cert.pem"),
+        folder.path().join("key.pem"),
+    );
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let pair = format!(
+        "{{ cert = '{}', key = '{}' }}",
+        cert.display(),
+        key.display()
+    );
+    let world = world(&format!("tls = {pair}\nurl = 'https://127.0.0.1:1'\n")).await;
+    let dialer = Dialer::trusting(&cert).unwrap();
+    let at = format!("https://{}", world.channel);
+    let mut stream = Subscription::open(&dialer, &at).await.unwrap();
+    let next = tokio::time::timeout(PATIENCE, stream.next()).await.unwrap();
+    let mut verifier = Verifier::new(&[publisher().public()]);
+    assert!(verifier.accept(unix_now(), &next.unwrap()).is_ok());
+    // The tracker sends everybody to the name that the certificate has.
+    let assigned = dialer.get(&at, JOIN_PATH, None).await.unwrap();
+    assert!(assigned.contains("https://127.0.0.1:1"), "{assigned}");
+    let plain = format!("http://{}", world.channel);
+    assert!(
+        Dialer::default()
+            .get(&plain, MESSAGE_PATH, None)
+            .await
+            .is_err()
+    );
+}
+
+#[test]
+fn certificates_need_the_name_that_clients_check() {
+    let text =
+        "upstream = 'http://127.0.0.1:1'\n[channel]\ntls = { cert = 'no.pem', key = 'no.key' }\n";
+    let problems = Config::from_text("t.toml", text).unwrap().problems();
+    let about = |path: &str| problems.iter().find(|problem| problem.path == path);
+    assert!(
+        about("channel.tls")
+            .unwrap()
+            .message
+            .contains("channel.url")
+    );
+    assert!(about("channel.tls.0").unwrap().message.contains("no.pem"));
+}
+
+#[test]
+fn a_setpoint_near_the_target_refuses_before_clients_hold_back() {
+    let warned = |setpoint: &str| {
+        let text = format!(
+            "upstream = 'http://127.0.0.1:1'\nprotect.target = '1s'\n[channel]\nsetpoint = '{setpoint}'\n"
+        );
+        let problems = Config::from_text("t.toml", &text).unwrap().problems();
+        problems
+            .iter()
+            .any(|problem| problem.path == "channel.setpoint")
+    };
+    assert!(warned("600ms") && !warned("500ms"));
 }
 
 #[tokio::test]

@@ -29,15 +29,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
     /// The command about which to swing: a share of clients, or seconds; the one in force if not
-    /// given.
+    /// given. It should be near the one that holds the setpoint.
     #[arg(long, value_name = "NUMBER")]
     bias: Option<f64>,
     /// How far; half the bias if not given.
     #[arg(long, value_name = "NUMBER")]
     swing: Option<f64>,
-    /// How far past the setpoint the delay must be before it turns: two to three times its noise.
-    #[arg(long, value_name = "TIME", default_value = "100ms")]
-    hysteresis: Dur,
+    /// How far past the setpoint the delay must be before it turns; a tenth of the setpoint if not
+    /// given. More where the delay is noisy, but less than the swing moves it.
+    #[arg(long, value_name = "TIME")]
+    hysteresis: Option<Dur>,
     /// Periods of the controller after which it gives up.
     #[arg(long, value_name = "N", default_value_t = 300)]
     periods: usize,
@@ -55,11 +56,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
 
 async fn tune(args: &Args) -> Result<ExitCode, CliError> {
     let before = args.call(None).await?;
-    let bias = args.bias.or(before["command"].as_f64()).unwrap_or(0.1);
+    let bias = match args.bias {
+        Some(bias) => bias,
+        None => command_in_force(&before)?,
+    };
+    let setpoint_s = before["setpoint_s"].as_f64().unwrap_or(1.0);
+    let hysteresis_s = args
+        .hysteresis
+        .map_or(0.1 * setpoint_s, |it| it.as_secs_f64());
     let begin = json!({ "tune": {
         "bias": bias,
         "swing": args.swing.unwrap_or(bias / 2.0),
-        "hysteresis_s": args.hysteresis.as_secs_f64(),
+        "hysteresis_s": hysteresis_s,
         "periods_max": args.periods,
     }});
     args.call(Some(&begin)).await?;
@@ -75,20 +83,45 @@ async fn tune(args: &Args) -> Result<ExitCode, CliError> {
     }
 }
 
+/// The command in force, once the loop is closed.
+fn command_in_force(status: &Value) -> Result<f64, CliError> {
+    let command = status["command"].as_f64();
+    let held_back = status["strategy"] != json!("open");
+    command.filter(|_| held_back).ok_or_else(|| {
+        let number = |name: &str| status[name].as_f64().unwrap_or(f64::NAN);
+        let fill_s = number("clients") * number("work_s");
+        CliError::Usage(format!(
+            "nobody is held back at present, so that there is nothing to swing about: wait for more \
+             load, or give --bias; with the clients of the last minute all sending, a share of {:.3} \
+             or an interval of {fill_s:.1} s would hold the setpoint",
+            number("setpoint_s") / fill_s,
+        ))
+    })
+}
+
+/// What was found, to be pasted into the configuration file.
+fn section(found: &Value) -> String {
+    let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+    let gains = &found["gains"];
+    let millis = |name: &str| 1000.0 * number(&gains[name]);
+    format!(
+        "# ultimate gain {:.3}, period {:.2} s; two thirds of the gain is calmer\n\
+         [channel]\ngain = {:.3}\nintegral_time = \"{:.0}ms\"\nderivative_time = \"{:.0}ms\"\n",
+        number(&found["ultimate_gain"]),
+        number(&found["ultimate_period_s"]),
+        number(&gains["gain"]),
+        millis("integral_time_s"),
+        millis("derivative_time_s"),
+    )
+}
+
 impl Args {
     async fn conclude(&self, found: &Value) -> Result<ExitCode, CliError> {
         let gains = &found["gains"];
-        print(&format!(
-            "ultimate gain {}, period {} s\n[channel]\ngain = {}\nintegral_time = \"{}s\"\nderivative_time = \"{}s\"\n",
-            found["ultimate_gain"],
-            found["ultimate_period_s"],
-            gains["gain"],
-            gains["integral_time_s"],
-            gains["derivative_time_s"],
-        ))?;
+        print(&section(found))?;
         if self.apply {
             self.call(Some(&json!({ "gains": gains }))).await?;
-            print("in force until the next start; write them into the file to keep them\n")?;
+            print("# in force until the next start; write them into the file to keep them\n")?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -122,5 +155,40 @@ impl Args {
             true => serde_json::from_str(&answer).map_err(|error| failed(&error)),
             false => Err(failed(&answer)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_can_be_pasted_into_the_file() {
+        let found = json!({
+            "ultimate_gain": 0.312_345,
+            "ultimate_period_s": 1.999,
+            "gains": { "gain": 0.187_4, "integral_time_s": 0.9995, "derivative_time_s": 0.249_9 },
+        });
+        let text = format!("upstream = 'http://127.0.0.1:1'\n{}", section(&found));
+        let config = tidegate_proxy::config::Config::from_text("t.toml", &text).unwrap();
+        let channel = config.channel.unwrap();
+        assert_eq!(channel.gain, 0.187);
+        assert_eq!(*channel.integral_time, Duration::from_millis(1000));
+        assert_eq!(*channel.derivative_time, Duration::from_millis(250));
+    }
+
+    #[test]
+    fn an_open_channel_is_not_swung_about() {
+        let mut status = json!({
+            "strategy": "open", "command": 1.0, "setpoint_s": 0.2, "clients": 200.0, "work_s": 0.02,
+        });
+        let refused = command_in_force(&status).unwrap_err().to_string();
+        assert!(
+            refused.contains("0.050") && refused.contains("--bias"),
+            "{refused}"
+        );
+        status["strategy"] = json!({ "interval": { "secs": 4, "nanos": 0 } });
+        status["command"] = json!(4.0);
+        assert_eq!(command_in_force(&status).unwrap(), 4.0);
     }
 }

@@ -11,11 +11,13 @@ use bytes::Bytes;
 use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
+use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
 
 use super::hub::Events;
 use super::tracker::{Joining, Tracker};
@@ -40,6 +42,8 @@ pub struct Desk {
     pub tracker: Option<Mutex<Tracker>>,
     /// Who may register as a relay; anybody when empty.
     pub members: HashSet<PublicKey>,
+    /// Encrypts; plain text without it.
+    pub tls: Option<TlsAcceptor>,
 }
 
 impl fmt::Debug for Desk {
@@ -62,6 +66,7 @@ impl Desk {
             key: None,
             tracker: None,
             members: HashSet::new(),
+            tls: None,
         }
     }
 
@@ -189,6 +194,16 @@ pub async fn serve(listener: TcpListener, desk: Arc<Desk>, end: impl Future<Outp
 
 async fn connection(stream: TcpStream, desk: Arc<Desk>) {
     let _ = stream.set_nodelay(true);
+    let Some(tls) = &desk.tls else {
+        return converse(TokioIo::new(stream), desk).await;
+    };
+    // Errors are the listener's: it does not speak TLS, or does not believe our certificate.
+    if let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIMEOUT, tls.accept(stream)).await {
+        converse(TokioIo::new(stream), desk).await;
+    }
+}
+
+async fn converse(stream: impl Read + Write + Unpin, desk: Arc<Desk>) {
     let service = service_fn(move |request| {
         let answer = desk.answer(&request);
         async move { Ok::<_, Infallible>(answer) }
@@ -197,6 +212,6 @@ async fn connection(stream: TcpStream, desk: Arc<Desk>) {
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(stream, service)
         .await;
 }

@@ -91,6 +91,8 @@ pub struct Tracker {
     root: Node,
     arity: usize,
     relays: Vec<Node>,
+    /// How many listened to the publisher when somebody asked last.
+    listeners: usize,
     /// Those who were sent to the publisher: until when they may still be on their way.
     coming_to_root: Vec<Timestamp>,
     next_join: Timestamp,
@@ -109,6 +111,7 @@ impl Tracker {
             },
             arity: arity.max(1),
             relays: Vec::new(),
+            listeners: 0,
             coming_to_root: Vec::new(),
             next_join: Timestamp::ZERO,
         }
@@ -128,8 +131,7 @@ impl Tracker {
     /// Somebody wants to know where to subscribe; `listeners` is how many the publisher has itself.
     pub fn join(&mut self, now: Timestamp, listeners: usize, joining: &Joining) -> Assignment {
         self.forget(now, joining.dead.as_deref());
-        self.coming_to_root.retain(|&until| until > now);
-        self.root.children = listeners + self.coming_to_root.len();
+        self.count_children_of_root(now, listeners);
         let own = joining.relay.as_deref();
         let known = self
             .relays
@@ -171,6 +173,17 @@ impl Tracker {
             depth,
             again_ms: again.as_millis() as u64,
         }
+    }
+
+    /// Those who listen, and those who are still on their way. Who has arrived since the last
+    /// question is taken for the first who was sent.
+    fn count_children_of_root(&mut self, now: Timestamp, listeners: usize) {
+        let arrived = listeners.saturating_sub(self.listeners);
+        let arrived = arrived.min(self.coming_to_root.len());
+        self.coming_to_root.drain(..arrived);
+        self.coming_to_root.retain(|&until| until > now);
+        self.listeners = listeners;
+        self.root.children = listeners + self.coming_to_root.len();
     }
 
     /// Drops the dead and the silent.
@@ -235,162 +248,4 @@ impl Tracker {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use super::*;
-
-    fn at(seconds: f64) -> Timestamp {
-        Timestamp::from_secs_f64(seconds)
-    }
-
-    fn relay(index: usize) -> Joining {
-        Joining {
-            relay: Some(format!("http://r{index}")),
-            ..Joining::default()
-        }
-    }
-
-    /// A thousand relays join one after the other.
-    fn forest() -> (Tracker, HashMap<String, Vec<String>>) {
-        let mut tracker = Tracker::new("http://root", 5);
-        let mut parents = HashMap::new();
-        for index in 0..1000 {
-            let joining = relay(index);
-            // Nobody has connected to the publisher yet.
-            let assignment = tracker.join(at(1.0), 0, &joining);
-            parents.insert(joining.relay.unwrap(), assignment.parents);
-        }
-        (tracker, parents)
-    }
-
-    fn depth(parents: &HashMap<String, Vec<String>>, node: &str) -> usize {
-        let above = parents.get(node).map(|above| {
-            let depths = above.iter().map(|parent| depth(parents, parent));
-            1 + depths.max().unwrap_or(0)
-        });
-        above.unwrap_or(0)
-    }
-
-    #[test]
-    fn everybody_has_two_parents_and_nobody_too_many_children() {
-        let (tracker, parents) = forest();
-        assert_eq!(tracker.relays(), 1000);
-        let mut children: HashMap<&str, usize> = HashMap::new();
-        for (node, above) in &parents {
-            let expected = if node == "http://r0" { 1 } else { 2 };
-            assert_eq!(above.len(), expected, "{node}");
-            for parent in above {
-                *children.entry(parent).or_default() += 1;
-            }
-        }
-        // The last to come may find everybody full.
-        assert!(children.values().all(|&count| count <= 6), "{children:?}");
-        let deepest = parents.keys().map(|node| depth(&parents, node)).max();
-        assert!(deepest.unwrap() <= 12, "{deepest:?}");
-    }
-
-    #[test]
-    fn a_relay_never_gets_a_parent_below_itself() {
-        let (mut tracker, parents) = forest();
-        for index in [0, 10, 500] {
-            let again = tracker.join(at(2.0), 5, &relay(index));
-            let own = depth(&parents, &format!("http://r{index}"));
-            assert_eq!(again.depth, own);
-            for parent in again.parents {
-                assert!(depth(&parents, &parent) < own);
-            }
-        }
-    }
-
-    #[test]
-    fn joins_are_paced() {
-        let mut tracker = Tracker::new("http://root", 5);
-        let leaf = Joining::default();
-        let waits: Vec<u64> = (0..400)
-            .map(|_| tracker.join(at(1.0), 0, &leaf).wait_ms)
-            .collect();
-        assert_eq!((waits[0], waits[200], waits[399]), (0, 1000, 1995));
-        assert_eq!(tracker.join(at(10.0), 0, &leaf).wait_ms, 0);
-    }
-
-    #[test]
-    fn the_dead_and_the_silent_are_not_given_to_anybody() {
-        let mut tracker = Tracker::new("http://root", 1);
-        tracker.join(at(1.0), 0, &relay(1));
-        let complaint = Joining {
-            dead: Some("http://r1".to_owned()),
-            ..Joining::default()
-        };
-        assert_eq!(
-            tracker.join(at(2.0), 1, &complaint).parents,
-            ["http://root"]
-        );
-        tracker.join(at(3.0), 1, &relay(2));
-        assert_eq!(tracker.relays(), 1);
-        let later = at(4.0) + MISSED_MAX * REGISTER_EVERY;
-        let assignment = tracker.join(later, 1, &Joining::default());
-        assert_eq!(assignment.parents, ["http://root"]);
-    }
-
-    #[test]
-    fn the_publisher_takes_its_arity_however_many_come() {
-        let mut tracker = Tracker::new("http://root", 5);
-        let mut at_root = 0;
-        for index in 0..2000 {
-            let joining = match index % 10 {
-                0 => relay(index),
-                _ => Joining::default(),
-            };
-            // Whoever was sent there has connected at once.
-            let assignment = tracker.join(at(index as f64), at_root, &joining);
-            at_root += usize::from(assignment.parents.contains(&"http://root".to_owned()));
-        }
-        assert_eq!(at_root, 5);
-    }
-
-    #[test]
-    fn an_orphan_gets_what_it_lacks_and_nothing_it_has() {
-        let (mut tracker, parents) = forest();
-        let mut orphan = relay(500);
-        let [kept, lost] = &parents["http://r500"][..] else {
-            panic!("two parents")
-        };
-        orphan.parents = vec![kept.clone()];
-        orphan.dead = Some(lost.clone());
-        let assignment = tracker.join(at(2.0), 5, &orphan);
-        assert_eq!(assignment.parents.len(), 1);
-        assert!(![kept, lost].contains(&&assignment.parents[0]));
-        orphan.parents.extend(assignment.parents);
-        orphan.dead = None;
-        assert!(tracker.join(at(3.0), 5, &orphan).parents.is_empty());
-    }
-
-    #[test]
-    fn a_restarted_tracker_believes_where_a_relay_was() {
-        let mut tracker = Tracker::new("http://root", 5);
-        tracker.join(at(1.0), 0, &relay(1));
-        let returning = Joining {
-            depth: Some(7),
-            parents: vec!["http://r9".to_owned(), "http://r8".to_owned()],
-            ..relay(2)
-        };
-        assert_eq!(tracker.join(at(1.0), 0, &returning).depth, 7);
-        // Nobody above it is put below it.
-        let above = Joining {
-            depth: Some(7),
-            ..relay(3)
-        };
-        let assignment = tracker.join(at(1.0), 5, &above);
-        assert!(!assignment.parents.contains(&"http://r2".to_owned()));
-    }
-
-    #[test]
-    fn registrations_do_not_grow_with_the_number_of_relays() {
-        let (mut tracker, _) = forest();
-        let again = tracker.join(at(2.0), 5, &relay(1)).again_ms;
-        assert_eq!(again, 200_000);
-        let mut few = Tracker::new("http://root", 5);
-        assert_eq!(few.join(at(1.0), 0, &relay(1)).again_ms, 30_000);
-    }
-}
+mod tests;

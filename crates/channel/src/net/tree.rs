@@ -1,7 +1,7 @@
 //! Trees of relays: a relay keeps as many parents as it should have, each by a task.
 //!
 //! ```text
-//!  listening ── broken, silent ──► again, later each time ── three times ──► dead
+//!  listening ── broken ──► again, soon ── fails ──► dead ◄── silent ── listening
 //!      ▲                                                                      │ report
 //!      └────────── wait as told ◄── assignment ◄── tracker ◄──────────────────┘
 //! ```
@@ -23,8 +23,13 @@ use super::tracker::{Assignment, PARENTS, REGISTER_EVERY};
 use super::{Dialer, Hub, JOIN_PATH, STAMP_HEADER, unix_now};
 use crate::stamp::{Stamper, join_stamp};
 
-/// After so many failures in a row a parent is reported as dead, and another is asked for.
-const FAILURES_MAX: u32 = 3;
+/// After so many failures in a row a parent is reported as dead, and another is asked for: one that was
+/// restarted is found again, and one that is gone costs a tenth of a second. When half of all
+/// relays die together, every second one that the tracker knows is dead, and must be found out.
+const FAILURES_MAX: u32 = 2;
+
+/// A tracker that has not answered after this long is asked again.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// A relay's place in the trees: who its parents are, and how they are found and reached.
 #[derive(Clone)]
@@ -75,7 +80,8 @@ impl Tree {
         let stamp = member.and_then(|member| join_stamp(member, own, unix_now()));
         let header = stamp.as_deref().map(|stamp| (STAMP_HEADER, stamp));
         let path = format!("{JOIN_PATH}?{query}");
-        let json = self.dialer.get(tracker, &path, header).await.ok()?;
+        let asked = self.dialer.get(tracker, &path, header);
+        let json = tokio::time::timeout(ANSWER, asked).await.ok()?.ok()?;
         serde_json::from_str(&json).ok()
     }
 }
@@ -226,7 +232,7 @@ impl Listener {
     /// Until the parent is given up: it broke off too often in a row, or was silent.
     async fn listen(&mut self, parent: &str) {
         let mut failures: u32 = 0;
-        while failures < self.failures_max {
+        loop {
             if let Ok(mut subscription) = Subscription::open(&self.dialer, parent).await {
                 match self.follow(&mut subscription).await {
                     Ending::Broken { heard: true } => failures = 0,
@@ -236,6 +242,9 @@ impl Listener {
                 }
             }
             failures = failures.saturating_add(1);
+            if failures >= self.failures_max {
+                return;
+            }
             tokio::time::sleep(self.backoff.next_wait()).await;
         }
     }

@@ -74,6 +74,7 @@ pub(crate) async fn publisher_for(members: &[PublicKey]) -> Node {
         key: Some(Arc::new(key())),
         tracker: Some(Mutex::new(Tracker::new(&format!("http://{addr}"), 2))),
         members: HashSet::from_iter(members.iter().copied()),
+        tls: None,
     };
     let serving = serve::serve(listener, Arc::new(desk), std::future::pending());
     Node {

@@ -20,6 +20,8 @@ const ACTIVE: Duration = Duration::from_secs(60);
 /// The least work seen fades upwards by this part per period, so that a service that became slower
 /// is noticed within minutes.
 const FLOOR_FADES: f64 = 1.01;
+/// Share of the old value in the smoothed number of requests served in a period.
+const SERVED_MEMORY: f64 = 0.8;
 
 /// Serves listeners and runs the loop for ever; does nothing without a channel.
 pub(crate) async fn run(state: Arc<State>, listener: Option<TcpListener>) {
@@ -53,7 +55,7 @@ async fn follow(channel: &Channel, own: String) {
 
 async fn control(channel: &Channel, state: &State) {
     let mut publisher = channel.followed.is_none().then(|| Publisher::new(channel));
-    let mut meter = Meter::default();
+    let mut meter = Meter::new(*channel.config.period);
     let mut ticks = tokio::time::interval(*channel.config.period);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -173,12 +175,18 @@ fn refused(state: &State) -> u64 {
 /// Behind the channel stands the engine, which refuses what it cannot serve in time, so that the
 /// delay of the rest hardly grows in overload. The controller must see what was refused as well:
 /// `r` refused while `n` were served would have kept the service busy for `r/n` more periods.
-#[derive(Default)]
+///
+/// What a request costs is the least seen lately of two: its mean service time, which grows with
+/// what waits inside the service, and the time per request served, which is shorter than that where a
+/// service has several workers, and longer while it has little to do.
 struct Meter {
+    period_s: f64,
     /// Requests refused in the last period, per request served.
     turned_away: f64,
     before: Sums,
-    /// The least mean service time seen lately: what a request costs when nobody is in its way.
+    /// Requests served in a period, smoothed.
+    served: f64,
+    /// What a request costs.
     work_s: f64,
 }
 
@@ -207,23 +215,86 @@ impl Sums {
 }
 
 impl Meter {
+    fn new(period: Duration) -> Self {
+        Self {
+            period_s: period.as_secs_f64(),
+            turned_away: 0.0,
+            before: Sums::default(),
+            served: 0.0,
+            work_s: 0.0,
+        }
+    }
+
     /// Waiting plus service of what was completed since the last call. Zero when nothing was and
     /// nothing is inside, not a number when something is.
     fn delay(&mut self, state: &State) -> f64 {
         let sums = Sums::of(&state.metrics().totals(), refused(state));
+        self.on_sums(sums, inside(state) > 0.0)
+    }
+
+    fn on_sums(&mut self, sums: Sums, busy: bool) -> f64 {
         let before = std::mem::replace(&mut self.before, sums);
         let count = sums.count.saturating_sub(before.count);
         let refused = sums.refused.saturating_sub(before.refused);
         self.turned_away = refused as f64 / count.max(1) as f64;
+        self.served = SERVED_MEMORY * self.served + (1.0 - SERVED_MEMORY) * count as f64;
         if count == 0 {
-            return if inside(state) > 0.0 { f64::NAN } else { 0.0 };
+            return if busy { f64::NAN } else { 0.0 };
         }
         let service_s = (sums.service_s - before.service_s) / count as f64;
-        let floor = match self.work_s > 0.0 {
-            true => self.work_s * FLOOR_FADES,
-            false => service_s,
-        };
-        self.work_s = floor.min(service_s);
+        self.work_s = least(self.work_s, service_s.min(self.period_s / self.served));
         service_s + (sums.waiting_s - before.waiting_s).max(0.0) / count as f64
+    }
+}
+
+/// The least so far, which fades, or what was seen now.
+fn least(so_far: f64, seen: f64) -> f64 {
+    match so_far > 0.0 {
+        true => (so_far * FLOOR_FADES).min(seen),
+        false => seen,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Feeds `periods` of a second in which `count` requests were served in `service_s` each.
+    fn served(meter: &mut Meter, periods: u32, count: u64, service_s: f64) -> f64 {
+        let mut delay_s = f64::NAN;
+        for _ in 0..periods {
+            let mut sums = meter.before;
+            sums.count += count;
+            sums.service_s += count as f64 * service_s;
+            delay_s = meter.on_sums(sums, true);
+        }
+        delay_s
+    }
+
+    #[test]
+    fn the_work_of_a_request_is_what_it_takes_alone_or_with_all_workers_busy() {
+        let mut meter = Meter::new(Duration::from_secs(1));
+        assert!((served(&mut meter, 5, 1, 0.1) - 0.1).abs() < 1e-9);
+        assert!((meter.work_s - 0.1).abs() < 1e-9);
+        // One worker, and a queue inside the service.
+        served(&mut meter, 30, 10, 0.5);
+        assert!((0.09..=0.14).contains(&meter.work_s), "{}", meter.work_s);
+        // Four workers: forty are served in a second.
+        served(&mut meter, 30, 40, 0.2);
+        assert!((0.024..0.03).contains(&meter.work_s), "{}", meter.work_s);
+        // A service that became slower is noticed within minutes.
+        served(&mut meter, 120, 4, 0.3);
+        assert!(meter.work_s > 0.06, "{}", meter.work_s);
+    }
+
+    #[test]
+    fn what_was_refused_counts_by_what_was_served() {
+        let mut meter = Meter::new(Duration::from_secs(1));
+        let mut sums = Sums::default();
+        (sums.count, sums.refused, sums.service_s) = (10, 30, 1.0);
+        meter.on_sums(sums, true);
+        assert!((meter.turned_away - 3.0).abs() < 1e-9);
+        assert!(meter.on_sums(sums, true).is_nan());
+        assert_eq!(meter.on_sums(sums, false), 0.0);
     }
 }

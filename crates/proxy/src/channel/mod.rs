@@ -30,12 +30,14 @@ use tidegate_channel::{ControlMessage, PublicKey, SecretKey};
 use tidegate_control::Timestamp;
 use tidegate_control::controller::PidGains;
 use tidegate_control::filter::Ewma;
+use tokio_rustls::TlsAcceptor;
 
 pub(crate) use check::{Held, comply, piggyback};
 pub(crate) use control::run;
 pub use operate::{ChannelCommand, ChannelStatus};
 
-use crate::config::{Channel as Config, ChannelMeans};
+use crate::config::{Channel as Config, ChannelMeans, Listener};
+use crate::listen::{self, tls};
 use crate::settings::SettingsError;
 
 /// Share of the old value in the estimate of the lag: some twenty requests count.
@@ -106,6 +108,7 @@ impl Channel {
                 // Its address is known once it listens.
                 tracker: publishes.then(|| Mutex::new(Tracker::new("", config.arity))),
                 members: members.clone(),
+                tls: acceptor(config)?,
             }),
             key,
             successor: successor.map(|key| key.public()),
@@ -132,11 +135,10 @@ impl Channel {
         })
     }
 
-    /// Opens the listener for clients and relays.
+    /// Opens the listener for clients and relays. When many lose their parents at once they all
+    /// come to the tracker, so as many may wait here as before the data plane.
     pub(crate) fn listen(&self) -> std::io::Result<TcpListener> {
-        let listener = TcpListener::bind(*self.config.listen)?;
-        listener.set_nonblocking(true)?;
-        Ok(listener)
+        listen::open(*self.config.listen, false)
     }
 
     /// Where it is configured to listen.
@@ -149,6 +151,17 @@ impl Channel {
     pub fn public_key(&self) -> PublicKey {
         self.followed.unwrap_or_else(|| self.key.public())
     }
+}
+
+/// Encrypts what listeners hear, where there are certificates.
+fn acceptor(config: &Config) -> Result<Option<TlsAcceptor>, SettingsError> {
+    let listener = Listener {
+        tls: config.tls.clone(),
+        http2: false,
+        ..Listener::default()
+    };
+    let loaded = tls::load(&[listener])?.pop().flatten();
+    Ok(loaded.map(|tls| TlsAcceptor::from(tls.0)))
 }
 
 fn read_key(path: &Path) -> Result<SecretKey, SettingsError> {
@@ -189,6 +202,7 @@ fn regulator_config(config: &Config, scale: Scale, dead_time: Duration) -> Regul
         period: *config.period,
         gains: PidGains::pid(config.gain, *config.integral_time, *config.derivative_time),
         bounded: config.bounded,
+        closing: !config.bounded,
         dead_time: config.predict.then_some(dead_time),
         scale,
     }

@@ -7,6 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidegate_config::Dur;
 
+use super::Certificate;
+use super::listen::certificates;
 use super::types::Addr;
 
 /// Tells clients when to send (see `docs/channel.md`): a signed message goes out every period, and
@@ -19,6 +21,10 @@ pub struct Channel {
     /// The address by which they reach it, if it is another: `"http://auction.example:8090"`.
     #[schemars(example = &"http://auction.example:8090")]
     pub url: Option<String>,
+    /// Certificates. With at least one of them the listener speaks https, and `url` has to name it as
+    /// they do. Read at the start only.
+    #[serde(deserialize_with = "certificates")]
+    pub tls: Vec<Certificate>,
     /// File with the key that signs messages; `tidegate channel keygen FILE` writes one.
     pub key_file: PathBuf,
     /// File with the key that will follow. Its public half is announced in every message, so that
@@ -119,6 +125,7 @@ impl Default for Channel {
         Self {
             listen: Addr::loopback(8090),
             url: None,
+            tls: Vec::new(),
             key_file: PathBuf::from("channel.key"),
             next_key_file: None,
             follow: None,

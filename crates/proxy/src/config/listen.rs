@@ -97,7 +97,7 @@ impl FromStr for Certificate {
     }
 }
 
-fn certificates<'de, D: serde::Deserializer<'de>>(
+pub(super) fn certificates<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<Certificate>, D::Error> {
     one_or_many(deserializer)

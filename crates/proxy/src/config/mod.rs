@@ -178,6 +178,10 @@ impl Config {
         if let Some(channel) = &mut self.channel {
             resolve(&mut channel.key_file);
             channel.next_key_file.iter_mut().for_each(resolve);
+            for certificate in &mut channel.tls {
+                resolve(&mut certificate.cert);
+                resolve(&mut certificate.key);
+            }
         }
         [&mut tls.ca, &mut tls.client_cert, &mut tls.client_key]
             .into_iter()

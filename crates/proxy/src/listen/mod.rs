@@ -52,7 +52,8 @@ pub(crate) fn bind(addr: SocketAddr, workers: usize) -> Result<Vec<TcpListener>,
     Ok(sockets)
 }
 
-fn open(addr: SocketAddr, shared: bool) -> io::Result<TcpListener> {
+/// One socket; `shared` lets others have the same port.
+pub(crate) fn open(addr: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(shared)?;

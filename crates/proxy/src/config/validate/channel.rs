@@ -3,9 +3,21 @@
 use std::fs;
 
 use tidegate_channel::{PublicKey, SecretKey};
+use tidegate_config::Dur;
 
 use super::Report;
 use crate::config::Channel;
+
+/// Deferral is the first line and refusal the last: the queue that the channel allows has to be one
+/// that the engine admits.
+pub(super) fn beside(channel: &Channel, target: Option<Dur>, report: &mut Report) {
+    let late = target.is_some_and(|target| 2 * channel.setpoint.0 > target.0);
+    report.warn_if(
+        late && channel.queue.is_none(),
+        "channel.setpoint",
+        "is more than half of `protect.target`: requests are refused before clients hold back; make it shorter",
+    );
+}
 
 pub(super) fn channel(channel: &Channel, report: &mut Report) {
     let key = fs::read_to_string(&channel.key_file)
@@ -17,6 +29,15 @@ pub(super) fn channel(channel: &Channel, report: &mut Report) {
             let file = channel.key_file.display();
             format!("{file}: {error}; `tidegate channel keygen {file}` writes a key")
         }),
+    );
+    for (index, certificate) in channel.tls.iter().enumerate() {
+        report.check(format!("channel.tls.{index}"), certificate.load());
+    }
+    let encrypted = |url: &String| url.starts_with("https://");
+    report.error_if(
+        !channel.tls.is_empty() && !channel.url.as_ref().is_some_and(encrypted),
+        "channel.tls",
+        "clients check the name in the certificate: write it into `channel.url`, as https://NAME:PORT",
     );
     for (index, member) in channel.members.iter().enumerate() {
         let key = member.parse::<PublicKey>();

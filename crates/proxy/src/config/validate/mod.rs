@@ -59,6 +59,7 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
     operate::access_log(&config.access_log, &mut report);
     if let Some(section) = &config.channel {
         channel::channel(section, &mut report);
+        channel::beside(section, config.protect.target, &mut report);
     }
     report.0
 }

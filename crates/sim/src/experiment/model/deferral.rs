@@ -381,6 +381,7 @@ impl AuctionRun {
             period: self.period.0,
             gains: PidGains::pid(self.gain, self.integral_time.0, self.derivative_time.0),
             bounded: self.bounded,
+            closing: false,
             dead_time: self.predict.then_some(lag),
             scale: Scale {
                 clients: self.clients as f64,

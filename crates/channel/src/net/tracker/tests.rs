@@ -1,0 +1,236 @@
+use std::collections::{HashMap, HashSet};
+
+use super::*;
+use crate::strategy::ClientId;
+
+fn at(seconds: f64) -> Timestamp {
+    Timestamp::from_secs_f64(seconds)
+}
+
+fn relay(index: usize) -> Joining {
+    Joining {
+        relay: Some(format!("http://r{index}")),
+        ..Joining::default()
+    }
+}
+
+/// A thousand relays join one after the other.
+fn forest() -> (Tracker, HashMap<String, Vec<String>>) {
+    let mut tracker = Tracker::new("http://root", 5);
+    let mut parents = HashMap::new();
+    for index in 0..1000 {
+        let joining = relay(index);
+        // Nobody has connected to the publisher yet.
+        let assignment = tracker.join(at(1.0), 0, &joining);
+        parents.insert(joining.relay.unwrap(), assignment.parents);
+    }
+    (tracker, parents)
+}
+
+fn depth(parents: &HashMap<String, Vec<String>>, node: &str) -> usize {
+    let above = parents.get(node).map(|above| {
+        let depths = above.iter().map(|parent| depth(parents, parent));
+        1 + depths.max().unwrap_or(0)
+    });
+    above.unwrap_or(0)
+}
+
+#[test]
+fn everybody_has_two_parents_and_nobody_too_many_children() {
+    let (tracker, parents) = forest();
+    assert_eq!(tracker.relays(), 1000);
+    let mut children: HashMap<&str, usize> = HashMap::new();
+    for (node, above) in &parents {
+        let expected = if node == "http://r0" { 1 } else { 2 };
+        assert_eq!(above.len(), expected, "{node}");
+        for parent in above {
+            *children.entry(parent).or_default() += 1;
+        }
+    }
+    // The last to come may find everybody full.
+    assert!(children.values().all(|&count| count <= 6), "{children:?}");
+    let deepest = parents.keys().map(|node| depth(&parents, node)).max();
+    assert!(deepest.unwrap() <= 12, "{deepest:?}");
+}
+
+#[test]
+fn a_relay_never_gets_a_parent_below_itself() {
+    let (mut tracker, parents) = forest();
+    for index in [0, 10, 500] {
+        let again = tracker.join(at(2.0), 5, &relay(index));
+        let own = depth(&parents, &format!("http://r{index}"));
+        assert_eq!(again.depth, own);
+        for parent in again.parents {
+            assert!(depth(&parents, &parent) < own);
+        }
+    }
+}
+
+#[test]
+fn joins_are_paced() {
+    let mut tracker = Tracker::new("http://root", 5);
+    let leaf = Joining::default();
+    let waits: Vec<u64> = (0..400)
+        .map(|_| tracker.join(at(1.0), 0, &leaf).wait_ms)
+        .collect();
+    assert_eq!((waits[0], waits[200], waits[399]), (0, 1000, 1995));
+    assert_eq!(tracker.join(at(10.0), 0, &leaf).wait_ms, 0);
+}
+
+#[test]
+fn the_dead_and_the_silent_are_not_given_to_anybody() {
+    let mut tracker = Tracker::new("http://root", 1);
+    tracker.join(at(1.0), 0, &relay(1));
+    let complaint = Joining {
+        dead: Some("http://r1".to_owned()),
+        ..Joining::default()
+    };
+    assert_eq!(
+        tracker.join(at(2.0), 1, &complaint).parents,
+        ["http://root"]
+    );
+    tracker.join(at(3.0), 1, &relay(2));
+    assert_eq!(tracker.relays(), 1);
+    let later = at(4.0) + MISSED_MAX * REGISTER_EVERY;
+    let assignment = tracker.join(later, 1, &Joining::default());
+    assert_eq!(assignment.parents, ["http://root"]);
+}
+
+#[test]
+fn the_publisher_takes_its_arity_however_many_come() {
+    let mut tracker = Tracker::new("http://root", 5);
+    let mut at_root = 0;
+    for index in 0..2000 {
+        let joining = match index % 10 {
+            0 => relay(index),
+            _ => Joining::default(),
+        };
+        // Whoever was sent there has connected at once.
+        let assignment = tracker.join(at(index as f64), at_root, &joining);
+        at_root += usize::from(assignment.parents.contains(&"http://root".to_owned()));
+    }
+    assert_eq!(at_root, 5);
+}
+
+#[test]
+fn who_has_arrived_at_the_publisher_is_not_expected_any_more() {
+    let mut tracker = Tracker::new("http://root", 2);
+    assert_eq!(tracker.join(at(1.0), 0, &relay(1)).parents, ["http://root"]);
+    // One place is taken, one is free; the relay is the other parent.
+    let second = tracker.join(at(1.5), 1, &Joining::default()).parents;
+    assert_eq!(second, ["http://root", "http://r1"]);
+    // The second is still on its way: the publisher is full.
+    let third = tracker.join(at(1.6), 1, &Joining::default()).parents;
+    assert_eq!(third, ["http://r1"]);
+}
+
+#[test]
+fn an_orphan_gets_what_it_lacks_and_nothing_it_has() {
+    let (mut tracker, parents) = forest();
+    let mut orphan = relay(500);
+    let [kept, lost] = &parents["http://r500"][..] else {
+        panic!("two parents")
+    };
+    orphan.parents = vec![kept.clone()];
+    orphan.dead = Some(lost.clone());
+    let assignment = tracker.join(at(2.0), 5, &orphan);
+    assert_eq!(assignment.parents.len(), 1);
+    assert!(![kept, lost].contains(&&assignment.parents[0]));
+    orphan.parents.extend(assignment.parents);
+    orphan.dead = None;
+    assert!(tracker.join(at(3.0), 5, &orphan).parents.is_empty());
+}
+
+type Family = HashMap<String, Vec<String>>;
+
+/// How many of the living are reached by what the publisher says.
+fn reached(parents: &Family) -> usize {
+    let mut hear = HashSet::from(["http://root"]);
+    loop {
+        let before = hear.len();
+        let next = parents.iter().filter(|(_, above)| {
+            let mut above = above.iter();
+            above.any(|parent| hear.contains(parent.as_str()))
+        });
+        hear.extend(next.map(|(node, _)| node.as_str()).collect::<Vec<_>>());
+        if hear.len() == before {
+            return before - 1;
+        }
+    }
+}
+
+/// In a round everybody finds out which of its parents are dead, and asks for others. The
+/// number of rounds until all the living are reached.
+fn rounds_to_repair(is_dead: impl Fn(usize) -> bool) -> u32 {
+    let (mut tracker, mut parents) = forest();
+    let dead: HashSet<_> = (0..1000).filter(|&index| is_dead(index)).collect();
+    let dead: HashSet<_> = dead
+        .iter()
+        .map(|index| format!("http://r{index}"))
+        .collect();
+    parents.retain(|node, _| !dead.contains(node));
+    for round in 0.. {
+        if reached(&parents) == parents.len() {
+            return round;
+        }
+        for index in 0..1000 {
+            let mut joining = relay(index);
+            let now = at(10.0 + 0.2 * f64::from(round));
+            let at_root = |above: &&Vec<String>| above.iter().any(|it| it == "http://root");
+            let listeners = parents.values().filter(at_root).count();
+            let Some(above) = parents.get_mut(&format!("http://r{index}")) else {
+                continue;
+            };
+            let (lost, kept): (Vec<_>, Vec<_>) = std::mem::take(above)
+                .into_iter()
+                .partition(|p| dead.contains(p));
+            *above = kept;
+            for lost in lost {
+                joining.parents.clone_from(above);
+                joining.dead = Some(lost);
+                above.extend(tracker.join(now, listeners, &joining).parents);
+            }
+        }
+    }
+    unreachable!("rounds have no end")
+}
+
+#[test]
+fn the_rest_is_reached_again_within_a_few_questions_whoever_dies() {
+    for percent in [10, 30, 50] {
+        let random = |index| ClientId(index as u64).phase() < f64::from(percent) / 100.0;
+        let rounds = rounds_to_repair(random);
+        assert!(rounds <= 4, "{percent} % of all: {rounds}");
+        // Those who came first are nearest to the publisher: nobody else hears it.
+        let rounds = rounds_to_repair(|index| index < 10 * percent as usize);
+        assert!(rounds <= 8, "the first {percent} %: {rounds}");
+    }
+}
+
+#[test]
+fn a_restarted_tracker_believes_where_a_relay_was() {
+    let mut tracker = Tracker::new("http://root", 5);
+    tracker.join(at(1.0), 0, &relay(1));
+    let returning = Joining {
+        depth: Some(7),
+        parents: vec!["http://r9".to_owned(), "http://r8".to_owned()],
+        ..relay(2)
+    };
+    assert_eq!(tracker.join(at(1.0), 0, &returning).depth, 7);
+    // Nobody above it is put below it.
+    let above = Joining {
+        depth: Some(7),
+        ..relay(3)
+    };
+    let assignment = tracker.join(at(1.0), 5, &above);
+    assert!(!assignment.parents.contains(&"http://r2".to_owned()));
+}
+
+#[test]
+fn registrations_do_not_grow_with_the_number_of_relays() {
+    let (mut tracker, _) = forest();
+    let again = tracker.join(at(2.0), 5, &relay(1)).again_ms;
+    assert_eq!(again, 200_000);
+    let mut few = Tracker::new("http://root", 5);
+    assert_eq!(few.join(at(1.0), 0, &relay(1)).again_ms, 30_000);
+}
