@@ -199,6 +199,8 @@ async fn send(mut body: Outbound, mut stream: SendStream<Bytes>) {
             // It was cancelled.
             None => return,
             Some(Some(Err(_))) => {
+                // A reset takes the place of all that has not been written yet.
+                tokio::task::yield_now().await;
                 stream.send_reset(Reason::INTERNAL_ERROR);
                 return;
             }
