@@ -252,13 +252,17 @@ impl Auditor {
         }
     }
 
-    /// Makes room: the half that was silent longest goes, offenders stay.
+    /// Makes room: the half that was silent longest goes. Offenders stay, unless they are most of
+    /// all: who makes up names by the million must not fill memory with misdeeds.
     fn forget_clients(&mut self) {
         let mut seen: Vec<_> = self.clients.values().map(|record| record.seen).collect();
         let middle = seen.len() / 2;
         let (_, &mut median, _) = seen.select_nth_unstable(middle);
         self.clients
             .retain(|_, record| record.seen > median || record.is_guilty());
+        if self.clients.len() > self.config.clients_max / 4 * 3 {
+            self.clients.retain(|_, record| record.seen > median);
+        }
     }
 }
 
@@ -518,6 +522,24 @@ mod tests {
         assert!(auditor.clients.len() <= 101);
         assert_eq!(auditor.offenders(at(1200.0))[0].client, ClientId(1_000_000));
         assert!(auditor.active(at(1100.0), secs(20)) <= 21);
+    }
+
+    #[test]
+    fn offenders_without_number_do_not_fill_memory() {
+        let mut auditor = Auditor::new(AuditorConfig {
+            clients_max: 100,
+            ..AuditorConfig::default()
+        });
+        auditor.on_issued(at(0.0), &Strategy::Interval(secs(60)));
+        for id in 0..1000 {
+            for _ in 0..6 {
+                auditor.judge(at(100.0 + id as f64), ClientId(id));
+            }
+            assert!(auditor.clients.len() <= 100);
+        }
+        let offenders = auditor.offenders(at(1200.0));
+        assert!(offenders.iter().any(|each| each.client == ClientId(999)));
+        assert!(offenders.len() > 20, "the latest are remembered");
     }
 
     #[test]
