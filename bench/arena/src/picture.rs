@@ -8,7 +8,7 @@ const NAMES_W: usize = 170;
 const HEAD_H: usize = 112;
 
 /// As much as a title takes, however few the contenders are.
-const TITLE_W: usize = 720;
+const TITLE_W: usize = 800;
 
 /// What a field says.
 #[derive(Debug, Clone, PartialEq)]

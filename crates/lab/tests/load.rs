@@ -26,6 +26,16 @@ async fn when_every_connection_is_busy_requests_are_unsent_not_late() {
 }
 
 #[tokio::test]
+async fn a_client_that_left_before_its_turn_is_not_sent() {
+    let app = app::spawn(upstream(1, "det:1ms")).await.unwrap();
+    let mut config = patient(app.addr(), 100.0, 1);
+    config.timeout = Duration::from_nanos(1);
+    let requests = run(config).await.requests;
+    assert_eq!(requests.timeouts, requests.total);
+    assert_eq!(app.stats().arrivals, 0);
+}
+
+#[tokio::test]
 async fn refusals_are_counted_by_reason() {
     let addr = scripted(|turn| match turn % 3 {
         0 => "HTTP/1.1 503 Busy\r\ntidegate-shed: predicted\r\ncontent-length: 0\r\n\r\n",

@@ -32,7 +32,7 @@ impl<R: rand::Rng> Client<R> {
             tokio::time::sleep_until(self.clock.instant(due)).await;
             attempts.push(match self.kind.lease() {
                 Some(lease) => self.attempt(due, lease).await,
-                None => self.unsent(due),
+                None => self.ended(due, Ending::Unsent),
             });
         }
         Outcome {
@@ -43,7 +43,13 @@ impl<R: rand::Rng> Client<R> {
     }
 
     async fn attempt(&self, due: Timestamp, mut lease: Lease) -> Attempt {
-        let patience = self.clock.instant(due + self.kind.timeout);
+        let patience_ends = due + self.kind.timeout;
+        if self.clock.now() >= patience_ends {
+            // Gone before its turn came. Connecting for nobody would make a late generator later.
+            lease.give_back();
+            return self.ended(due, Ending::Timeout);
+        }
+        let patience = self.clock.instant(patience_ends);
         let exchange = lease.exchange(self.kind.read_pause);
         let (ending, retry_after) = match timeout_at(patience, exchange).await {
             Ok(Ok(answer)) => (
@@ -66,11 +72,12 @@ impl<R: rand::Rng> Client<R> {
         }
     }
 
-    fn unsent(&self, due: Timestamp) -> Attempt {
+    /// A try that ends now, without an answer.
+    fn ended(&self, due: Timestamp, ending: Ending) -> Attempt {
         Attempt {
             due,
             finished: self.clock.now(),
-            ending: Ending::Unsent,
+            ending,
             retry_after: None,
         }
     }
