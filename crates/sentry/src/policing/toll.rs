@@ -56,7 +56,11 @@ impl Tolls {
         let extra = ((toll - 1.0) * UNIT) as u64;
         self.extra.fetch_add(extra, Ordering::Relaxed);
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
-        if asked.is_multiple_of(SAMPLE) { 1.0 } else { toll }
+        if asked.is_multiple_of(SAMPLE) {
+            1.0
+        } else {
+            toll
+        }
     }
 
     /// By how many requests the arrivals since the last call count for more than they are.
