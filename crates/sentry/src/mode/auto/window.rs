@@ -83,9 +83,7 @@ pub(crate) type Cause = &'static str;
 /// Where the window is set, in knees, and one more: room for the time between two requests, and
 /// for an error of the estimate.
 const ROOMY: f64 = 1.5;
-/// The same where requests would take too long otherwise: so many knees, and no more than what keeps
-/// many workers busy, the chance deviation of how many there are inside above a window that is not
-/// too small.
+/// The same where requests would take too long otherwise.
 const TIGHT: f64 = 1.25;
 /// A window below this many knees is too small.
 const NARROW: f64 = 1.05;
@@ -300,7 +298,8 @@ impl WindowSearch {
         let bound = rate * tick.residence_max;
         let smaller = match self.knee(rate) {
             Some(knee) => {
-                let enough = bound.clamp(tight(knee), ROOMY * knee + 1.0);
+                let least = if late { tightest(knee) } else { TIGHT * knee };
+                let enough = bound.clamp(least + 1.0, ROOMY * knee + 1.0);
                 if window < NARROW * knee {
                     return self.grow(tick.now, rate, enough);
                 }
@@ -527,9 +526,10 @@ impl WindowSearch {
     }
 }
 
-/// The smallest window that keeps a replica with this knee busy.
-fn tight(knee: f64) -> f64 {
-    (TIGHT * knee).min(NARROW * knee + knee.sqrt()) + 1.0
+/// Where answers are late every request inside counts: no more than what keeps many workers busy, the
+/// chance deviation of how many are inside above a window that is just not too small.
+fn tightest(knee: f64) -> f64 {
+    (TIGHT * knee).min(NARROW * knee + knee.sqrt())
 }
 
 /// Throughput as a trial has seen it.
