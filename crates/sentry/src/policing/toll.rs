@@ -39,7 +39,7 @@ pub(crate) fn toll(cost_s: f64, mean_s: f64) -> f64 {
     }
 }
 
-/// Who paid a toll, and the sum of it since it was last asked for. since it was last asked for.
+/// Who paid a toll, and the sum of it since it was last asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Tolls {
     asked: AtomicU64,
