@@ -11,7 +11,7 @@ use tidegate_control::Timestamp;
 /// Shortest window. Chosen: several of them in a controller's interval of a second.
 const WINDOW: Duration = Duration::from_millis(250);
 
-/// See the [module](self).
+/// What a replica says of its utilization: see the description of this module.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct UtilizationMeter {
     since: Timestamp,
