@@ -5,7 +5,7 @@
 //! - [`delays`]: how long less important classes are held, so that they do not take the place of
 //!   more important ones that arrive a moment later;
 //! - [`table`] and [`path`]: what a request will cost, by its path;
-//! - [`toll`]: what it pays for that in mode `auto`.
+//! - `toll`: what it pays for that in mode `auto`.
 
 pub(crate) mod buckets;
 pub mod delays;
