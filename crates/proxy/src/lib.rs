@@ -28,6 +28,7 @@ mod gather;
 pub mod health;
 mod hop;
 mod http1;
+mod letters;
 mod listen;
 pub mod metrics;
 mod notice;

@@ -438,6 +438,16 @@ fn a_spike_with_retries_is_over_within_ten_seconds() {
     bars.check();
 }
 
+/// What honest clients get of all that is possible at twice the capacity, beside others.
+fn honest_share(service: &Service, clients: &str) -> f64 {
+    let scenario = service.overload(2.0, clients);
+    let shares: Vec<f64> = runs(&scenario)
+        .iter()
+        .map(|run| share_of_possible(service, &scenario, run))
+        .collect();
+    mean(&shares)
+}
+
 /// One client in twenty asks for a page of twenty times the work, which is half of all the work, at
 /// twice the capacity. Told by its path it is refused first, and the others get most of everything, not
 /// just of their part.
@@ -447,12 +457,8 @@ fn a_slow_page_does_not_take_it_all() {
         "client = [{ share = 95, path = '/page' }, { share = 5, path = '/report', work = 20 }]";
     let mut bars = Bars::default();
     for service in SERVICES.iter().filter(|service| !service.is(&SLOW)) {
-        let scenario = service.overload(2.0, clients);
-        let shares: Vec<f64> = runs(&scenario)
-            .iter()
-            .map(|run| share_of_possible(service, &scenario, run))
-            .collect();
-        bars.at_least(service.name, mean(&shares), 0.65);
+        let share = honest_share(service, clients);
+        bars.at_least(service.name, share, 0.65);
     }
     bars.check();
 }
@@ -465,12 +471,8 @@ fn a_slow_page_in_disguise_leaves_the_others_their_part() {
     let clients = "client = [{ share = 95 }, { share = 5, work = 20 }]";
     let mut bars = Bars::default();
     for service in SERVICES.iter().filter(|service| !service.is(&SLOW)) {
-        let scenario = service.overload(2.0, clients);
-        let shares: Vec<f64> = runs(&scenario)
-            .iter()
-            .map(|run| share_of_possible(service, &scenario, run) * 1.95 / 0.95)
-            .collect();
-        bars.at_least(service.name, mean(&shares), 0.75);
+        let share = honest_share(service, clients) * 1.95 / 0.95;
+        bars.at_least(service.name, share, 0.75);
     }
     bars.check();
 }
@@ -482,12 +484,8 @@ fn clients_that_leave_cost_the_others_little() {
         { share = 5, timeout = { law = 'exponential', mean = '50ms' } }]";
     let mut bars = Bars::default();
     for service in SERVICES.iter().filter(|service| !service.is(&SLOW)) {
-        let scenario = service.overload(2.0, clients);
-        let shares: Vec<f64> = runs(&scenario)
-            .iter()
-            .map(|run| share_of_possible(service, &scenario, run))
-            .collect();
-        bars.at_least(service.name, mean(&shares), 0.9);
+        let share = honest_share(service, clients);
+        bars.at_least(service.name, share, 0.9);
     }
     bars.check();
 }
@@ -500,12 +498,8 @@ fn slow_readers_hold_no_slot() {
     let mut bars = Bars::default();
     let with_places = |service: &&Service| service.replica.contains("slots");
     for service in SERVICES.iter().filter(with_places) {
-        let scenario = service.overload(2.0, reading);
-        let shares: Vec<f64> = runs(&scenario)
-            .iter()
-            .map(|run| share_of_possible(service, &scenario, run) / 0.95)
-            .collect();
-        bars.at_least(service.name, mean(&shares), 0.93);
+        let share = honest_share(service, reading) / 0.95;
+        bars.at_least(service.name, share, 0.93);
     }
     bars.check();
 }

@@ -137,11 +137,12 @@ async fn serve_one(
 /// Makes the request of a head: its body is read through the wire.
 fn begin(wire: &Arc<Wire>, head: Head, limits: HeadLimits) -> Request<Inbound> {
     let decoder = Decoder::new(head.framing, limits);
+    let mut inner = wire.inner.lock();
+    inner.turn = inner.turn.wrapping_add(1);
     let body = match decoder.is_end() {
         true => Inbound::Empty,
-        false => Inbound::http1(Arc::clone(wire), wire.next_turn()),
+        false => Inbound::http1(Arc::clone(wire), inner.turn),
     };
-    let mut inner = wire.inner.lock();
     inner.continues = head.expects_continue && !decoder.is_end();
     inner.decoder = decoder;
     head.request.map(|()| body)
@@ -175,22 +176,17 @@ async fn respond(
     // A body that nobody will read any more stands before the next request.
     let unread = !wire.is_drained() && Arc::strong_count(wire) == 1;
     asker.keep_alive &= !unread && client.order() < Order::Close;
-    let mut sending = {
+    let mut encoder = {
         let length = response.body().size_hint().exact();
         let mut inner = wire.inner.lock();
         inner.continues = false;
-        let date = worker.date();
-        write::response(
-            inner.output.small(),
-            &response,
-            length,
-            asker,
-            date.as_bytes(),
-        )
+        write::response(inner.output.small(), &response, length, asker, || {
+            worker.date()
+        })
     };
     let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     let mut body = response.into_body();
-    let sent = poll_fn(|cx| wire.poll_respond(cx, &mut body, &mut sending)).await;
+    let sent = poll_fn(|cx| wire.poll_respond(cx, &mut body, &mut encoder)).await;
     match (sent, body) {
         (Err(_), _) => Ended::Cut,
         (Ok(()), Outbound::Tunnel(tunnel)) if switched => Ended::Upgraded(tunnel),
@@ -239,12 +235,6 @@ impl Wire {
                 ended: false,
             }),
         }
-    }
-
-    fn next_turn(&self) -> u32 {
-        let mut inner = self.inner.lock();
-        inner.turn = inner.turn.wrapping_add(1);
-        inner.turn
     }
 
     fn poll_head(

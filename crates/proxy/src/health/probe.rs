@@ -60,11 +60,7 @@ async fn ask_http1(
     let mut connection = upstream::http1::Connection::new(stream, None);
     let mut request = request(path.parse().ok()?, host(replica, active)?, Upload::Empty)?;
     connection.begin(&mut request);
-    loop {
-        if let Ok(response) = poll_fn(|cx| connection.poll_head(cx)).await.ok()? {
-            return Some(response);
-        }
-    }
+    poll_fn(|cx| connection.poll_head(cx, |_, _| {})).await.ok()
 }
 
 async fn ask_http2(

@@ -47,7 +47,7 @@ enum State {
 #[derive(Debug, Default)]
 struct Trailers {
     bytes: usize,
-    fields: Vec<Bytes>,
+    fields: HeaderMap,
 }
 
 impl Decoder {
@@ -115,7 +115,7 @@ impl Decoder {
                     if !trailers.read(input, &self.limits)? {
                         return Ok(None);
                     }
-                    let trailers = trailers.build()?;
+                    let trailers = std::mem::take(&mut trailers.fields);
                     self.state = State::End;
                     return Ok(Some(match trailers.is_empty() {
                         true => Piece::End,
@@ -185,26 +185,17 @@ impl Trailers {
             if line.is_empty() {
                 return Ok(true);
             }
-            field::split(&line)?;
+            let (name, value) = field::split(&line)?;
             if self.bytes > limits.bytes {
                 return Err(Violation::HeadTooLarge);
             }
             if self.fields.len() >= limits.fields {
                 return Err(Violation::TooManyHeaders);
             }
-            self.fields.push(line);
-        }
-    }
-
-    fn build(&self) -> Result<HeaderMap, Violation> {
-        let mut trailers = HeaderMap::new();
-        for line in &self.fields {
-            let (name, value) = field::split(line)?;
             let name = HeaderName::from_bytes(name).map_err(|_| Violation::FieldName)?;
             let value = HeaderValue::from_bytes(value).map_err(|_| Violation::FieldValue)?;
-            trailers.append(name, value);
+            self.fields.append(name, value);
         }
-        Ok(trailers)
     }
 }
 

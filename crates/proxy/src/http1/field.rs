@@ -3,6 +3,7 @@
 use memchr::memchr;
 
 use super::Violation;
+use crate::letters;
 
 /// The first line of `bytes` without its CRLF, and its length with it; `None` if it is incomplete.
 pub(super) fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Violation> {
@@ -62,30 +63,4 @@ pub(super) const fn is_token_byte(byte: u8) -> bool {
     TOKEN[byte as usize]
 }
 
-const TOKEN: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 128 {
-        let c = byte as u8;
-        table[byte] = c.is_ascii_alphanumeric()
-            || matches!(
-                c,
-                b'!' | b'#'
-                    | b'$'
-                    | b'%'
-                    | b'&'
-                    | b'\''
-                    | b'*'
-                    | b'+'
-                    | b'-'
-                    | b'.'
-                    | b'^'
-                    | b'_'
-                    | b'`'
-                    | b'|'
-                    | b'~'
-            );
-        byte += 1;
-    }
-    table
-};
+const TOKEN: [bool; 256] = letters::with(b"!#$%&'*+-.^_`|~");

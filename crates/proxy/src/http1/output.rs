@@ -7,8 +7,6 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use tokio::io::AsyncWrite;
 
-use crate::gather;
-
 /// Data up to this size is copied behind what waits already: a copy within the cache is cheaper
 /// than one more piece for the kernel.
 const COPY_MAX: usize = 4096;
@@ -88,7 +86,7 @@ impl Output {
                     } else {
                         &pieces
                     };
-                    ready!(gather::poll_write(writer, cx, pieces))?
+                    ready!(Pin::new(&mut *writer).poll_write_vectored(cx, pieces))?
                 }
             };
             if len == 0 {

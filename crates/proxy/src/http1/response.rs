@@ -154,7 +154,7 @@ fn is_kept_alive(response: &Response<()>, framing: Framing) -> bool {
     let says = |token| has_token(headers, &CONNECTION, token);
     let wanted = match response.version() {
         Version::HTTP_10 => says("keep-alive"),
-        _ => !headers.contains_key(CONNECTION) || !says("close"),
+        _ => !says("close"),
     };
     wanted && framing != Framing::UntilClose
 }

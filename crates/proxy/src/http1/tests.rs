@@ -1,5 +1,5 @@
 use bytes::BytesMut;
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 
 use super::body::{Decoder, Framing, Piece};
 use super::output::Output;
@@ -387,7 +387,9 @@ const ASKER: Asker = Asker {
 
 fn respond(response: &Response<()>, length: Option<u64>, asker: Asker) -> (String, Encoder, bool) {
     let (mut output, mut asker) = (Output::default(), asker);
-    let encoder = write::response(output.small(), response, length, &mut asker, b"today");
+    let encoder = write::response(output.small(), response, length, &mut asker, || {
+        HeaderValue::from_static("today")
+    });
     (written(&mut output), encoder, asker.keep_alive)
 }
 

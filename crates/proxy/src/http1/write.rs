@@ -5,7 +5,7 @@ use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
     CONTENT_TYPE, DATE, HOST, MAX_FORWARDS, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING,
 };
-use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 
 use super::output::Output;
 use crate::hop::has_token;
@@ -158,18 +158,18 @@ pub(crate) fn response<B>(
     response: &Response<B>,
     length: Option<u64>,
     asker: &mut Asker,
-    date: &[u8],
+    date: impl FnOnce() -> HeaderValue,
 ) -> Encoder {
     let (status, headers) = (response.status(), response.headers());
     let http_10 = asker.version == Version::HTTP_10;
     status_line(out, status, http_10);
     let said = headers.get(CONNECTION);
-    asker.keep_alive &= said.is_none() || !has_token(headers, &CONNECTION, "close");
+    asker.keep_alive &= !has_token(headers, &CONNECTION, "close");
     fields(out, headers, |name| {
         !matches!(*name, CONTENT_LENGTH | TRANSFER_ENCODING | CONNECTION)
     });
     if !headers.contains_key(DATE) {
-        field(out, "date", date);
+        field(out, "date", date().as_bytes());
     }
     let encoder = frame(out, response, length, asker);
     asker.keep_alive &= encoder != Encoder::UntilClose;

@@ -12,6 +12,7 @@ use http::{HeaderValue, Method, Request, Uri, Version};
 
 use super::notable::Notable;
 use crate::fault::Invalid;
+use crate::letters;
 
 /// Checks what the grammar does not: method, target, host and expectation. Gives the host; `None`
 /// in HTTP/1.0, which does without.
@@ -158,37 +159,7 @@ fn is_escape(bytes: &[u8]) -> bool {
 }
 
 /// `pchar`, `/` and `?` of RFC 3986, without the percent sign.
-const TARGET: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 128 {
-        let c = byte as u8;
-        table[byte] = c.is_ascii_alphanumeric()
-            || matches!(
-                c,
-                b'-' | b'.'
-                    | b'_'
-                    | b'~'
-                    | b'!'
-                    | b'$'
-                    | b'&'
-                    | b'\''
-                    | b'('
-                    | b')'
-                    | b'*'
-                    | b'+'
-                    | b','
-                    | b';'
-                    | b'='
-                    | b':'
-                    | b'@'
-                    | b'/'
-                    | b'?'
-            );
-        byte += 1;
-    }
-    table
-};
+const TARGET: [bool; 256] = letters::with(b"-._~!$&'()*+,;=:@/?");
 
 #[cfg(test)]
 mod tests {

@@ -67,12 +67,8 @@ impl Body for Download {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokeOff>>> {
         match &mut *self {
-            Self::Http1 { connection, .. } => connection
-                .poll_frame(cx)
-                .map(|frame| frame.map(|frame| frame.map_err(|_| BrokeOff))),
-            Self::Http2(body) => Pin::new(body)
-                .poll_frame(cx)
-                .map(|frame| frame.map(|frame| frame.map_err(|_| BrokeOff))),
+            Self::Http1 { connection, .. } => connection.poll_frame(cx).map_err(|_| BrokeOff),
+            Self::Http2(body) => Pin::new(body).poll_frame(cx).map_err(|_| BrokeOff),
             Self::Over => Poll::Ready(None),
         }
     }

@@ -64,9 +64,6 @@ pub(crate) enum Failed {
     Seen(UpstreamFailure),
 }
 
-/// What a replica says before its response.
-pub(crate) type Interim = (StatusCode, HeaderMap);
-
 impl Connection {
     pub(crate) fn new(io: Transport, permit: Option<OwnedSemaphorePermit>) -> Self {
         Self {
@@ -116,11 +113,12 @@ impl Connection {
         std::mem::replace(&mut self.upload, Upload::Empty)
     }
 
-    /// Waits for the head of the response, or for one that comes before it.
+    /// Waits for the head of the response; `hear` gets those that come before it.
     pub(crate) fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Result<Response<()>, Interim>, Failed>> {
+        mut hear: impl FnMut(StatusCode, HeaderMap),
+    ) -> Poll<Result<Response<()>, Failed>> {
         if let Err(failed) = self.poll_request(cx) {
             return Poll::Ready(Err(failed));
         }
@@ -129,12 +127,13 @@ impl Connection {
             match read.map_err(|_| Failed::Seen(UpstreamFailure::Malformed))? {
                 Some(head) if is_interim(head.response.status()) => {
                     let (parts, ()) = head.response.into_parts();
-                    return Poll::Ready(Ok(Err((parts.status, parts.headers))));
+                    hear(parts.status, parts.headers);
+                    continue;
                 }
                 Some(head) => {
                     self.decoder = Decoder::new(head.framing, response::LIMITS);
                     self.keep_alive = head.keep_alive;
-                    return Poll::Ready(Ok(Ok(head.response)));
+                    return Poll::Ready(Ok(head.response));
                 }
                 None => {}
             }

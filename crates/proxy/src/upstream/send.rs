@@ -14,7 +14,6 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Poll, ready};
 use std::time::Duration;
 
 use http::{HeaderValue, Request, Response};
@@ -265,15 +264,8 @@ impl<'a> Sending<'a> {
     ) -> Result<Result<Answer, Failed>, Fault> {
         connection.begin(&mut self.request);
         let client = self.client;
-        let head = pin!(poll_fn(|cx| {
-            loop {
-                match ready!(connection.poll_head(cx)) {
-                    Ok(Err((status, headers))) => client.hear(status, headers),
-                    Ok(Ok(response)) => return Poll::Ready(Ok(response)),
-                    Err(failed) => return Poll::Ready(Err(failed)),
-                }
-            }
-        }));
+        let hear = |status, headers| client.hear(status, headers);
+        let head = pin!(poll_fn(|cx| connection.poll_head(cx, hear)));
         Ok(match self.await_head(head).await? {
             Ok(response) => {
                 let body = Download::Http1 { connection, uid };
