@@ -14,11 +14,12 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::{HOST, REFERER, USER_AGENT};
-use http::{HeaderName, Request, Version};
+use http::{HeaderName, Version};
 use serde::Serialize;
 use tidegate_sentry::{ClassId, ReplicaId};
 
 use crate::config::{self, LogFormat, LogTarget};
+use crate::message::Request;
 use crate::settings::{Settings, SettingsError};
 pub(crate) use writer::Refused;
 use writer::Writer;
@@ -52,16 +53,16 @@ pub(crate) struct Record {
 impl Record {
     pub(crate) fn new<B>(request: &Request<B>, peer: SocketAddr) -> Self {
         let header = |name: HeaderName| {
-            let value = request.headers().get(name);
+            let value = request.headers.get(name);
             value.map_or_else(String::new, |value| {
                 String::from_utf8_lossy(value.as_bytes()).into()
             })
         };
-        let uri = request.uri();
+        let uri = &request.uri;
         Self {
             at: SystemTime::now(),
             peer,
-            method: request.method().to_string(),
+            method: request.method.to_string(),
             target: uri
                 .path_and_query()
                 .map_or("/", |target| target.as_str())
@@ -71,7 +72,7 @@ impl Record {
                 .map_or_else(|| header(HOST), |host| host.to_string()),
             referer: header(REFERER),
             user_agent: header(USER_AGENT),
-            version: request.version(),
+            version: request.version,
             status: 0,
             bytes: 0,
             took: Duration::ZERO,
@@ -323,11 +324,11 @@ mod tests {
 
     #[test]
     fn a_client_cannot_write_lines_of_its_own() {
-        let request = Request::get("/a%22b")
+        let request = http::Request::get("/a%22b")
             .header("user-agent", "x\" 200 0 \"\t")
             .body(())
             .unwrap();
-        let mut record = Record::new(&request, ([192, 0, 2, 1], 5).into());
+        let mut record = Record::new(&request.into(), ([192, 0, 2, 1], 5).into());
         record.at = at(0);
         record.status = 503;
         let line = common(&record);

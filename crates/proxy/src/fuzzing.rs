@@ -2,7 +2,7 @@
 //! stable toolchain, below, and for the targets of cargo-fuzz in `fuzz/`.
 
 use bytes::BytesMut;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue};
 
 use crate::config::Config;
 use crate::hop::{Border, strip};
@@ -10,6 +10,7 @@ use crate::http1::HeadLimits;
 use crate::http1::body::{Decoder, Piece};
 use crate::http1::request::HeadReader;
 use crate::listen::proxy_protocol;
+use crate::message::Fields;
 
 /// The HTTP/1 request path: however the bytes are cut into pieces, the same heads pass, and the
 /// rest is refused or not.
@@ -66,7 +67,7 @@ const OF_THE_CONNECTION: [&str; 5] = [
 /// The header policy: of lines `name: value`, nothing that is ours, of the connection, or about
 /// forwarding reaches a replica on behalf of a client that is not trusted.
 pub fn headers(bytes: &[u8]) {
-    let mut headers = HeaderMap::new();
+    let mut headers = Fields::new();
     for line in bytes.split(|&byte| byte == b'\n') {
         let mut parts = line.splitn(2, |&byte| byte == b':');
         let name = HeaderName::from_bytes(parts.next().unwrap_or_default());
@@ -82,7 +83,7 @@ pub fn headers(bytes: &[u8]) {
             || twin.starts_with("x-forwarded-")
             || OF_THE_CONNECTION.contains(&name.as_str())
     };
-    let left: Vec<_> = headers.keys().filter(|name| forbidden(name)).collect();
+    let left: Vec<_> = headers.names().filter(|name| forbidden(name)).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 

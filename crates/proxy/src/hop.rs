@@ -5,11 +5,15 @@
 //! that read headers as CGI variables cannot tell `tidegate_class` from `tidegate-class`, nor
 //! `content_length` from the real one, so underscore twins of names that mean something go too.
 
+use std::collections::HashSet;
+
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, Entry, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRAILER,
+    CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRAILER,
     TRANSFER_ENCODING, UPGRADE,
 };
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue};
+
+use crate::message::Fields;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -52,9 +56,9 @@ pub(crate) struct Contraband {
 }
 
 impl Contraband {
-    pub(crate) fn find(headers: &HeaderMap, border: Border) -> Self {
+    pub(crate) fn find(headers: &Fields, border: Border) -> Self {
         let mut found = Self::default();
-        for name in headers.keys() {
+        for name in headers.names() {
             match *name {
                 CONNECTION => found.connection = true,
                 TE => found.te = true,
@@ -76,7 +80,7 @@ impl Contraband {
     }
 
     /// Removes it. `te: trailers` stays, which gRPC requires of a proxy.
-    pub(crate) fn remove(self, headers: &mut HeaderMap) {
+    pub(crate) fn remove(self, headers: &mut Fields) {
         if self.connection {
             remove_connection(headers);
         }
@@ -90,14 +94,14 @@ impl Contraband {
         if self.trailer {
             keep_trailers_that_pass(headers);
         }
-        for name in &self.others {
-            headers.remove(name);
+        if !self.others.is_empty() {
+            headers.retain(|name| !self.others.contains(name));
         }
     }
 }
 
 /// Trailers that are removed are not announced either.
-fn keep_trailers_that_pass(headers: &mut HeaderMap) {
+fn keep_trailers_that_pass(headers: &mut Fields) {
     let passes = |token: &&[u8]| {
         let name = HeaderName::from_bytes(token);
         name.is_ok_and(|name| !is_removed(&name, Border::ToClient))
@@ -111,7 +115,7 @@ fn keep_trailers_that_pass(headers: &mut HeaderMap) {
 }
 
 /// Removes what must not pass.
-pub(crate) fn strip(headers: &mut HeaderMap, border: Border) {
+pub(crate) fn strip(headers: &mut Fields, border: Border) {
     Contraband::find(headers, border).remove(headers);
 }
 
@@ -154,36 +158,32 @@ fn is_twin(name: &str) -> bool {
 }
 
 /// Removes `Connection` and what it nominates, except what routing and framing depend on.
-fn remove_connection(headers: &mut HeaderMap) {
-    let Entry::Occupied(entry) = headers.entry(CONNECTION) else {
-        return;
-    };
+fn remove_connection(headers: &mut Fields) {
     // What everybody says nominates nothing that is not removed anyway.
     let usual = |value: &HeaderValue| matches!(value.as_bytes(), b"keep-alive" | b"close");
-    if entry.iter().all(usual) {
-        entry.remove();
+    if headers.get_all(CONNECTION).all(usual) {
+        headers.remove(CONNECTION);
         return;
     }
-    let nominated: Vec<_> = tokens(headers, &CONNECTION)
+    // There may be thousands, if somebody wants us to compare each with every header.
+    let mut nominated: HashSet<_> = tokens(headers, &CONNECTION)
         .filter_map(|token| HeaderName::from_bytes(token).ok())
         .filter(|name| !matches!(*name, HOST | CONTENT_LENGTH | COOKIE | TE | TRAILER))
         .collect();
-    headers.remove(CONNECTION);
-    for name in nominated {
-        headers.remove(name);
-    }
+    nominated.insert(CONNECTION);
+    headers.retain(|name| !nominated.contains(name));
 }
 
 /// The comma-separated elements of a header.
-fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
-    let values = headers.get_all(name).iter();
+fn tokens<'a>(headers: &'a Fields, name: &'a HeaderName) -> impl Iterator<Item = &'a [u8]> {
+    let values = headers.get_all(name);
     values
         .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
         .map(<[u8]>::trim_ascii)
 }
 
 /// Whether a header has a certain element.
-pub(crate) fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
+pub(crate) fn has_token(headers: &Fields, name: &HeaderName, token: &str) -> bool {
     tokens(headers, name).any(|found| found.eq_ignore_ascii_case(token.as_bytes()))
 }
 
@@ -191,8 +191,8 @@ pub(crate) fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> 
 mod tests {
     use super::*;
 
-    fn map(pairs: &[(&str, &str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
+    fn map(pairs: &[(&str, &str)]) -> Fields {
+        let mut headers = Fields::new();
         for (name, value) in pairs {
             let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
             headers.append(name, HeaderValue::from_str(value).unwrap());
@@ -203,7 +203,7 @@ mod tests {
     fn left(pairs: &[(&str, &str)], border: Border) -> Vec<String> {
         let mut headers = map(pairs);
         strip(&mut headers, border);
-        let mut left: Vec<_> = headers.keys().map(ToString::to_string).collect();
+        let mut left: Vec<_> = headers.names().map(ToString::to_string).collect();
         left.sort();
         left
     }
@@ -302,7 +302,7 @@ mod tests {
                 headers.insert(CONNECTION, list);
                 strip(&mut headers, UNTRUSTED);
                 let legal = |name: &HeaderName| matches!(name.as_str(), "x-c" | "accept");
-                proptest::prop_assert!(headers.keys().all(legal), "{:?}", headers);
+                proptest::prop_assert!(headers.names().all(legal), "{:?}", headers);
             }
         }
     }

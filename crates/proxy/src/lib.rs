@@ -30,6 +30,7 @@ mod hop;
 mod http1;
 mod letters;
 mod listen;
+mod message;
 pub mod metrics;
 mod notice;
 mod pipe;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use http::Method;
 use http::header::{HeaderName, HeaderValue};
-use http::{HeaderMap, Method, Response};
 use tidegate_channel::ClientId;
 use tidegate_channel::compliance::{Late, Verdict};
 use tidegate_channel::net::{CLIENT_HEADER, MESSAGE_HEADER, STAMP_HEADER, unix_now};
@@ -11,6 +11,7 @@ use tidegate_channel::stamp::{Stamp, client_id};
 
 use super::Channel;
 use crate::fault::Fault;
+use crate::message::{Fields, Response};
 use crate::request::order::Order;
 use crate::request::visit::Visit;
 use crate::response::body::Outbound;
@@ -64,7 +65,7 @@ struct Claim {
 
 impl Claim {
     /// `None` when it says nothing; an error when it is not true.
-    fn read(headers: &HeaderMap) -> Result<Option<Self>, Held> {
+    fn read(headers: &Fields) -> Result<Option<Self>, Held> {
         let text = |name: &'static str| {
             let value = headers.get(HeaderName::from_static(name));
             value.and_then(|value| value.to_str().ok())
@@ -102,7 +103,7 @@ impl Channel {
         &self,
         method: &Method,
         path: &str,
-        headers: &HeaderMap,
+        headers: &Fields,
     ) -> Result<Option<ClientId>, Held> {
         let claim = Claim::read(headers).inspect_err(|_| self.measured.lock().strangers += 1)?;
         // Reading costs little and cannot be held back by a browser.
@@ -154,8 +155,8 @@ pub(crate) fn comply(visit: &mut Visit, order: &Order) -> Result<(), Fault> {
     let Some(channel) = visit.worker.state.channel() else {
         return Ok(());
     };
-    let parts = &order.parts;
-    let judged = channel.judge(&parts.method, parts.uri.path(), &parts.headers);
+    let head = &order.head;
+    let judged = channel.judge(&head.method, head.uri.path(), &head.headers);
     visit.holds_back = judged.map_err(Fault::Held)?.is_some();
     Ok(())
 }
@@ -173,6 +174,6 @@ pub(crate) fn piggyback(visit: &Visit, response: &mut Response<Outbound>) {
     let value = newest.and_then(|packed| HeaderValue::from_str(&packed.text).ok());
     if let Some(value) = value {
         let name = HeaderName::from_static(MESSAGE_HEADER);
-        response.headers_mut().insert(name, value);
+        response.headers.insert(name, value);
     }
 }

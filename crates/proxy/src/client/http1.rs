@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
-use http::{Request, Response, StatusCode, Version};
+use http::{StatusCode, Version};
 use http_body::{Body as _, Frame};
 use parking_lot::Mutex;
 use tokio::io::AsyncWrite;
@@ -25,8 +25,10 @@ use crate::http1::output::Output;
 use crate::http1::request::{Head, HeadReader};
 use crate::http1::write::{self, Asker, Encoder};
 use crate::http1::{HeadLimits, Violation};
+use crate::message::{Request, Response};
 use crate::pipe::Pipe;
-use crate::request;
+use crate::refuse::Shed;
+use crate::request::{self, Served};
 use crate::response::body::Outbound;
 use crate::response::tunnel::Tunnel;
 use crate::worker::Worker;
@@ -128,10 +130,34 @@ async fn serve_one(
     let serving = request::serve(Arc::clone(worker), Arc::clone(client), request);
     let mut serving = pin!(serving);
     let served = poll_fn(|cx| wire.poll_serving(cx, client, &asker, serving.as_mut())).await;
-    let Some(Ok(response)) = served else {
-        return Ended::Cut;
+    let response = match served {
+        Some(Served::Response(response)) => response,
+        Some(Served::Shed(shed)) => match stays(client, wire, &asker) {
+            true => return turn_away(worker, wire, &shed).await,
+            false => shed.into(),
+        },
+        Some(Served::Reset(_)) | None => return Ended::Cut,
     };
     respond(worker, client, wire, response, &mut asker).await
+}
+
+/// Whether the next request can follow, and this one's answer is read whole.
+fn stays(client: &Client, wire: &Wire, asker: &Asker) -> bool {
+    let plain = asker.version == Version::HTTP_11 && !asker.head;
+    plain && asker.keep_alive && client.order() < Order::Close && wire.is_drained()
+}
+
+/// Answers that there is no room.
+async fn turn_away(worker: &Worker, wire: &Wire, shed: &Shed) -> Ended {
+    {
+        let mut inner = wire.inner.lock();
+        inner.continues = false;
+        shed.write_http1(inner.output.small(), &worker.date());
+    }
+    match poll_fn(|cx| wire.inner.lock().poll_write(cx)).await {
+        Ok(()) => Ended::Kept,
+        Err(_) => Ended::Cut,
+    }
 }
 
 /// Makes the request of a head: its body is read through the wire.
@@ -177,15 +203,15 @@ async fn respond(
     let unread = !wire.is_drained() && Arc::strong_count(wire) == 1;
     asker.keep_alive &= !unread && client.order() < Order::Close;
     let mut encoder = {
-        let length = response.body().size_hint().exact();
+        let length = response.body.size_hint().exact();
         let mut inner = wire.inner.lock();
         inner.continues = false;
         write::response(inner.output.small(), &response, length, asker, || {
             worker.date()
         })
     };
-    let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    let mut body = response.into_body();
+    let switched = response.status == StatusCode::SWITCHING_PROTOCOLS;
+    let mut body = response.body;
     let sent = poll_fn(|cx| wire.poll_respond(cx, &mut body, &mut encoder)).await;
     match (sent, body) {
         (Err(_), _) => Ended::Cut,

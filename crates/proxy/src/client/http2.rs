@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE};
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Method};
 use http_body::Body as _;
 
 use super::counted::Counted;
@@ -20,7 +20,9 @@ use super::inbound::Inbound;
 use super::socket::Socket;
 use super::{Client, Order};
 use crate::config::Limits;
+use crate::message::Request;
 use crate::pipe::Pipe;
+use crate::refuse::Shed;
 use crate::request::{self, Served, Serving};
 use crate::response::body::Outbound;
 use crate::worker::Worker;
@@ -81,7 +83,7 @@ fn poll_requests(
         match connection.poll_accept(cx) {
             Poll::Ready(Some(Ok((request, reply)))) => {
                 client.cork(true);
-                accept(worker, client, request, Reply::new(worker, reply));
+                accept(worker, client, request.into(), Reply::new(worker, reply));
             }
             // The client left, or broke the protocol and was told.
             Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
@@ -98,7 +100,7 @@ fn accept(
     request: Request<RecvStream>,
     mut reply: Reply,
 ) {
-    reply.to_head = *request.method() == Method::HEAD;
+    reply.to_head = request.method == Method::HEAD;
     let request = Inbound::http2(request);
     let serving = request::serve(Arc::clone(worker), Arc::clone(client), request);
     let unfinished = match serving {
@@ -147,31 +149,26 @@ impl Reply {
 
     /// Answers, as far as there is no need to wait. Gives what is left to send.
     fn give(&mut self, served: Served) -> Option<(Outbound, SendStream<Bytes>)> {
-        let response = match served {
-            Ok(response) => response,
-            Err(error) => {
-                let reason = error.reason().unwrap_or(Reason::INTERNAL_ERROR);
+        let mut response = match served {
+            Served::Response(response) => response,
+            Served::Shed(shed) => return self.shed(&shed),
+            Served::Reset(reason) => {
                 self.stream.send_reset(reason);
                 return None;
             }
         };
-        let (mut parts, body) = response.into_parts();
-        let headers = &mut parts.headers;
+        let headers = &mut response.headers;
         // What concerns the connection is said in frames.
         headers.remove(CONNECTION);
-        headers.entry(DATE).or_insert_with(|| self.worker.date());
-        let length = body.size_hint().exact();
+        headers.insert_if_absent(DATE, || self.worker.date());
+        let length = response.body.size_hint().exact();
         if let Some(length @ 1..) = length {
-            headers
-                .entry(CONTENT_LENGTH)
-                .or_insert_with(|| HeaderValue::from(length));
+            headers.insert_if_absent(CONTENT_LENGTH, || HeaderValue::from(length));
         }
-        let ends = self.to_head || body.is_end_stream();
-        let head = Response::from_parts(parts, ());
-        let Ok(mut stream) = self.stream.send_response(head, ends) else {
-            self.stream.send_reset(Reason::INTERNAL_ERROR);
-            return None;
-        };
+        let ends = self.to_head || response.body.is_end_stream();
+        let (head, body) = http::Response::from(response).into_parts();
+        let head = http::Response::from_parts(head, ());
+        let mut stream = self.start(head, ends)?;
         match body {
             _ if ends => None,
             Outbound::Full(data) => {
@@ -181,6 +178,24 @@ impl Reply {
             }
             body => Some((body, stream)),
         }
+    }
+
+    /// Answers that there is no room; nothing is left to send.
+    fn shed(&mut self, shed: &Shed) -> Option<(Outbound, SendStream<Bytes>)> {
+        let head = shed.http2(self.worker.date());
+        let mut stream = self.start(head, self.to_head)?;
+        if !self.to_head {
+            let _ = stream.send_data(shed.body().clone(), true);
+        }
+        None
+    }
+
+    fn start(&mut self, head: http::Response<()>, ends: bool) -> Option<SendStream<Bytes>> {
+        let started = self.stream.send_response(head, ends);
+        if started.is_err() {
+            self.stream.send_reset(Reason::INTERNAL_ERROR);
+        }
+        started.ok()
     }
 }
 

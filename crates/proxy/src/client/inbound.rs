@@ -7,12 +7,12 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::RecvStream;
-use http::Request;
 use http::header::CONTENT_LENGTH;
 use http_body::{Body, Frame, SizeHint};
 
 use super::http1::Wire;
 use crate::http1::body::Piece;
+use crate::message::Request;
 
 /// A request's body.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Inbound {
 
     /// A request with the body of its stream.
     pub(crate) fn http2(request: Request<RecvStream>) -> Request<Self> {
-        let length = request.headers().get(CONTENT_LENGTH);
+        let length = request.headers.get(CONTENT_LENGTH);
         let left = length.and_then(|length| length.to_str().ok()?.parse().ok());
         request.map(|stream| match stream.is_end_stream() {
             true => Self::Empty,

@@ -28,12 +28,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::task::{Poll, Waker};
 
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode};
 use parking_lot::Mutex;
 
 use crate::config::Limits;
 use crate::hop::{self, Border};
 use crate::http1::write;
+use crate::message::Fields;
 use crate::worker::OpenGuard;
 use frames::IDLE_FRAMES_MAX;
 use identity::Identity;
@@ -239,7 +240,7 @@ impl Client {
 
     /// A replica has something to say before its response, such as 103 (Early Hints). Of 100 we
     /// have our own; of HTTP/2 we would have to know the stream.
-    pub(crate) fn hear(&self, status: StatusCode, mut headers: HeaderMap) {
+    pub(crate) fn hear(&self, status: StatusCode, mut headers: Fields) {
         if status == StatusCode::CONTINUE || self.protocol() == Protocol::Http2 {
             return;
         }

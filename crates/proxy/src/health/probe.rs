@@ -5,13 +5,14 @@ use std::future::poll_fn;
 use bytes::Bytes;
 use http::header::{HOST, HeaderValue, USER_AGENT};
 use http::uri::{PathAndQuery, Uri};
-use http::{Method, Request, Response};
+use http::{Method, Request};
 use http_body_util::Empty;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::JoinSet;
 
 use crate::config::{ActiveHealth, Config};
+use crate::message::Response;
 use crate::request::upload::Upload;
 use crate::response::report;
 use crate::upstream::{self, Replica, connect};
@@ -46,8 +47,8 @@ pub(super) async fn probe(replica: &Replica, config: &Config) -> Answer {
         false => ask_http1(stream, replica, active, path).await,
     };
     response.map_or_else(Answer::default, |response| Answer {
-        well: active.status.contains(response.status().as_u16()),
-        utilization: report::utilization(response.headers()),
+        well: active.status.contains(response.status.as_u16()),
+        utilization: report::utilization(&response.headers),
     })
 }
 
@@ -58,8 +59,8 @@ async fn ask_http1(
     path: &str,
 ) -> Option<Response<()>> {
     let mut connection = upstream::http1::Connection::new(stream, None);
-    let mut request = request(path.parse().ok()?, host(replica, active)?, Upload::Empty)?;
-    connection.begin(&mut request);
+    let request = request(path.parse().ok()?, host(replica, active)?, Upload::Empty)?;
+    connection.begin(&mut request.into());
     poll_fn(|cx| connection.poll_head(cx, |_, _| {})).await.ok()
 }
 
@@ -83,7 +84,7 @@ async fn ask_http2(
     let mut request = request(uri, host, Empty::<Bytes>::new())?;
     request.headers_mut().remove(HOST);
     let response = sender.send_request(request).await.ok()?;
-    Some(response.map(|_| ()))
+    Some(Response::from(response).map(|_| ()))
 }
 
 fn host(replica: &Replica, active: &ActiveHealth) -> Option<HeaderValue> {

@@ -6,15 +6,19 @@
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
+use http::{HeaderName, HeaderValue, Method, Uri, Version};
 use memchr::memchr;
 
 use super::body::Framing;
 use super::field::{self, is_token_byte};
 use super::{HeadLimits, Violation};
+use crate::message::{Fields, Request};
 
 /// Longer than any method in use; what has no space by then is not a request.
 const METHOD_BYTES_MAX: usize = 24;
+
+/// Headers that we add on the way to a replica: there is room for them from the start.
+const OURS: usize = 6;
 
 /// A head that is complete.
 #[derive(Debug)]
@@ -201,24 +205,25 @@ impl HeadReader {
             (false, length) => Framing::Length(length.unwrap_or(0)),
         };
         let line = self.line.as_ref().ok_or(Violation::RequestLine)?;
-        let mut request = Request::new(());
-        *request.method_mut() =
-            Method::from_bytes(&head[line.method.clone()]).map_err(|_| Violation::RequestLine)?;
-        *request.uri_mut() = Uri::from_maybe_shared(head.slice(line.target.clone()))
-            .map_err(|_| Violation::RequestLine)?;
-        *request.version_mut() = line.version;
-        *request.headers_mut() = self.headers(head)?;
+        let method = Method::from_bytes(&head[line.method.clone()]);
+        let uri = Uri::from_maybe_shared(head.slice(line.target.clone()));
         let http_11 = line.version == Version::HTTP_11;
         Ok(Head {
-            request,
+            request: Request {
+                method: method.map_err(|_| Violation::RequestLine)?,
+                uri: uri.map_err(|_| Violation::RequestLine)?,
+                version: line.version,
+                headers: self.headers(head)?,
+                body: (),
+            },
             framing,
             keep_alive: !self.close && (http_11 || self.keep_alive),
             expects_continue: self.expects_continue && http_11,
         })
     }
 
-    fn headers(&self, head: &Bytes) -> Result<HeaderMap, Violation> {
-        let mut headers = HeaderMap::with_capacity(self.fields.len());
+    fn headers(&self, head: &Bytes) -> Result<Fields, Violation> {
+        let mut headers = Fields::with_capacity(self.fields.len() + OURS);
         let at = |range: &Range<u32>| range.start as usize..range.end as usize;
         for field in &self.fields {
             let name =

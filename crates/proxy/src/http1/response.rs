@@ -5,18 +5,22 @@
 
 use bytes::BytesMut;
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version};
+use http::{HeaderName, HeaderValue, Method, StatusCode, Version};
 use memchr::{memchr, memchr_iter};
 
 use super::body::Framing;
 use super::{HeadLimits, Violation, field};
 use crate::hop::has_token;
+use crate::message::{Fields, Response};
 
 /// The head of a response: not with all memory are replicas trusted.
 pub(crate) const LIMITS: HeadLimits = HeadLimits {
     bytes: 256 << 10,
     fields: 100,
 };
+
+/// Headers that we may add on the way to a client: there is room for them from the start.
+const OURS: usize = 2;
 
 /// A head that is complete.
 #[derive(Debug)]
@@ -31,28 +35,31 @@ pub(crate) struct Head {
 /// Takes the head of a response to a request with `method` out of `input`; `None` if it is not
 /// complete yet.
 pub(crate) fn read(input: &mut BytesMut, method: &Method) -> Result<Option<Head>, Violation> {
-    let Some(len) = head_len(input) else {
+    let Some(extent) = Extent::of(input) else {
         return match input.len() > LIMITS.bytes {
             true => Err(Violation::HeadTooLarge),
             false => Ok(None),
         };
     };
-    let head = input.split_to(len).freeze();
+    let head = input.split_to(extent.bytes).freeze();
     let mut lines = Lines { rest: &head };
-    let mut response = Response::new(());
     let (version, status) = status_line(lines.next().unwrap_or_default())?;
-    *response.version_mut() = version;
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
+    if extent.fields > LIMITS.fields {
+        return Err(Violation::TooManyHeaders);
+    }
+    let mut headers = Fields::with_capacity(extent.fields + OURS);
     for line in lines {
-        if headers.len() >= LIMITS.fields {
-            return Err(Violation::TooManyHeaders);
-        }
         let (name, value) = field::split(line)?;
         let name = HeaderName::from_bytes(name).map_err(|_| Violation::FieldName)?;
         let value = HeaderValue::from_maybe_shared(head.slice_ref(value));
         headers.append(name, value.map_err(|_| Violation::FieldValue)?);
     }
+    let response = Response {
+        status,
+        version,
+        headers,
+        body: (),
+    };
     let framing = framing(&response, method)?;
     Ok(Some(Head {
         keep_alive: is_kept_alive(&response, framing),
@@ -61,16 +68,29 @@ pub(crate) fn read(input: &mut BytesMut, method: &Method) -> Result<Option<Head>
     }))
 }
 
-/// The length of a head, the empty line at its end included.
-fn head_len(input: &[u8]) -> Option<usize> {
-    let mut line = 0;
-    for end in memchr_iter(b'\n', input) {
-        if matches!(&input[line..end], b"" | b"\r") && line > 0 {
-            return Some(end + 1);
+/// How much of the input is a head.
+struct Extent {
+    /// The empty line at its end included.
+    bytes: usize,
+    /// Lines between the first and the empty one.
+    fields: usize,
+}
+
+impl Extent {
+    /// None if the head is not complete.
+    fn of(input: &[u8]) -> Option<Self> {
+        let mut line = 0;
+        for (lines, end) in memchr_iter(b'\n', input).enumerate() {
+            if matches!(&input[line..end], b"" | b"\r") && line > 0 {
+                return Some(Self {
+                    bytes: end + 1,
+                    fields: lines - 1,
+                });
+            }
+            line = end + 1;
         }
-        line = end + 1;
+        None
     }
-    None
 }
 
 /// The lines of a head up to the empty one.
@@ -107,7 +127,7 @@ fn status_line(line: &[u8]) -> Result<(Version, StatusCode), Violation> {
 
 /// RFC 9112 section 6.3, without its leniency: a response says once how long it is.
 fn framing(response: &Response<()>, method: &Method) -> Result<Framing, Violation> {
-    let headers = response.headers();
+    let headers = &response.headers;
     let length = once(headers, &CONTENT_LENGTH, Violation::ContentLength)?;
     let length = match length {
         Some(value) => Some(field::length(value.as_bytes()).ok_or(Violation::ContentLength)?),
@@ -116,7 +136,7 @@ fn framing(response: &Response<()>, method: &Method) -> Result<Framing, Violatio
     let coding = once(headers, &TRANSFER_ENCODING, Violation::Framing)?;
     let framing = match (coding, length) {
         (Some(_), Some(_)) => return Err(Violation::Framing),
-        (Some(_), None) if response.version() == Version::HTTP_10 => {
+        (Some(_), None) if response.version == Version::HTTP_10 => {
             return Err(Violation::Framing);
         }
         (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => {
@@ -126,7 +146,7 @@ fn framing(response: &Response<()>, method: &Method) -> Result<Framing, Violatio
         (None, Some(length)) => Framing::Length(length),
         (None, None) => Framing::UntilClose,
     };
-    let status = response.status();
+    let status = response.status;
     let bodiless = *method == Method::HEAD
         || status.is_informational()
         || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
@@ -138,11 +158,11 @@ fn framing(response: &Response<()>, method: &Method) -> Result<Framing, Violatio
 
 /// The value of a header that may be there once.
 fn once<'a>(
-    headers: &'a HeaderMap,
-    name: &HeaderName,
+    headers: &'a Fields,
+    name: &'a HeaderName,
     twice: Violation,
 ) -> Result<Option<&'a HeaderValue>, Violation> {
-    let mut values = headers.get_all(name).iter();
+    let mut values = headers.get_all(name);
     match (values.next(), values.next()) {
         (value, None) => Ok(value),
         _ => Err(twice),
@@ -150,9 +170,9 @@ fn once<'a>(
 }
 
 fn is_kept_alive(response: &Response<()>, framing: Framing) -> bool {
-    let headers = response.headers();
+    let headers = &response.headers;
     let says = |token| has_token(headers, &CONNECTION, token);
-    let wanted = match response.version() {
+    let wanted = match response.version {
         Version::HTTP_10 => says("keep-alive"),
         _ => !says("close"),
     };

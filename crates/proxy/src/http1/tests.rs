@@ -1,11 +1,12 @@
 use bytes::BytesMut;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 
 use super::body::{Decoder, Framing, Piece};
 use super::output::Output;
 use super::request::HeadReader;
 use super::write::{Asker, Encoder};
 use super::*;
+use crate::message::Fields;
 
 const LIMITS: HeadLimits = HeadLimits {
     bytes: 1024,
@@ -132,13 +133,16 @@ fn a_head_becomes_its_request() {
         .unwrap();
     let request = head.request;
     assert_eq!(
-        (request.method(), request.version()),
-        (&Method::POST, Version::HTTP_11)
+        (request.method, request.version),
+        (Method::POST, Version::HTTP_11)
     );
-    assert_eq!(request.uri(), "/a?b");
-    assert_eq!(request.headers()["host"], "shop.example");
-    assert_eq!(request.headers()["x-empty"], "");
-    let two: Vec<_> = request.headers().get_all("x-two").iter().collect();
+    assert_eq!(request.uri, "/a?b");
+    assert_eq!(request.headers["host"], "shop.example");
+    assert_eq!(request.headers["x-empty"], "");
+    let two: Vec<_> = request
+        .headers
+        .get_all(HeaderName::from_static("x-two"))
+        .collect();
     assert_eq!(two, ["1", "2"]);
     assert_eq!(head.framing, Framing::Length(7));
     assert_eq!((head.keep_alive, head.expects_continue), (false, true));
@@ -387,7 +391,8 @@ const ASKER: Asker = Asker {
 
 fn respond(response: &Response<()>, length: Option<u64>, asker: Asker) -> (String, Encoder, bool) {
     let (mut output, mut asker) = (Output::default(), asker);
-    let encoder = write::response(output.small(), response, length, &mut asker, || {
+    let response = response.clone().into();
+    let encoder = write::response(output.small(), &response, length, &mut asker, || {
         HeaderValue::from_static("today")
     });
     (written(&mut output), encoder, asker.keep_alive)
@@ -479,7 +484,8 @@ fn requests_announce_their_bodies() {
             request = request.header("content-length", said);
         }
         let mut output = Output::default();
-        let _ = write::request(output.small(), &request.body(()).unwrap(), length);
+        let request = request.body(()).unwrap().into();
+        let _ = write::request(output.small(), &request, length);
         assert_eq!(written(&mut output), expected);
     }
 }
@@ -528,7 +534,7 @@ fn interim_responses_have_no_framing() {
     write::interim(
         &mut out,
         StatusCode::from_u16(103).unwrap(),
-        &http::HeaderMap::from_iter(headers),
+        &Fields::from_iter(headers),
     );
     assert_eq!(out, b"HTTP/1.1 103 Early Hints\r\nlink: </a.css>\r\n\r\n");
 }

@@ -5,10 +5,11 @@ use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
     CONTENT_TYPE, DATE, HOST, MAX_FORWARDS, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 
 use super::output::Output;
 use crate::hop::has_token;
+use crate::message::{Fields, Request, Response};
 
 /// How a body is framed on its way out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +68,7 @@ impl Encoder {
 
 /// Trailers that are announced and may be trailers (RFC 9110 section 6.5.1): whoever merges them
 /// into the headers must not be misled by them.
-fn announced(headers: &HeaderMap) -> Vec<HeaderName> {
+fn announced(headers: &Fields) -> Vec<HeaderName> {
     let forbidden = |name: &HeaderName| {
         matches!(
             *name,
@@ -85,7 +86,7 @@ fn announced(headers: &HeaderMap) -> Vec<HeaderName> {
                 | TRANSFER_ENCODING
         )
     };
-    let lines = headers.get_all(TRAILER).iter();
+    let lines = headers.get_all(TRAILER);
     lines
         .flat_map(|line| line.as_bytes().split(|&byte| byte == b','))
         .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
@@ -95,9 +96,9 @@ fn announced(headers: &HeaderMap) -> Vec<HeaderName> {
 
 /// Writes the head of a request whose body has `length` bytes, if that is known.
 pub(crate) fn request<B>(out: &mut Vec<u8>, request: &Request<B>, length: Option<u64>) -> Encoder {
-    let headers = request.headers();
-    let target = request.uri().path_and_query();
-    out.extend_from_slice(request.method().as_str().as_bytes());
+    let headers = &request.headers;
+    let target = request.uri.path_and_query();
+    out.extend_from_slice(request.method.as_str().as_bytes());
     out.push(b' ');
     out.extend_from_slice(target.map_or("/", |target| target.as_str()).as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
@@ -121,11 +122,8 @@ pub(crate) fn request<B>(out: &mut Vec<u8>, request: &Request<B>, length: Option
 }
 
 fn announces_nothing<B>(request: &Request<B>) -> bool {
-    let expects_body = matches!(
-        *request.method(),
-        Method::POST | Method::PUT | Method::PATCH
-    );
-    expects_body || request.headers().contains_key(CONTENT_LENGTH)
+    let expects_body = matches!(request.method, Method::POST | Method::PUT | Method::PATCH);
+    expects_body || request.headers.contains(CONTENT_LENGTH)
 }
 
 /// What a response's head depends on beside the response.
@@ -143,9 +141,9 @@ pub(crate) struct Asker {
 impl Asker {
     pub(crate) fn of<B>(request: &Request<B>, keep_alive: bool) -> Self {
         Self {
-            version: request.version(),
-            head: *request.method() == Method::HEAD,
-            trailers: has_token(request.headers(), &TE, "trailers"),
+            version: request.version,
+            head: request.method == Method::HEAD,
+            trailers: has_token(&request.headers, &TE, "trailers"),
             keep_alive,
         }
     }
@@ -160,7 +158,7 @@ pub(crate) fn response<B>(
     asker: &mut Asker,
     date: impl FnOnce() -> HeaderValue,
 ) -> Encoder {
-    let (status, headers) = (response.status(), response.headers());
+    let (status, headers) = (response.status, &response.headers);
     let http_10 = asker.version == Version::HTTP_10;
     status_line(out, status, http_10);
     let said = headers.get(CONNECTION);
@@ -168,7 +166,7 @@ pub(crate) fn response<B>(
     fields(out, headers, |name| {
         !matches!(*name, CONTENT_LENGTH | TRANSFER_ENCODING | CONNECTION)
     });
-    if !headers.contains_key(DATE) {
+    if !headers.contains(DATE) {
         field(out, "date", date().as_bytes());
     }
     let encoder = frame(out, response, length, asker);
@@ -185,8 +183,24 @@ pub(crate) fn response<B>(
     encoder
 }
 
+/// The start of a response of `length` bytes, up to the value of `last`.
+pub(crate) fn start(
+    status: StatusCode,
+    headers: &Fields,
+    length: usize,
+    last: &HeaderName,
+) -> Vec<u8> {
+    let mut out = Vec::new();
+    status_line(&mut out, status, false);
+    fields(&mut out, headers, |_| true);
+    content_length(&mut out, length as u64);
+    out.extend_from_slice(last.as_str().as_bytes());
+    out.extend_from_slice(b": ");
+    out
+}
+
 /// Writes an informational response.
-pub(crate) fn interim(out: &mut Vec<u8>, status: StatusCode, headers: &HeaderMap) {
+pub(crate) fn interim(out: &mut Vec<u8>, status: StatusCode, headers: &Fields) {
     status_line(out, status, false);
     fields(out, headers, |name| {
         !matches!(*name, CONTENT_LENGTH | TRANSFER_ENCODING | CONNECTION)
@@ -201,13 +215,13 @@ fn frame<B>(
     length: Option<u64>,
     asker: &Asker,
 ) -> Encoder {
-    let status = response.status();
+    let status = response.status;
     if status.is_informational() || status == StatusCode::NO_CONTENT {
         return Encoder::Length(0);
     }
     if asker.head || status == StatusCode::NOT_MODIFIED {
         // What the body would be: the replica knows, or we do.
-        let said = response.headers().get(CONTENT_LENGTH);
+        let said = response.headers.get(CONTENT_LENGTH);
         match (said, length) {
             (Some(said), _) => field(out, "content-length", said.as_bytes()),
             (None, Some(length)) if length > 0 => content_length(out, length),
@@ -224,7 +238,7 @@ fn frame<B>(
         None => {
             out.extend_from_slice(b"transfer-encoding: chunked\r\n");
             Encoder::Chunked(match asker.trailers {
-                true => announced(response.headers()),
+                true => announced(&response.headers),
                 false => Vec::new(),
             })
         }
@@ -243,8 +257,8 @@ fn status_line(out: &mut Vec<u8>, status: StatusCode, http_10: bool) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn fields(out: &mut Vec<u8>, headers: &HeaderMap, passes: impl Fn(&HeaderName) -> bool) {
-    for (name, value) in headers {
+fn fields(out: &mut Vec<u8>, headers: &Fields, passes: impl Fn(&HeaderName) -> bool) {
+    for (name, value) in headers.iter() {
         if passes(name) {
             field(out, name.as_str(), value.as_bytes());
         }

@@ -7,15 +7,20 @@
 
 mod page;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, RETRY_AFTER,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tidegate_sentry::{Refusal, ShedReason};
 
 use crate::channel::Held;
 use crate::config::RefusalTexts;
 use crate::fault::{Fault, Invalid};
-use crate::http1::Violation;
+use crate::http1::{Violation, write};
+use crate::message::{Fields, Response};
 use crate::metrics::UpstreamFailure;
 use crate::response::body::Outbound;
 use crate::settings::SettingsError;
@@ -70,35 +75,102 @@ impl Format {
 #[derive(Debug)]
 pub(crate) struct Refusals {
     /// By reason and format.
-    shed: Vec<[Template; 3]>,
+    shed: Vec<[Arc<Template>; 3]>,
     /// `retry-after` in seconds, by seconds.
     seconds: Vec<HeaderValue>,
 }
 
-/// An answer that lacks only the time to come back.
+/// An answer that lacks only the time to come back, and the time of day.
 #[derive(Debug)]
 struct Template {
-    headers: HeaderMap,
+    status: StatusCode,
+    headers: Fields,
     body: Bytes,
+    /// The whole of it for HTTP/1.1, up to where the time to come back stands.
+    http1: Vec<u8>,
+    /// The headers for HTTP/2.
+    http2: HeaderMap,
+}
+
+/// A refusal for want of capacity. It is made many times a second when there is no time to
+/// spare, so everything in it is ready.
+#[derive(Debug)]
+pub(crate) struct Shed {
+    template: Arc<Template>,
+    retry_after: HeaderValue,
+}
+
+impl Shed {
+    pub(crate) fn status(&self) -> StatusCode {
+        self.template.status
+    }
+
+    pub(crate) fn body(&self) -> &Bytes {
+        &self.template.body
+    }
+
+    /// Writes it for a client that speaks HTTP/1.1, reads bodies and stays.
+    pub(crate) fn write_http1(&self, out: &mut Vec<u8>, date: &HeaderValue) {
+        let parts: [&[u8]; 6] = [
+            &self.template.http1,
+            self.retry_after.as_bytes(),
+            b"\r\ndate: ",
+            date.as_bytes(),
+            b"\r\n\r\n",
+            &self.template.body,
+        ];
+        out.reserve(parts.iter().map(|part| part.len()).sum());
+        parts.iter().for_each(|part| out.extend_from_slice(part));
+    }
+
+    /// Its head for a client that speaks HTTP/2.
+    pub(crate) fn http2(&self, date: HeaderValue) -> http::Response<()> {
+        let mut head = http::Response::new(());
+        *head.status_mut() = self.template.status;
+        *head.headers_mut() = self.template.http2.clone();
+        head.headers_mut()
+            .insert(RETRY_AFTER, self.retry_after.clone());
+        head.headers_mut().insert(DATE, date);
+        head
+    }
+}
+
+/// For those who have something to add, or want less than all of it.
+impl From<Shed> for Response<Outbound> {
+    fn from(shed: Shed) -> Self {
+        let body = Outbound::full(shed.template.body.clone());
+        let mut response = Self::new(shed.template.status, body);
+        response.headers = shed.template.headers.clone();
+        response.headers.insert(RETRY_AFTER, shed.retry_after);
+        response
+    }
 }
 
 impl Template {
     fn new(custom: &page::Custom, reason: ShedReason, format: Format) -> Self {
         let mut headers = common_headers(format);
         headers.insert(SHED, HeaderValue::from_static(reason.as_str()));
+        let status = shed_status(reason);
+        let body = custom.overload(format, status, reason.as_str());
+        let mut http2 = HeaderMap::from(headers.clone());
+        http2.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         // Grown once, here: a copy has the same capacity.
-        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        http2.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        http2.insert(DATE, HeaderValue::from_static(""));
         Self {
+            http1: write::start(status, &headers, body.len(), &RETRY_AFTER),
+            http2,
+            status,
             headers,
-            body: custom.overload(format, shed_status(reason), reason.as_str()),
+            body,
         }
     }
 }
 
 /// What every answer of ours says.
-fn common_headers(format: Format) -> HeaderMap {
+fn common_headers(format: Format) -> Fields {
     let no_store = HeaderValue::from_static("no-store");
-    HeaderMap::from_iter([
+    Fields::from_iter([
         (CONTENT_TYPE, format.content_type()),
         (CACHE_CONTROL, no_store),
     ])
@@ -107,8 +179,9 @@ fn common_headers(format: Format) -> HeaderMap {
 impl Refusals {
     pub(crate) fn new(texts: &RefusalTexts) -> Result<Self, SettingsError> {
         let custom = page::Custom::read(texts)?;
-        let templates = ShedReason::ALL
-            .map(|reason| Format::ALL.map(|format| Template::new(&custom, reason, format)));
+        let templates = ShedReason::ALL.map(|reason| {
+            Format::ALL.map(|format| Arc::new(Template::new(&custom, reason, format)))
+        });
         Ok(Self {
             shed: templates.into(),
             seconds: (0..=RETRY_AFTER_MAX_S).map(HeaderValue::from).collect(),
@@ -118,19 +191,17 @@ impl Refusals {
     /// The answer to a request that is not passed on.
     pub(crate) fn answer(&self, fault: &Fault, format: Format) -> Response<Outbound> {
         match fault {
-            Fault::Shed(refusal) => self.shed(refusal, format),
+            Fault::Shed(refusal) => self.shed(refusal, format).into(),
             fault => explain(fault, format),
         }
     }
 
-    fn shed(&self, refusal: &Refusal, format: Format) -> Response<Outbound> {
-        let template = &self.shed[refusal.reason.index()][format as usize];
-        let mut response = Response::new(Outbound::full(template.body.clone()));
-        *response.status_mut() = shed_status(refusal.reason);
-        *response.headers_mut() = template.headers.clone();
-        let retry_after = self.retry_after(refusal).clone();
-        response.headers_mut().insert(RETRY_AFTER, retry_after);
-        response
+    /// The answer to a request that there is no room for.
+    pub(crate) fn shed(&self, refusal: &Refusal, format: Format) -> Shed {
+        Shed {
+            template: Arc::clone(&self.shed[refusal.reason.index()][format as usize]),
+            retry_after: self.retry_after(refusal).clone(),
+        }
     }
 
     /// Whole seconds, at least one: 0 would invite the client back at once.
@@ -150,17 +221,16 @@ const fn shed_status(_: ShedReason) -> StatusCode {
 fn explain(fault: &Fault, format: Format) -> Response<Outbound> {
     let status = status(fault);
     let body = page::render(format, status, &detail(fault));
-    let mut response = Response::new(Outbound::full(body));
-    *response.status_mut() = status;
-    *response.headers_mut() = common_headers(format);
+    let mut response = Response::new(status, Outbound::full(body));
+    response.headers = common_headers(format);
     if fault.closes() {
         let close = HeaderValue::from_static("close");
-        response.headers_mut().insert(CONNECTION, close);
+        response.headers.insert(CONNECTION, close);
     }
     if *fault == Fault::Invalid(Invalid::Method) {
         let methods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
         response
-            .headers_mut()
+            .headers
             .insert(ALLOW, HeaderValue::from_static(methods));
     }
     if matches!(
@@ -168,16 +238,16 @@ fn explain(fault: &Fault, format: Format) -> Response<Outbound> {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
     ) {
         response
-            .headers_mut()
+            .headers
             .insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
     if let Fault::Held(held) = fault {
         let reason = HeaderValue::from_static(held.as_str());
-        response.headers_mut().insert(SHED, reason);
+        response.headers.insert(SHED, reason);
         if let Some(wait) = held.wait() {
             let seconds = wait.as_secs_f64().ceil().clamp(1.0, HELD_MAX_S) as u64;
             response
-                .headers_mut()
+                .headers
                 .insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
     }
@@ -279,15 +349,15 @@ mod tests {
             (Duration::from_secs(9999), "120"),
         ] {
             let response = refusals.answer(&refusal(wait), Format::Text);
-            assert_eq!(response.headers()[RETRY_AFTER], header);
-            assert_eq!(response.headers()[SHED], "predicted");
-            assert_eq!(response.status(), 503);
-            assert!(!response.headers().contains_key(CONNECTION));
+            assert_eq!(response.headers[RETRY_AFTER], header);
+            assert_eq!(response.headers[SHED], "predicted");
+            assert_eq!(response.status, 503);
+            assert!(!response.headers.contains(CONNECTION));
         }
     }
 
     fn body(response: Response<Outbound>) -> String {
-        let body = futures_lite(response.into_body().collect());
+        let body = futures_lite(response.body.collect());
         String::from_utf8(body.to_bytes().to_vec()).unwrap()
     }
 
@@ -331,7 +401,7 @@ mod tests {
     fn faults_of_the_framing_close_the_connection() {
         let refusals = Refusals::new(&RefusalTexts::default()).unwrap();
         let response = refusals.answer(&Fault::Malformed(Violation::Framing), Format::Text);
-        assert_eq!(response.headers()[CONNECTION], "close");
-        assert_eq!(response.status(), 400);
+        assert_eq!(response.headers[CONNECTION], "close");
+        assert_eq!(response.status, 400);
     }
 }

@@ -8,11 +8,12 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Request, Uri, Version};
+use http::{HeaderValue, Method, Uri, Version};
 
 use super::notable::Notable;
 use crate::fault::Invalid;
 use crate::letters;
+use crate::message::Request;
 
 /// Checks what the grammar does not: method, target, host and expectation. Gives the host; `None`
 /// in HTTP/1.0, which does without.
@@ -20,8 +21,8 @@ pub(crate) fn check<B>(
     request: &Request<B>,
     notable: &Notable<'_>,
 ) -> Result<Option<HeaderValue>, Invalid> {
-    check_method(request.method())?;
-    check_target(request.method(), request.uri())?;
+    check_method(&request.method)?;
+    check_target(&request.method, &request.uri)?;
     check_expectation(notable)?;
     host(request, notable)
 }
@@ -62,10 +63,7 @@ fn host<B>(request: &Request<B>, notable: &Notable<'_>) -> Result<Option<HeaderV
         return Err(Invalid::Host);
     }
     let header = notable.host;
-    let authority = request
-        .uri()
-        .authority()
-        .map(|authority| authority.as_str());
+    let authority = request.uri.authority().map(|authority| authority.as_str());
     let host = match (header, authority) {
         (Some(header), Some(authority)) => {
             let same = header.as_bytes().eq_ignore_ascii_case(authority.as_bytes());
@@ -75,7 +73,7 @@ fn host<B>(request: &Request<B>, notable: &Notable<'_>) -> Result<Option<HeaderV
         (None, Some(authority)) => {
             HeaderValue::from_str(authority).map_err(|_| Invalid::HostSyntax)?
         }
-        (None, None) if request.version() == Version::HTTP_10 => return Ok(None),
+        (None, None) if request.version == Version::HTTP_10 => return Ok(None),
         (None, None) => return Err(Invalid::Host),
     };
     match is_host(host.as_bytes()) {
@@ -168,15 +166,15 @@ mod tests {
     use super::*;
 
     fn check(request: &Request<()>) -> Result<Option<HeaderValue>, Invalid> {
-        super::check(request, &Notable::of(request.headers()))
+        super::check(request, &Notable::of(&request.headers))
     }
 
     fn request(method: &str, uri: &str, hosts: &[&str]) -> Request<()> {
-        let mut request = Request::builder().method(method).uri(uri);
+        let mut request = http::Request::builder().method(method).uri(uri);
         for host in hosts {
             request = request.header(HOST, *host);
         }
-        request.body(()).unwrap()
+        request.body(()).unwrap().into()
     }
 
     fn host_of(uri: &str, hosts: &[&str]) -> Result<String, Invalid> {
@@ -204,7 +202,7 @@ mod tests {
     #[test]
     fn http_10_does_without_a_host() {
         let mut request = request("GET", "/", &[]);
-        *request.version_mut() = Version::HTTP_10;
+        request.version = Version::HTTP_10;
         assert_eq!(check(&request), Ok(None));
     }
 

@@ -1,16 +1,16 @@
 //! The cookies of a request.
 
-use http::HeaderMap;
 use http::header::COOKIE;
+
+use crate::message::Fields;
 
 /// The values of a cookie, in all its occurrences.
 pub(crate) fn cookies<'a>(
-    headers: &'a HeaderMap,
+    headers: &'a Fields,
     name: &'a str,
 ) -> impl Iterator<Item = &'a str> + use<'a> {
     headers
         .get_all(COOKIE)
-        .iter()
         .filter_map(|header| header.to_str().ok())
         .flat_map(|header| header.split(';'))
         .filter_map(|pair| pair.trim_ascii().split_once('='))

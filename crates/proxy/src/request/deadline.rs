@@ -65,15 +65,14 @@ fn digits(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderMap;
-
     use super::*;
+    use crate::message::Fields;
 
     const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
     const LIMIT: Duration = Duration::from_secs(30);
 
     fn asked(name: HeaderName, value: &str) -> Allowance {
-        let headers = HeaderMap::from_iter([(name, value.parse().unwrap())]);
+        let headers = Fields::from_iter([(name, value.parse().unwrap())]);
         allowance(&Notable::of(&headers), LIMIT)
     }
 

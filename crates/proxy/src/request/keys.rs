@@ -9,7 +9,7 @@
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::IpAddr;
 
-use http::{HeaderMap, HeaderName, Method};
+use http::{HeaderName, Method};
 use ipnet::IpNet;
 use serde_json::Value;
 use tidegate_sentry::policing::{PathHasher, PathKey};
@@ -17,6 +17,7 @@ use tidegate_sentry::policing::{PathHasher, PathKey};
 use super::classify::{Asked, PathPattern};
 use super::cookie::cookies;
 use crate::config::{Config, KeySource, SessionKey};
+use crate::message::Fields;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -95,7 +96,7 @@ impl Keys {
             Source::Certificate => Some(self.hash(b't', asked.identity?.fingerprint)),
             Source::Claim(name) => Some(self.hash(b'c', text(asked.claims()?.get(name)?)?)),
             Source::Header(name) => {
-                let mut values = asked.headers.get_all(name).iter();
+                let mut values = asked.headers.get_all(name);
                 let value = values.next().filter(|_| believed)?;
                 values
                     .next()
@@ -171,8 +172,8 @@ fn address(asked: &Asked<'_>, peer: IpAddr, trust: &[IpNet]) -> IpAddr {
     }
 }
 
-fn forwarded_for(headers: &HeaderMap, trust: &[IpNet]) -> Option<IpAddr> {
-    let lines: Vec<_> = headers.get_all(FORWARDED_FOR).iter().collect();
+fn forwarded_for(headers: &Fields, trust: &[IpNet]) -> Option<IpAddr> {
+    let lines: Vec<_> = headers.get_all(FORWARDED_FOR).collect();
     let hops = lines.iter().rev();
     hops.filter_map(|line| line.to_str().ok())
         .flat_map(|line| line.rsplit(','))
@@ -190,10 +191,10 @@ mod tests {
         Keys::new(&Config::from_text("t.toml", text).unwrap(), None)
     }
 
-    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
+    fn headers(pairs: &[(&'static str, &'static str)]) -> Fields {
+        let mut headers = Fields::new();
         for (name, value) in pairs {
-            headers.append(*name, value.parse().unwrap());
+            headers.append(HeaderName::from_static(name), value.parse().unwrap());
         }
         headers
     }
@@ -282,7 +283,7 @@ mod tests {
         let before = keys("tenant = 'address'");
         let config = Config::from_text("t.toml", "tenant = 'address'").unwrap();
         let after = Keys::new(&config, Some(&before));
-        let (headers, method) = (HeaderMap::new(), Method::GET);
+        let (headers, method) = (Fields::new(), Method::GET);
         let asked = Asked::new(&method, "a", "/a", &headers);
         assert_eq!(before.marks(&asked, PEER), after.marks(&asked, PEER));
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 use tidegate_control::Timestamp;
 use tidegate_sentry::Refusal;
 
@@ -29,8 +29,9 @@ use crate::client::{Client, Protocol};
 use crate::fault::{Fault, Invalid};
 use crate::gate::{self, Entry, Slot, Wait};
 use crate::http1::Violation;
+use crate::message::{Request, Response};
 use crate::metrics::UpstreamFailure;
-use crate::refuse;
+use crate::refuse::{self, Shed};
 use crate::response::body::Outbound;
 use crate::response::{self, tunnel};
 use crate::upstream::send::Sending;
@@ -43,7 +44,14 @@ use visit::Visit;
 const DISCARD: Duration = Duration::from_secs(1);
 
 /// What a client is told in the end.
-pub(crate) type Served = Result<Response<Outbound>, h2::Error>;
+#[derive(Debug)]
+pub(crate) enum Served {
+    Response(Response<Outbound>),
+    /// There is no room for it; nothing has to be added to the words that are ready for that.
+    Shed(Shed),
+    /// In the words of HTTP/2.
+    Reset(h2::Reason),
+}
 
 /// Serves one request. What goes wrong becomes an answer, with one exception: a client that
 /// cancels all it asks is not answered but told, in the words of HTTP/2, that its request was not
@@ -74,7 +82,7 @@ pub(crate) fn refuse(
     violation: Violation,
 ) -> Response<Outbound> {
     client.begin_request();
-    let mut visit = Visit::begin(worker, client, &Request::new(()));
+    let mut visit = Visit::begin(worker, client, &Request::<()>::default());
     visit.is_malformed();
     answer(visit, Err(Fault::Malformed(violation)))
 }
@@ -122,7 +130,7 @@ async fn live(
     let answer = Sending::new(visit, &mut slot, order, request)
         .send()
         .await?;
-    match answer.response.status() {
+    match answer.response.status {
         StatusCode::SWITCHING_PROTOCOLS if order.upgrade.is_some() => {
             tunnel::open(visit, slot, answer)
         }
@@ -137,21 +145,35 @@ async fn live(
 /// Turns what came of a request into what is said to the client.
 fn conclude(visit: Visit, served: Result<Response<Outbound>, Fault>) -> Served {
     match served {
-        Err(Fault::TooManyResets) => Err(send_away(visit)),
+        Err(Fault::TooManyResets) => Served::Reset(send_away(visit)),
         // Over HTTP/2 a body breaks off with its stream: nobody is there to be answered, and the
         // visit counts as cancelled.
         Err(Fault::Invalid(Invalid::Body)) if visit.client.protocol() == Protocol::Http2 => {
-            Err(h2::Reason::CANCEL.into())
+            Served::Reset(h2::Reason::CANCEL)
         }
-        served => Ok(answer(visit, served)),
+        Err(Fault::Shed(refusal)) if !visit.holds_back && !visit.worker.state.is_draining() => {
+            Served::Shed(turn_away(visit, &refusal))
+        }
+        served => Served::Response(answer(visit, served)),
     }
+}
+
+/// The shortest way to end a request.
+fn turn_away(mut visit: Visit, refusal: &Refusal) -> Shed {
+    let settings = visit.worker.state.settings();
+    let shed = settings.refusals.shed(refusal, visit.format);
+    drop(settings);
+    visit.answered(shed.status(), Some(refusal.reason.as_str()));
+    visit.count(shed.body().len() as u64);
+    visit.complete();
+    shed
 }
 
 /// Turns what came of a request into its response.
 fn answer(mut visit: Visit, served: Result<Response<Outbound>, Fault>) -> Response<Outbound> {
     let mut response = match served {
         Ok(response) => {
-            visit.answered(response.status(), None);
+            visit.answered(response.status, None);
             response
         }
         Err(fault) => {
@@ -162,16 +184,16 @@ fn answer(mut visit: Visit, served: Result<Response<Outbound>, Fault>) -> Respon
     };
     channel::piggyback(&visit, &mut response);
     response::say_goodbye(&visit, &mut response);
-    response.body_mut().carry(visit);
+    response.body.carry(visit);
     response
 }
 
-fn send_away(mut visit: Visit) -> h2::Error {
+fn send_away(mut visit: Visit) -> h2::Reason {
     let fault = Fault::TooManyResets;
     visit.answered(refuse::status(&fault), Some(fault.as_str()));
     visit.send_away();
     visit.complete();
-    h2::Reason::REFUSED_STREAM.into()
+    h2::Reason::REFUSED_STREAM
 }
 
 /// Whether a part of the body is read before a slot is asked for.

@@ -1,8 +1,7 @@
 //! What a request asks for, read before its head is changed.
 
 use http::header::CONNECTION;
-use http::request::Parts;
-use http::{HeaderValue, Method, Request, Version};
+use http::{HeaderValue, Method, Version};
 use tidegate_sentry::{Arrival, ClassId};
 
 use super::canonical;
@@ -16,6 +15,7 @@ use crate::client::inbound::Inbound;
 use crate::fault::{Fault, Invalid};
 use crate::hop::has_token;
 use crate::http1::Violation;
+use crate::message::Request;
 use crate::refuse::Format;
 use crate::upstream::send::Deadline;
 
@@ -26,7 +26,7 @@ const OVERHEAD_BYTES: usize = 4096;
 /// A request that may be passed on.
 #[derive(Debug)]
 pub(crate) struct Order {
-    pub(crate) parts: Parts,
+    pub(crate) head: Request<()>,
     /// Taken when it is sent.
     pub(crate) upload: Upload,
     /// Whom it is for; HTTP/1.0 need not say.
@@ -51,7 +51,7 @@ impl Order {
         if visit.client.cancels_too_much(limits) {
             return Err(Fault::TooManyResets);
         }
-        let notable = Notable::of(request.headers());
+        let notable = Notable::of(&request.headers);
         visit.format = Format::of(notable.accept);
         if notable.fields > limits.headers {
             return Err(Fault::Malformed(Violation::TooManyHeaders));
@@ -59,10 +59,10 @@ impl Order {
         let host = canonical::check(&request, &notable)?;
         let name = host.as_ref().and_then(|host| host.to_str().ok());
         let asked = Asked::new(
-            request.method(),
+            &request.method,
             name.unwrap_or(""),
-            request.uri().path(),
-            request.headers(),
+            request.uri.path(),
+            &request.headers,
         )
         .from(visit.client.trusted, visit.client.identity())
         .verified_by(settings.tokens.as_ref());
@@ -78,12 +78,13 @@ impl Order {
         visit.sticky = settings
             .sticky
             .as_ref()
-            .and_then(|sticky| sticky.replica(request.headers()));
-        let (parts, body) = request.into_parts();
+            .and_then(|sticky| sticky.replica(&request.headers));
+        let mut body = Inbound::Empty;
+        let head = request.map(|inbound| body = inbound);
         let upload = Upload::new(body, &visit.client, limits.body_bytes.map(|bytes| bytes.0));
         Ok(Self {
             upgrade,
-            parts,
+            head,
             upload: upload.inspect_err(|_: &Invalid| visit.client.linger())?,
             host,
             host_named,
@@ -128,17 +129,17 @@ impl Order {
 fn wanted_upgrade<'a, B>(request: &Request<B>, notable: &Notable<'a>) -> Option<&'a HeaderValue> {
     let protocol = notable.upgrade?;
     let name = protocol.to_str().ok()?.to_ascii_lowercase();
-    let wanted = request.version() == Version::HTTP_11
-        && *request.method() == Method::GET
+    let wanted = request.version == Version::HTTP_11
+        && request.method == Method::GET
         && !notable.body
         && !name.contains(',')
         && !name.trim_ascii().starts_with("h2")
-        && has_token(request.headers(), &CONNECTION, "upgrade");
+        && has_token(&request.headers, &CONNECTION, "upgrade");
     wanted.then_some(protocol)
 }
 
 /// Bytes of the request line.
 fn target_bytes<B>(request: &Request<B>) -> usize {
-    let target = request.uri().path_and_query();
+    let target = request.uri.path_and_query();
     target.map_or(1, |target| target.as_str().len()) + 24
 }

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use http::header::{CONNECTION, COOKIE, EXPECT, HOST, TE, UPGRADE, VIA};
-use http::request::Parts;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Version};
+use http::uri::{PathAndQuery, Uri};
+use http::{HeaderName, HeaderValue, Version};
 
 use super::canonical;
 use super::deadline::DEADLINE_MS;
@@ -16,6 +15,7 @@ use crate::client::Client;
 use crate::config::Forward;
 use crate::gate::Slot;
 use crate::hop::{self, Border};
+use crate::message::{Fields, Request};
 
 const CLASS: HeaderName = HeaderName::from_static("tidegate-class");
 const OPTIONAL: HeaderName = HeaderName::from_static("tidegate-optional");
@@ -40,16 +40,13 @@ pub(crate) fn prepare(visit: &Visit, order: &mut Order, slot: &Slot) -> Request<
         service_target: slot.service_target(),
     };
     write(
-        &mut order.parts,
+        &mut order.head,
         &visit.client,
         &settings.config.forward,
         &notes,
     );
-    let mut request = Request::new(std::mem::replace(&mut order.upload, Upload::Empty));
-    *request.method_mut() = std::mem::take(&mut order.parts.method);
-    *request.uri_mut() = std::mem::take(&mut order.parts.uri);
-    *request.headers_mut() = std::mem::take(&mut order.parts.headers);
-    request
+    let upload = std::mem::replace(&mut order.upload, Upload::Empty);
+    std::mem::take(&mut order.head).map(|()| upload)
 }
 
 /// What a replica is told beside the request.
@@ -67,11 +64,11 @@ struct Notes<'a> {
     service_target: Option<Duration>,
 }
 
-fn write(parts: &mut Parts, client: &Client, forward: &Forward, notes: &Notes<'_>) {
-    let target = canonical::target(&parts.uri);
-    set_target(parts, target);
-    let came_by = parts.version;
-    let headers = &mut parts.headers;
+fn write(request: &mut Request<()>, client: &Client, forward: &Forward, notes: &Notes<'_>) {
+    let target = canonical::target(&request.uri);
+    set_target(&mut request.uri, target);
+    let came_by = request.version;
+    let headers = &mut request.headers;
     let trusted = client.trusted;
     hop::strip(headers, Border::ToReplica { trusted });
     if notes.expects {
@@ -110,7 +107,7 @@ fn write(parts: &mut Parts, client: &Client, forward: &Forward, notes: &Notes<'_
 
 /// Tells the replica what to leave out and what to aim at. Its answer, which may come in trailers,
 /// is for us: none are passed on to a client that has not asked for them.
-fn speak_of_content(headers: &mut HeaderMap, optional: bool, target: Option<Duration>) {
+fn speak_of_content(headers: &mut Fields, optional: bool, target: Option<Duration>) {
     let flag = if optional { "1" } else { "0" };
     headers.insert(OPTIONAL, HeaderValue::from_static(flag));
     if let Some(target) = target {
@@ -124,38 +121,32 @@ fn speak_of_content(headers: &mut HeaderMap, optional: bool, target: Option<Dura
     headers.insert(CONNECTION, HeaderValue::from_static("te"));
 }
 
-fn set_target(parts: &mut Parts, target: PathAndQuery) {
-    let is_same = parts.uri.authority().is_none() && parts.uri.path_and_query() == Some(&target);
+fn set_target(uri: &mut Uri, target: PathAndQuery) {
+    let is_same = uri.authority().is_none() && uri.path_and_query() == Some(&target);
     if !is_same {
-        parts.uri = target.into();
+        *uri = target.into();
     }
 }
 
 /// HTTP/2 may split cookies into several fields; HTTP/1 has to have them in one (RFC 9113
 /// section 8.2.3).
-fn join_cookies(headers: &mut HeaderMap) {
-    if headers.get_all(COOKIE).iter().nth(1).is_none() {
+fn join_cookies(headers: &mut Fields) {
+    if headers.get_all(COOKIE).nth(1).is_none() {
         return;
     }
-    let crumbs: Vec<&[u8]> = headers
-        .get_all(COOKIE)
-        .iter()
-        .map(HeaderValue::as_bytes)
-        .collect();
+    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).map(HeaderValue::as_bytes).collect();
     if let Ok(cookie) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
         headers.insert(COOKIE, cookie);
     }
 }
 
-fn forward_client(headers: &mut HeaderMap, client: &Client, host: Option<&HeaderValue>) {
+fn forward_client(headers: &mut Fields, client: &Client, host: Option<&HeaderValue>) {
     let proto = HeaderValue::from_static(if client.tls { "https" } else { "http" });
     if client.trusted {
         extend_forwarded_for(headers, client);
-        headers.entry(FORWARDED_PROTO).or_insert(proto);
+        headers.insert_if_absent(FORWARDED_PROTO, || proto);
         if let Some(host) = host {
-            headers
-                .entry(FORWARDED_HOST)
-                .or_insert_with(|| host.clone());
+            headers.insert_if_absent(FORWARDED_HOST, || host.clone());
         }
         return;
     }
@@ -168,8 +159,8 @@ fn forward_client(headers: &mut HeaderMap, client: &Client, host: Option<&Header
 }
 
 /// Puts the client behind those that it speaks for.
-fn extend_forwarded_for(headers: &mut HeaderMap, client: &Client) {
-    let so_far = headers.get_all(FORWARDED_FOR).iter();
+fn extend_forwarded_for(headers: &mut Fields, client: &Client) {
+    let so_far = headers.get_all(FORWARDED_FOR);
     let mut chain: Vec<_> = so_far.map(HeaderValue::as_bytes).collect();
     chain.push(client.forwarded_for().as_bytes());
     let chain = HeaderValue::from_bytes(&chain.join(&b", "[..]));
@@ -184,7 +175,11 @@ mod tests {
     use super::*;
     use crate::client::Link;
 
-    fn prepared(request: http::request::Builder, trusted: bool, forward: &Forward) -> Parts {
+    fn prepared(
+        request: http::request::Builder,
+        trusted: bool,
+        forward: &Forward,
+    ) -> super::Request<()> {
         let link = Link {
             peer: ([192, 0, 2, 7], 4711).into(),
             tls: true,
@@ -192,7 +187,7 @@ mod tests {
             linger_bytes: 0,
         };
         let client = Client::new(link, None);
-        let (mut parts, ()) = request.body(()).unwrap().into_parts();
+        let mut parts = request.body(()).unwrap().into();
         let host = HeaderValue::from_static("shop.example");
         let class = HeaderValue::from_static("default");
         let notes = Notes {
@@ -241,7 +236,7 @@ mod tests {
             ..Forward::default()
         };
         let headers = prepared(Request::get("/"), false, &forward).headers;
-        assert!(!headers.contains_key(FORWARDED_FOR));
+        assert!(!headers.contains(FORWARDED_FOR));
         assert_eq!(headers[VIA], "1.1 tidegate");
     }
 
@@ -252,10 +247,7 @@ mod tests {
             .header("cookie", "a=1")
             .header("cookie", "b=2");
         let headers = prepared(request, false, &Forward::default()).headers;
-        assert_eq!(
-            headers.get_all(COOKIE).iter().collect::<Vec<_>>(),
-            ["a=1; b=2"]
-        );
+        assert_eq!(headers.get_all(COOKIE).collect::<Vec<_>>(), ["a=1; b=2"]);
     }
 
     #[test]

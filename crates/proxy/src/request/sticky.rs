@@ -8,13 +8,14 @@
 //! replica is down.
 
 use http::header::SET_COOKIE;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue};
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use tidegate_sentry::ReplicaId;
 
 use super::cookie::cookies;
 use crate::config::{self, Origin};
+use crate::message::Fields;
 
 /// What makes a session sticky.
 #[derive(Debug)]
@@ -80,7 +81,7 @@ impl Sticky {
     }
 
     /// The replica a request belongs to, if it says so.
-    pub(crate) fn replica(&self, headers: &HeaderMap) -> Option<ReplicaId> {
+    pub(crate) fn replica(&self, headers: &Fields) -> Option<ReplicaId> {
         match &self.by {
             By::Cookie(name) => {
                 let mark = cookies(headers, name).next()?;
@@ -99,7 +100,7 @@ impl Sticky {
         &self,
         served: ReplicaId,
         asked: Option<ReplicaId>,
-        response: &mut HeaderMap,
+        response: &mut Fields,
         tls: bool,
     ) {
         let (By::Cookie(name), true) = (&self.by, asked != Some(served)) else {
@@ -165,15 +166,15 @@ mod tests {
         }
     }
 
-    fn headers(name: &'static str, value: &str) -> HeaderMap {
+    fn headers(name: &'static str, value: &str) -> Fields {
         let value = HeaderValue::from_str(value).unwrap();
-        HeaderMap::from_iter([(HeaderName::from_static(name), value)])
+        Fields::from_iter([(HeaderName::from_static(name), value)])
     }
 
     #[test]
     fn the_cookie_given_leads_back_to_the_same_replica() {
         let sticky = sticky(&by_cookie(), &[1, 2, 3]);
-        let mut response = HeaderMap::new();
+        let mut response = Fields::new();
         sticky.mark(ReplicaId(1), None, &mut response, true);
         let cookie = response[SET_COOKIE].to_str().unwrap();
         assert!(
@@ -185,7 +186,7 @@ mod tests {
             sticky.replica(&headers("cookie", &pair)),
             Some(ReplicaId(1))
         );
-        let mut again = HeaderMap::new();
+        let mut again = Fields::new();
         sticky.mark(ReplicaId(1), Some(ReplicaId(1)), &mut again, true);
         assert!(again.is_empty(), "who knows is not told again");
     }

@@ -21,6 +21,7 @@ use crate::client::Client;
 use crate::client::inbound::Inbound;
 use crate::fault::Invalid;
 use crate::hop::{self, Border};
+use crate::message::Fields;
 
 /// Bytes of a body read before a slot is asked for. Chosen: most forms and API calls fit, and
 /// ten thousand slow senders hold no more than a few hundred megabytes.
@@ -243,10 +244,11 @@ impl Stream {
             match frame.into_data() {
                 Ok(data) => return Poll::Ready(self.count(data)),
                 Err(frame) => {
-                    if let Ok(mut trailers) = frame.into_trailers() {
+                    if let Ok(trailers) = frame.into_trailers() {
+                        let mut trailers = Fields::from(trailers);
                         let trusted = self.client.trusted;
                         hop::strip(&mut trailers, Border::ToReplica { trusted });
-                        return Poll::Ready(Ok(Piece::Trailers(trailers)));
+                        return Poll::Ready(Ok(Piece::Trailers(trailers.into())));
                     }
                 }
             }

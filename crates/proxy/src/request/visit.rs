@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, StatusCode};
+use http::StatusCode;
 use tidegate_control::Timestamp;
 use tidegate_sentry::{ClassId, PathKey, ReplicaId};
 
 use crate::access_log::Record;
 use crate::client::{Client, Order, Protocol};
 use crate::gate::Slot;
+use crate::message::Request;
 use crate::metrics::{Direction, UpstreamFailure};
 use crate::refuse::Format;
 use crate::worker::Worker;

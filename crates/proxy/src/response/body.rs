@@ -17,6 +17,7 @@ use super::{Kind, report};
 use crate::alarm::Alarm;
 use crate::gate::Slot;
 use crate::health::Outcome;
+use crate::message::Fields;
 use crate::metrics::{Direction, UpstreamFailure};
 use crate::request::visit::Visit;
 use crate::upstream::download::Download;
@@ -187,9 +188,10 @@ impl Relay {
         let now = self.worker.state.now();
         self.heard = now;
         let frame = match frame.into_trailers() {
-            Ok(mut trailers) => {
+            Ok(trailers) => {
+                let mut trailers = Fields::from(trailers);
                 report::strip(&self.worker.state, self.about, &mut trailers);
-                Frame::trailers(trailers)
+                Frame::trailers(trailers.into())
             }
             Err(frame) => frame,
         };

@@ -11,8 +11,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, VIA};
-use http::response::Parts;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
+use http::{HeaderValue, StatusCode, Version};
 use http_body::{Body, Frame};
 use tidegate_sentry::{Ending, ReplicaId};
 
@@ -20,6 +19,7 @@ use crate::client::Protocol;
 use crate::fault::Fault;
 use crate::gate::Slot;
 use crate::health::Outcome;
+use crate::message::{Fields, Response};
 use crate::metrics::UpstreamFailure;
 use crate::request::visit::Visit;
 use crate::upstream::download::{BrokeOff, Download};
@@ -37,17 +37,17 @@ pub(crate) async fn relay(
     mut slot: Slot,
     answer: Answer,
 ) -> Result<Response<Outbound>, Fault> {
-    let Answer { response, mut body } = answer;
-    let (mut parts, ()) = response.into_parts();
+    let Answer {
+        mut response,
+        mut body,
+    } = answer;
     let state = &visit.worker.state;
     let replica = slot.replica();
-    let status = parts.status.as_u16();
+    let status = response.status.as_u16();
     state.board().record(replica, Outcome::Answered(status));
-    report::strip(state, About::new(visit, &slot), &mut parts.headers);
-    mark(visit, replica, &mut parts);
-    parts.version = Version::HTTP_11;
-    parts.extensions.clear();
-    let ending = ending(parts.status);
+    report::strip(state, About::new(visit, &slot), &mut response.headers);
+    mark(visit, replica, &mut response);
+    let ending = ending(response.status);
     let body = match read_ahead(&mut body).await {
         Ok(Ahead::Complete(data)) => {
             slot.set_ending(ending);
@@ -57,12 +57,12 @@ pub(crate) async fn relay(
             Outbound::full(data)
         }
         Ok(Ahead::Open(first)) => {
-            let kind = kind(&parts.headers);
+            let kind = kind(&response.headers);
             Outbound::relay(Relay::new(visit, first, body, slot, ending, kind))
         }
         Err(_) => return Err(failed(visit, slot, UpstreamFailure::Reset)),
     };
-    Ok(Response::from_parts(parts, body))
+    Ok(response.map(|()| body))
 }
 
 /// The replica failed after its first words.
@@ -75,17 +75,22 @@ pub(crate) fn failed(visit: &Visit, mut slot: Slot, failure: UpstreamFailure) ->
 }
 
 /// Adds what we tell the client.
-fn mark(visit: &Visit, replica: ReplicaId, parts: &mut Parts) {
+fn mark(visit: &Visit, replica: ReplicaId, response: &mut Response<()>) {
     let settings = visit.worker.state.settings();
     if let Some(sticky) = &settings.sticky {
-        sticky.mark(replica, visit.sticky, &mut parts.headers, visit.client.tls);
+        sticky.mark(
+            replica,
+            visit.sticky,
+            &mut response.headers,
+            visit.client.tls,
+        );
     }
     if settings.config.forward.via {
-        let via = match parts.version {
+        let via = match response.version {
             Version::HTTP_2 => "2 tidegate",
             _ => "1.1 tidegate",
         };
-        parts.headers.append(VIA, HeaderValue::from_static(via));
+        response.headers.append(VIA, HeaderValue::from_static(via));
     }
 }
 
@@ -93,7 +98,7 @@ fn mark(visit: &Visit, replica: ReplicaId, parts: &mut Parts) {
 pub(crate) fn say_goodbye(visit: &Visit, response: &mut Response<Outbound>) {
     if visit.worker.state.is_draining() && visit.client.protocol() == Protocol::Http1 {
         let close = HeaderValue::from_static("close");
-        response.headers_mut().insert(CONNECTION, close);
+        response.headers.insert(CONNECTION, close);
     }
 }
 
@@ -117,7 +122,7 @@ pub(crate) enum Kind {
     Stream,
 }
 
-fn kind(headers: &HeaderMap) -> Kind {
+fn kind(headers: &Fields) -> Kind {
     let content_type = headers
         .get(CONTENT_TYPE)
         .map_or(&b""[..], HeaderValue::as_bytes);

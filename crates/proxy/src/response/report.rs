@@ -6,11 +6,12 @@
 
 use std::str::FromStr;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue};
 use tidegate_sentry::{ClassId, PathKey, ReplicaId, Report};
 
 use crate::gate::Slot;
 use crate::hop::{Border, Contraband};
+use crate::message::Fields;
 use crate::request::visit::Visit;
 use crate::state::State;
 
@@ -42,7 +43,7 @@ impl About {
 }
 
 /// Removes from a replica's headers or trailers what is not for clients, and passes a report on.
-pub(crate) fn strip(state: &State, about: About, headers: &mut HeaderMap) {
+pub(crate) fn strip(state: &State, about: About, headers: &mut Fields) {
     let contraband = Contraband::find(headers, Border::ToClient);
     if contraband.may_report()
         && let Some(report) = read(headers)
@@ -60,11 +61,11 @@ pub(crate) fn strip(state: &State, about: About, headers: &mut HeaderMap) {
 }
 
 /// The utilization that a replica tells, in either spelling.
-pub(crate) fn utilization(headers: &HeaderMap) -> Option<f64> {
+pub(crate) fn utilization(headers: &Fields) -> Option<f64> {
     number(headers.get(UTILIZATION)).or_else(|| orca(headers.get(ENDPOINT_LOAD)))
 }
 
-fn read(headers: &HeaderMap) -> Option<Report> {
+fn read(headers: &Fields) -> Option<Report> {
     let report = Report {
         utilization: utilization(headers),
         demand: number(headers.get(DEMAND)),
@@ -111,10 +112,7 @@ mod tests {
 
     fn report(name: &'static str, value: &str) -> Option<Report> {
         let value = HeaderValue::from_str(value).unwrap();
-        read(&HeaderMap::from_iter([(
-            HeaderName::from_static(name),
-            value,
-        )]))
+        read(&Fields::from_iter([(HeaderName::from_static(name), value)]))
     }
 
     fn utilization(name: &'static str, value: &str) -> Option<f64> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use http::header::{CONNECTION, UPGRADE};
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderValue, StatusCode};
 use tokio::io::{AsyncWriteExt, copy_bidirectional};
 
 use super::body::Outbound;
@@ -19,6 +19,7 @@ use crate::fault::Fault;
 use crate::gate::Slot;
 use crate::health::Outcome;
 use crate::hop::{self, Border};
+use crate::message::Response;
 use crate::metrics::UpstreamFailure;
 use crate::pipe::Pipe;
 use crate::request::visit::Visit;
@@ -58,7 +59,7 @@ pub(crate) fn open(
         idle: *state.settings().config.timeouts.body_idle,
     };
     let mut response = answer.response;
-    let headers = response.headers_mut();
+    let headers = &mut response.headers;
     let protocol = headers.get(UPGRADE).cloned();
     hop::strip(headers, Border::ToClient);
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));

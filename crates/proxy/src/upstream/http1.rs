@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::AsyncWrite;
 use tokio::sync::OwnedSemaphorePermit;
@@ -19,6 +19,7 @@ use crate::http1::input::{is_quiet, poll_fill};
 use crate::http1::output::Output;
 use crate::http1::response;
 use crate::http1::write::{self, Encoder};
+use crate::message::{Fields, Request, Response};
 use crate::metrics::UpstreamFailure;
 use crate::request::upload::Upload;
 
@@ -95,15 +96,15 @@ impl Connection {
 
     /// Begins an exchange. The body is taken out of the request; its head is only looked at.
     pub(crate) fn begin(&mut self, request: &mut Request<Upload>) {
-        let length = request.body().size_hint().exact();
+        let length = request.body.size_hint().exact();
         self.output.renew();
         self.encoder = write::request(self.output.small(), request, length);
-        self.upload = std::mem::replace(request.body_mut(), Upload::Empty);
+        self.upload = std::mem::replace(&mut request.body, Upload::Empty);
         self.sending = match self.encoder.is_complete() {
             true => Sending::Rest,
             false => Sending::Body,
         };
-        self.method.clone_from(request.method());
+        self.method.clone_from(&request.method);
         self.decoder = Decoder::none();
         self.keep_alive = false;
     }
@@ -117,7 +118,7 @@ impl Connection {
     pub(crate) fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
-        mut hear: impl FnMut(StatusCode, HeaderMap),
+        mut hear: impl FnMut(StatusCode, Fields),
     ) -> Poll<Result<Response<()>, Failed>> {
         if let Err(failed) = self.poll_request(cx) {
             return Poll::Ready(Err(failed));
@@ -125,9 +126,8 @@ impl Connection {
         loop {
             let read = response::read(&mut self.input, &self.method);
             match read.map_err(|_| Failed::Seen(UpstreamFailure::Malformed))? {
-                Some(head) if is_interim(head.response.status()) => {
-                    let (parts, ()) = head.response.into_parts();
-                    hear(parts.status, parts.headers);
+                Some(head) if is_interim(head.response.status) => {
+                    hear(head.response.status, head.response.headers);
                     continue;
                 }
                 Some(head) => {

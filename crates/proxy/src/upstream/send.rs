@@ -16,7 +16,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderValue, Request, Response};
+use http::HeaderValue;
 use hyper::client::conn::http2::SendRequest;
 use tidegate_control::Timestamp;
 use tidegate_sentry::{Ending, ReplicaId};
@@ -31,6 +31,7 @@ use crate::config::HostHeader;
 use crate::fault::{Fault, Invalid};
 use crate::gate::{Slot, Wait};
 use crate::health::Outcome;
+use crate::message::{Request, Response};
 use crate::metrics::UpstreamFailure;
 use crate::request::deadline::Allowance;
 use crate::request::order::Order;
@@ -112,7 +113,7 @@ impl<'a> Sending<'a> {
             deadline: order.deadline,
             bytes: order.bytes(),
             host: order.host.as_ref(),
-            pace: request.body().pace(),
+            pace: request.body.pace(),
             request,
             spare: None,
         }
@@ -141,7 +142,7 @@ impl<'a> Sending<'a> {
                 Failure::Seen(failure) => {
                     repeated += 1;
                     let spare = self.spare.take().filter(|_| self.spend_retry());
-                    *self.request.body_mut() = spare.ok_or_else(|| self.give_up(failure))?;
+                    self.request.body = spare.ok_or_else(|| self.give_up(failure))?;
                     // If there is nobody else, the one who failed is asked again.
                     self.move_on().await?;
                 }
@@ -156,7 +157,7 @@ impl<'a> Sending<'a> {
         }
         let allowance = self.deadline.allowance;
         let deadline = allowance.by_client.then_some(self.deadline.at);
-        let body = self.request.body().held();
+        let body = self.request.body.held();
         let bytes = self.bytes.saturating_add(body as u32);
         match self.slot.requeue(bytes, deadline) {
             Some(wait) => Box::pin(self.wait_again(wait)).await.map(|()| true),
@@ -273,7 +274,7 @@ impl<'a> Sending<'a> {
             }
             Err(failed) => {
                 if failed == Failed::Unsent {
-                    *self.request.body_mut() = connection.take_upload();
+                    self.request.body = connection.take_upload();
                 }
                 Err(failed)
             }
@@ -284,20 +285,20 @@ impl<'a> Sending<'a> {
         &mut self,
         mut sender: SendRequest<Upload>,
     ) -> Result<Result<Answer, Failed>, Fault> {
-        let request = shape::take(&mut self.request);
+        let request = shape::take(&mut self.request).into();
         let response = Box::pin(sender.try_send_request(request));
         let mut error = match self.await_head(response).await? {
             Ok(response) => {
-                let (parts, body) = response.into_parts();
-                let response = Response::from_parts(parts, ());
-                let body = Download::Http2(body);
+                let mut body = Download::Over;
+                let response =
+                    Response::from(response).map(|incoming| body = Download::Http2(incoming));
                 return Ok(Ok(Answer { response, body }));
             }
             Err(error) => error,
         };
         Ok(Err(match error.take_message() {
             Some(request) => {
-                *self.request.body_mut() = request.into_body();
+                self.request.body = request.into_body();
                 Failed::Unsent
             }
             None => Failed::Seen(kind(error.error())),
@@ -387,8 +388,8 @@ impl<'a> Sending<'a> {
     /// Keeps a copy of what may be repeated.
     fn keep_spare(&mut self, repeated: u32) {
         let attempts = self.worker.state.settings().config.retry.attempts;
-        let may_repeat = repeated < attempts && shape::is_idempotent(self.request.method());
-        self.spare = may_repeat.then(|| self.request.body().copy()).flatten();
+        let may_repeat = repeated < attempts && shape::is_idempotent(&self.request.method);
+        self.spare = may_repeat.then(|| self.request.body.copy()).flatten();
     }
 
     fn spend_retry(&self) -> bool {

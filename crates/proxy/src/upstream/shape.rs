@@ -5,8 +5,9 @@
 
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
 use http::uri::{PathAndQuery, Scheme, Uri};
-use http::{HeaderValue, Method, Request, Version};
+use http::{HeaderValue, Method, Version};
 
+use crate::message::Request;
 use crate::request::upload::Upload;
 
 /// `wanted` is the host that the client asked for, `own` the replica's.
@@ -15,30 +16,30 @@ pub(crate) fn for_http1(
     wanted: Option<&HeaderValue>,
     own: &HeaderValue,
 ) {
-    *request.version_mut() = Version::HTTP_11;
-    let was_absolute = request.uri().authority().is_some();
+    request.version = Version::HTTP_11;
+    let was_absolute = request.uri.authority().is_some();
     if was_absolute {
-        *request.uri_mut() = path_of(request.uri()).into();
+        request.uri = path_of(&request.uri).into();
     }
     // What the client asked for is there already, unless the request was shaped for HTTP/2 before.
     if was_absolute || wanted.is_none() {
         let host = wanted.unwrap_or(own).clone();
-        request.headers_mut().insert(HOST, host);
+        request.headers.insert(HOST, host);
     }
 }
 
 pub(crate) fn for_http2(request: &mut Request<Upload>, scheme: Scheme, host: &HeaderValue) {
-    *request.version_mut() = Version::HTTP_2;
-    request.headers_mut().remove(HOST);
-    request.headers_mut().remove(TRANSFER_ENCODING);
-    request.headers_mut().remove(CONNECTION);
+    request.version = Version::HTTP_2;
+    request.headers.remove(HOST);
+    request.headers.remove(TRANSFER_ENCODING);
+    request.headers.remove(CONNECTION);
     let mut parts = http::uri::Parts::default();
     parts.scheme = Some(scheme);
     // It passed the check of its syntax when the request came in.
     parts.authority = host.to_str().ok().and_then(|host| host.parse().ok());
-    parts.path_and_query = Some(path_of(request.uri()));
+    parts.path_and_query = Some(path_of(&request.uri));
     if let Ok(uri) = Uri::from_parts(parts) {
-        *request.uri_mut() = uri;
+        request.uri = uri;
     }
 }
 
@@ -50,12 +51,13 @@ fn path_of(uri: &Uri) -> PathAndQuery {
 
 /// The request with its body, which the first keeps no longer.
 pub(crate) fn take(request: &mut Request<Upload>) -> Request<Upload> {
-    let mut taken = Request::new(std::mem::replace(request.body_mut(), Upload::Empty));
-    *taken.version_mut() = request.version();
-    *taken.method_mut() = request.method().clone();
-    *taken.uri_mut() = request.uri().clone();
-    *taken.headers_mut() = request.headers().clone();
-    taken
+    Request {
+        method: request.method.clone(),
+        uri: request.uri.clone(),
+        version: request.version,
+        headers: request.headers.clone(),
+        body: std::mem::replace(&mut request.body, Upload::Empty),
+    }
 }
 
 /// RFC 9110 section 9.2.2, as far as anybody relies on it.
@@ -71,11 +73,12 @@ mod tests {
     use super::*;
 
     fn request(method: Method) -> Request<Upload> {
-        let request = Request::builder().method(method).uri("/a?b");
+        let request = http::Request::builder().method(method).uri("/a?b");
         request
             .header(HOST, "shop.example")
             .body(Upload::Empty)
             .unwrap()
+            .into()
     }
 
     const OWN: HeaderValue = HeaderValue::from_static("10.0.0.7:80");
@@ -85,17 +88,17 @@ mod tests {
     fn a_request_changes_its_form_and_back() {
         let mut request = request(Method::GET);
         for_http2(&mut request, Scheme::HTTPS, &WANTED);
-        assert_eq!(request.uri(), "https://shop.example/a?b");
-        assert!(!request.headers().contains_key(HOST));
+        assert_eq!(request.uri, "https://shop.example/a?b");
+        assert!(!request.headers.contains(HOST));
         for_http1(&mut request, Some(&WANTED), &OWN);
-        assert_eq!(request.uri(), "/a?b");
-        assert_eq!(request.headers()[HOST], "shop.example");
+        assert_eq!(request.uri, "/a?b");
+        assert_eq!(request.headers[HOST], "shop.example");
     }
 
     #[test]
     fn a_replica_may_be_told_its_own_host() {
         let mut request = request(Method::GET);
         for_http1(&mut request, None, &OWN);
-        assert_eq!(request.headers()[HOST], OWN);
+        assert_eq!(request.headers[HOST], OWN);
     }
 }

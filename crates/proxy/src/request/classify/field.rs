@@ -5,13 +5,14 @@
 //! is doubt when a header is there twice, has a twin that some applications cannot tell from it
 //! (`x_plan`), or is nominated by `Connection`, so that no replica will see it.
 
+use http::HeaderName;
 use http::header::CONNECTION;
-use http::{HeaderMap, HeaderName};
 
 use super::super::cookie::cookies;
 use super::{Asked, Fit};
 use crate::config::{Believe, ClassRule};
 use crate::hop::has_token;
+use crate::message::Fields;
 
 /// A header or a cookie that has to be there.
 #[derive(Debug)]
@@ -76,8 +77,8 @@ impl FieldCondition {
         }
     }
 
-    fn look_for_header(&self, name: &HeaderName, headers: &HeaderMap, found: &mut Found) {
-        for (other, value) in headers {
+    fn look_for_header(&self, name: &HeaderName, headers: &Fields, found: &mut Found) {
+        for (other, value) in headers.iter() {
             if other == name {
                 self.look_at(value.as_bytes(), found);
             } else if is_twin(other, name) {

@@ -21,11 +21,12 @@ pub(crate) mod token;
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use http::{HeaderMap, Method};
+use http::Method;
 use tidegate_sentry::ClassId;
 
 use crate::client::identity::Identity;
 use crate::config::{ClassRule, Config};
+use crate::message::Fields;
 use certificate::CertificateCondition;
 use field::FieldCondition;
 use host::HostPattern;
@@ -56,7 +57,7 @@ pub(crate) struct Asked<'a> {
     /// Whom it is for; may be empty in HTTP/1.0.
     pub(crate) host: &'a str,
     pub(crate) path: Readings<'a>,
-    pub(crate) headers: &'a HeaderMap,
+    pub(crate) headers: &'a Fields,
     /// Whether it comes from a proxy whose headers are believed.
     pub(crate) trusted: bool,
     pub(crate) identity: Option<&'a Identity>,
@@ -69,7 +70,7 @@ impl<'a> Asked<'a> {
         method: &'a Method,
         host: &'a str,
         path: &'a str,
-        headers: &'a HeaderMap,
+        headers: &'a Fields,
     ) -> Self {
         Self {
             method,

@@ -53,7 +53,7 @@ const PLAIN: Ask<'static> = Ask {
 
 fn class(ask: &Ask<'_>) -> String {
     let config = Config::from_text("t.toml", RULES).unwrap();
-    let mut headers = HeaderMap::new();
+    let mut headers = Fields::new();
     for (name, value) in ask.headers {
         let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
         headers.append(name, HeaderValue::from_str(value).unwrap());
@@ -104,7 +104,7 @@ fn the_first_rule_that_fits_decides() {
 fn what_no_rule_fits_is_least_important_unless_told_otherwise() {
     let text = "protect.classes = [{ name = 'a' }, { name = 'b' }]";
     let config = Config::from_text("t.toml", text).unwrap();
-    let (method, headers) = (Method::GET, HeaderMap::new());
+    let (method, headers) = (Method::GET, Fields::new());
     let asked = Asked::new(&method, "a", "/", &headers);
     assert_eq!(Classifier::new(&config).class(&asked), ClassId(1));
 }

@@ -18,14 +18,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::HeaderName;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::super::cookie::cookies;
 use crate::clock::unix_seconds;
 use crate::config::TokenConfig;
+use crate::message::Fields;
 use cache::Cache;
 use key::Key;
 
@@ -105,7 +106,7 @@ impl Tokens {
     }
 
     /// What the token of a request proves, if it has a good one.
-    pub(super) fn claims_of(&self, headers: &HeaderMap) -> Option<Arc<Claims>> {
+    pub(super) fn claims_of(&self, headers: &Fields) -> Option<Arc<Claims>> {
         let claims = self.find(headers).transpose()?;
         let claims = claims.and_then(|token| self.verify(token, unix_seconds()));
         claims.inspect_err(|fault| self.count(*fault)).ok()
@@ -129,11 +130,11 @@ impl Tokens {
     }
 
     /// The one token of a request. Of two, none is it.
-    fn find<'a>(&'a self, headers: &'a HeaderMap) -> Result<Option<&'a str>, TokenFault> {
+    fn find<'a>(&'a self, headers: &'a Fields) -> Result<Option<&'a str>, TokenFault> {
         match &self.place {
             Place::Cookie(name) => only(cookies(headers, name).map(Some)),
             Place::Header(name) => {
-                let values = headers.get_all(name).iter();
+                let values = headers.get_all(name);
                 let found = only(values.map(|value| value.to_str().ok()))?;
                 Ok(found.and_then(|value| match *name {
                     AUTHORIZATION => bearer(value),

@@ -252,7 +252,7 @@ fn rsa_tokens_of_others_are_verified() {
 #[test]
 fn two_tokens_are_none_and_refusals_are_counted() {
     let tokens = Tokens::new(&config()).unwrap();
-    let mut headers = HeaderMap::new();
+    let mut headers = Fields::new();
     assert!(tokens.claims_of(&headers).is_none());
     headers.insert(AUTHORIZATION, "Basic eDp5".parse().unwrap());
     assert!(tokens.claims_of(&headers).is_none());
