@@ -132,30 +132,23 @@ async fn serve_one(
     let served = poll_fn(|cx| wire.poll_serving(cx, client, &asker, serving.as_mut())).await;
     let response = match served {
         Some(Served::Response(response)) => response,
-        Some(Served::Shed(shed)) => match stays(client, wire, &asker) {
-            true => return turn_away(worker, wire, &shed).await,
-            false => shed.into(),
-        },
+        Some(Served::Shed(shed)) if asker.takes_ready_words() && wire.is_drained() => {
+            asker.keep_alive &= client.order() < Order::Close;
+            return turn_away(worker, wire, &shed, asker.keep_alive).await;
+        }
+        Some(Served::Shed(shed)) => shed.into(),
         Some(Served::Reset(_)) | None => return Ended::Cut,
     };
     respond(worker, client, wire, response, &mut asker).await
 }
 
-/// Whether the next request can follow, and this one's answer is read whole.
-fn stays(client: &Client, wire: &Wire, asker: &Asker) -> bool {
-    let plain = asker.version == Version::HTTP_11 && !asker.head;
-    plain && asker.keep_alive && client.order() < Order::Close && wire.is_drained()
-}
-
 /// Answers that there is no room.
-async fn turn_away(worker: &Worker, wire: &Wire, shed: &Shed) -> Ended {
-    {
-        let mut inner = wire.inner.lock();
-        inner.continues = false;
-        shed.write_http1(inner.output.small(), &worker.date());
-    }
+async fn turn_away(worker: &Worker, wire: &Wire, shed: &Shed, keep_alive: bool) -> Ended {
+    let date = worker.date();
+    shed.write_http1(wire.inner.lock().output.small(), &date, keep_alive);
     match poll_fn(|cx| wire.inner.lock().poll_write(cx)).await {
-        Ok(()) => Ended::Kept,
+        Ok(()) if keep_alive => Ended::Kept,
+        Ok(()) => Ended::Close,
         Err(_) => Ended::Cut,
     }
 }

@@ -147,6 +147,11 @@ impl Asker {
             keep_alive,
         }
     }
+
+    /// Whether a response that was made beforehand will do: version and body as usual.
+    pub(crate) fn takes_ready_words(&self) -> bool {
+        self.version == Version::HTTP_11 && !self.head
+    }
 }
 
 /// Writes the head of a response whose body has `length` bytes, if that is known. Says how the

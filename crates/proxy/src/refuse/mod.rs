@@ -109,14 +109,18 @@ impl Shed {
         &self.template.body
     }
 
-    /// Writes it for a client that speaks HTTP/1.1, reads bodies and stays.
-    pub(crate) fn write_http1(&self, out: &mut Vec<u8>, date: &HeaderValue) {
+    /// Writes it for a client that speaks HTTP/1.1 and reads bodies.
+    pub(crate) fn write_http1(&self, out: &mut Vec<u8>, date: &HeaderValue, keep_alive: bool) {
+        let end: &[u8] = match keep_alive {
+            true => b"\r\n\r\n",
+            false => b"\r\nconnection: close\r\n\r\n",
+        };
         let parts: [&[u8]; 6] = [
             &self.template.http1,
             self.retry_after.as_bytes(),
             b"\r\ndate: ",
             date.as_bytes(),
-            b"\r\n\r\n",
+            end,
             &self.template.body,
         ];
         out.reserve(parts.iter().map(|part| part.len()).sum());
@@ -127,10 +131,14 @@ impl Shed {
     pub(crate) fn http2(&self, date: HeaderValue) -> http::Response<()> {
         let mut head = http::Response::new(());
         *head.status_mut() = self.template.status;
-        *head.headers_mut() = self.template.http2.clone();
-        head.headers_mut()
-            .insert(RETRY_AFTER, self.retry_after.clone());
-        head.headers_mut().insert(DATE, date);
+        let headers = head.headers_mut();
+        *headers = self.template.http2.clone();
+        // They are there, and only said anew: to insert would first make the map larger.
+        for (name, value) in [(RETRY_AFTER, self.retry_after.clone()), (DATE, date)] {
+            if let Some(said) = headers.get_mut(name) {
+                *said = value;
+            }
+        }
         head
     }
 }
@@ -154,7 +162,7 @@ impl Template {
         let body = custom.overload(format, status, reason.as_str());
         let mut http2 = HeaderMap::from(headers.clone());
         http2.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-        // Grown once, here: a copy has the same capacity.
+        // To be said anew each time.
         http2.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         http2.insert(DATE, HeaderValue::from_static(""));
         Self {

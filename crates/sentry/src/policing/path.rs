@@ -53,7 +53,8 @@ impl PathHasher {
     /// The key of a request target's path; query and fragment do not count.
     #[must_use]
     pub fn hash(&self, target: &str) -> PathKey {
-        let end = target.find(['?', '#']).unwrap_or(target.len());
+        let is_end = |byte| matches!(byte, b'?' | b'#');
+        let end = target.bytes().position(is_end).unwrap_or(target.len());
         let path = &target[..end];
         let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
         match self.patterns.iter().position(|pattern| pattern.fits(path)) {
@@ -69,6 +70,11 @@ impl PathHasher {
 }
 
 fn write_folded(hasher: &mut SipHasher13, path: &str) {
+    // Without a digit there is no id, and the segments one by one are the whole.
+    if !path.bytes().any(|byte| byte.is_ascii_digit()) {
+        hasher.write(path.as_bytes());
+        return hasher.write_u8(b'/');
+    }
     for segment in path.split('/') {
         let folded = if is_id(segment) { ":id" } else { segment };
         hasher.write(folded.as_bytes());
