@@ -26,6 +26,10 @@
 //! windows with the same throughput the smaller one answers sooner. The first that costs throughput
 //! shows the base ([`Profile`]). While there is room nothing is made smaller just to see what happens.
 //!
+//! **Very fast services.** Nobody notices a wait of a few milliseconds, be it in the queue or in the
+//! replica, so no window is smaller than what the replica does in [`BRIEF_S`]. A smaller one makes
+//! proxy and replica take turns, each waking the other for a handful of requests.
+//!
 //! What breaks it: a residence measured on another mix of requests than today's. Throughput is the
 //! judge in the end.
 
@@ -112,6 +116,10 @@ const ELSEWHERE: f64 = 0.67;
 /// Growth while capacity is unknown, and later.
 const GROWTH_FIRST: f64 = 2.0;
 const GROWTH: f64 = 1.5;
+
+/// A wait that nobody notices, in seconds. Chosen: a twentieth of the shortest target that is
+/// derived (`auto.target_min`).
+const BRIEF_S: f64 = 0.005;
 
 /// Completions that make a throughput, and what stands in for them in a slow service.
 const REFERENCE: f64 = 30.0;
@@ -237,7 +245,11 @@ impl WindowSearch {
         if self.confirmed && self.rests_on(SPEED_REFERENCE) {
             self.speed.on_rate(rate);
         }
+        let brief = rate * BRIEF_S;
         match (self.confirmed, tick.binding) {
+            (_, true) if self.bounds.nearest(brief) > self.window => {
+                self.grow(tick.now, rate, brief)
+            }
             (false, true) => self.find_capacity(tick, rate),
             (true, true) if self.rests_on(REFERENCE) => self.adjust(tick, rate),
             (true, false) => self.adjust_unused(tick, rate),
@@ -312,6 +324,7 @@ impl WindowSearch {
             None if tick.overloaded || window > bound * EXCESS + 1.0 => self.smaller(late),
             None => None,
         };
+        let smaller = smaller.filter(|(_, to)| *to >= rate * BRIEF_S);
         if let Some((test, to)) = smaller
             && !self.is_refuted(tick.now, rate)
         {
@@ -334,7 +347,8 @@ impl WindowSearch {
     /// Nobody waits, so no trial can tell; but what is far beyond the knee would only fill up when
     /// capacity falls.
     fn adjust_unused(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
-        let enough = self.knee(rate).map(|knee| ROOMY * knee + 1.0);
+        let roomy = |knee: f64| (ROOMY * knee + 1.0).max(rate * BRIEF_S);
+        let enough = self.knee(rate).map(roomy);
         let worth = |enough: &f64| *enough < f64::from(self.window) * WORTH;
         if let Some(enough) = enough.filter(worth)
             && !self.is_refuted(tick.now, rate)
@@ -537,4 +551,45 @@ fn meter_of(test: &RateTest) -> DrainMeter {
     let mut meter = DrainMeter::default();
     meter.on_tick(test.served(), test.seconds());
     meter
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { min: 1, max: 4096 };
+
+    /// The window of a replica that does `rate` requests a second, whatever its window, after some
+    /// seconds in which a few always wait.
+    fn found_at(rate: f64) -> u32 {
+        let mut now = Timestamp::ZERO;
+        let mut search = WindowSearch::new(16, BOUNDS, now);
+        let occupancy = Occupancy::new();
+        for _ in 0..100 {
+            now += Duration::from_millis(100);
+            let tick = ReplicaTick {
+                now,
+                seconds: 0.1,
+                full: Full {
+                    done: rate * 0.1,
+                    seconds: 0.1,
+                },
+                binding: true,
+                queued: 4.0,
+                overloaded: false,
+                target: 0.5,
+                residence_long: 0.001,
+                residence_max: 0.1,
+            };
+            search.on_tick(&tick, &occupancy);
+        }
+        search.window()
+    }
+
+    #[test]
+    fn no_window_is_smaller_than_what_is_done_in_a_moment() {
+        assert_eq!(found_at(20_000.0), 100);
+        assert_eq!(found_at(200_000.0), 1000);
+        assert_eq!(found_at(1000.0), 16);
+    }
 }
