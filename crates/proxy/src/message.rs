@@ -10,6 +10,10 @@ use std::borrow::Borrow;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
 
+/// Headers that we add to a message: `x-forwarded-*` and `tidegate-*` to a request, a cookie to a
+/// response.
+const OURS: usize = 6;
+
 /// Headers in the order of their arrival.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Fields(Vec<(HeaderName, HeaderValue)>);
@@ -19,8 +23,9 @@ impl Fields {
         Self::default()
     }
 
-    pub(crate) fn with_capacity(fields: usize) -> Self {
-        Self(Vec::with_capacity(fields))
+    /// With room for so many headers, and for what we add on their way.
+    pub(crate) fn with_room(fields: usize) -> Self {
+        Self(Vec::with_capacity(fields + OURS))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -108,7 +113,7 @@ impl FromIterator<(HeaderName, HeaderValue)> for Fields {
 
 impl From<HeaderMap> for Fields {
     fn from(map: HeaderMap) -> Self {
-        let mut fields = Self::with_capacity(map.len());
+        let mut fields = Self::with_room(map.len());
         let mut last = None;
         // A map names a header once and gives all of its values.
         for (name, value) in map {

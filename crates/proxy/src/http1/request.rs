@@ -17,9 +17,6 @@ use crate::message::{Fields, Request};
 /// Longer than any method in use; what has no space by then is not a request.
 const METHOD_BYTES_MAX: usize = 24;
 
-/// Headers that we add on the way to a replica: there is room for them from the start.
-const OURS: usize = 6;
-
 /// A head that is complete.
 #[derive(Debug)]
 pub(crate) struct Head {
@@ -223,7 +220,7 @@ impl HeadReader {
     }
 
     fn headers(&self, head: &Bytes) -> Result<Fields, Violation> {
-        let mut headers = Fields::with_capacity(self.fields.len() + OURS);
+        let mut headers = Fields::with_room(self.fields.len());
         let at = |range: &Range<u32>| range.start as usize..range.end as usize;
         for field in &self.fields {
             let name =

@@ -19,9 +19,6 @@ pub(crate) const LIMITS: HeadLimits = HeadLimits {
     fields: 100,
 };
 
-/// Headers that we may add on the way to a client: there is room for them from the start.
-const OURS: usize = 2;
-
 /// A head that is complete.
 #[derive(Debug)]
 pub(crate) struct Head {
@@ -47,7 +44,7 @@ pub(crate) fn read(input: &mut BytesMut, method: &Method) -> Result<Option<Head>
     if extent.fields > LIMITS.fields {
         return Err(Violation::TooManyHeaders);
     }
-    let mut headers = Fields::with_capacity(extent.fields + OURS);
+    let mut headers = Fields::with_room(extent.fields);
     for line in lines {
         let (name, value) = field::split(line)?;
         let name = HeaderName::from_bytes(name).map_err(|_| Violation::FieldName)?;
