@@ -155,8 +155,8 @@ pub(crate) fn comply(visit: &mut Visit, order: &Order) -> Result<(), Fault> {
     let Some(channel) = visit.worker.state.channel() else {
         return Ok(());
     };
-    let head = &order.head;
-    let judged = channel.judge(&head.method, head.uri.path(), &head.headers);
+    let asked = &order.request;
+    let judged = channel.judge(&asked.method, asked.uri.path(), &asked.headers);
     visit.holds_back = judged.map_err(Fault::Held)?.is_some();
     Ok(())
 }

@@ -68,8 +68,8 @@ pub(crate) fn serve(
     let mut visit = Visit::begin(worker, client, &request);
     match begin(&mut visit, request) {
         Err(fault) => Serving::Done(Some(conclude(visit, Err(fault)))),
-        Ok((mut order, entry)) => Serving::Going(Box::pin(async move {
-            let served = live(&mut visit, &mut order, entry).await;
+        Ok((mut order, mut entry)) => Serving::Going(Box::pin(async move {
+            let served = live(&mut visit, &mut order, &mut entry).await;
             conclude(visit, served)
         })),
     }
@@ -122,14 +122,12 @@ fn begin(visit: &mut Visit, request: Request<Inbound>) -> Result<(Order, Option<
 async fn live(
     visit: &mut Visit,
     order: &mut Order,
-    entry: Option<Entry>,
+    entry: &mut Option<Entry>,
 ) -> Result<Response<Outbound>, Fault> {
-    let mut slot = admit(visit, order, entry).await?;
+    let mut slot = admit(visit, order, entry.take()).await?;
     visit.admitted(&slot);
-    let request = outward::prepare(visit, order, &slot);
-    let answer = Sending::new(visit, &mut slot, order, request)
-        .send()
-        .await?;
+    outward::prepare(visit, order, &slot);
+    let mut answer = Sending::new(visit, &mut slot, order).send().await?;
     match answer.response.status {
         StatusCode::SWITCHING_PROTOCOLS if order.upgrade.is_some() => {
             tunnel::open(visit, slot, answer)
@@ -138,7 +136,10 @@ async fn live(
         StatusCode::SWITCHING_PROTOCOLS => {
             Err(response::failed(visit, slot, UpstreamFailure::Malformed))
         }
-        _ => response::relay(visit, slot, answer).await,
+        _ => {
+            let ahead = response::read_ahead(&mut answer.body).await;
+            response::relay(visit, slot, answer, ahead)
+        }
     }
 }
 
@@ -198,17 +199,17 @@ fn send_away(mut visit: Visit) -> h2::Reason {
 
 /// Whether a part of the body is read before a slot is asked for.
 fn reads_ahead(order: &Order) -> bool {
-    order.upload.is_open() && !order.expects_continue
+    order.request.body.is_open() && !order.expects_continue
 }
 
 /// Reads what has to be read of the body.
 async fn read_body(visit: &Visit, order: &mut Order) -> Result<(), Fault> {
-    let upload = std::mem::replace(&mut order.upload, Upload::Empty);
+    let upload = std::mem::replace(&mut order.request.body, Upload::Empty);
     let mut alarm = Alarm::set(&*visit.worker, order.deadline.at);
     let read = Box::pin(alarm.before(upload.read_ahead())).await;
     let upload = read.map_err(|Elapsed| Fault::from(Invalid::BodyTimeout))?;
-    order.upload = upload.inspect_err(|_| visit.client.linger())?;
-    visit.count_request_bytes(order.upload.held());
+    order.request.body = upload.inspect_err(|_| visit.client.linger())?;
+    visit.count_request_bytes(order.request.body.held());
     Ok(())
 }
 
@@ -241,7 +242,7 @@ async fn admit(visit: &Visit, order: &mut Order, entry: Option<Entry>) -> Result
         Err(fault) => fault,
     };
     if reads_ahead(order) {
-        let upload = std::mem::replace(&mut order.upload, Upload::Empty);
+        let upload = std::mem::replace(&mut order.request.body, Upload::Empty);
         Box::pin(discard(visit, upload)).await;
     }
     Err(fault)
@@ -256,7 +257,7 @@ async fn queue(visit: &Visit, mut wait: Wait, order: &Order) -> Result<Slot, Fau
         Err(Elapsed) => return Err(Fault::Deadline),
     };
     // Where nobody watches, the client may have left without our noticing.
-    let unwatched = order.upload.is_open() || visit.client.is_unwatched();
+    let unwatched = order.request.body.is_open() || visit.client.is_unwatched();
     match unwatched && visit.client.has_left().await {
         true => Err(Fault::Departed),
         false => Ok(slot),
@@ -287,7 +288,7 @@ mod tests {
     #[test]
     fn a_request_in_service_is_small() {
         let (going, serving) = sizes(serve);
-        assert!(going <= 2048, "{going} bytes");
+        assert!(going <= 1152, "{going} bytes");
         assert!(serving <= 256, "{serving} bytes");
     }
 }

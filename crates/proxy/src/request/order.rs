@@ -26,9 +26,8 @@ const OVERHEAD_BYTES: usize = 4096;
 /// A request that may be passed on.
 #[derive(Debug)]
 pub(crate) struct Order {
-    pub(crate) head: Request<()>,
-    /// Taken when it is sent.
-    pub(crate) upload: Upload,
+    /// Without its body while that is being sent.
+    pub(crate) request: Request<Upload>,
     /// Whom it is for; HTTP/1.0 need not say.
     pub(crate) host: Option<HeaderValue>,
     /// Whether a `Host` header says so.
@@ -38,7 +37,7 @@ pub(crate) struct Order {
     marks: Marks,
     pub(crate) deadline: Deadline,
     /// The protocol that the client wishes to switch to.
-    pub(crate) upgrade: Option<HeaderValue>,
+    pub(crate) upgrade: Option<Box<HeaderValue>>,
     pub(crate) expects_continue: bool,
     head_bytes: usize,
 }
@@ -71,7 +70,7 @@ impl Order {
         visit.classified(class);
         visit.path = marks.path;
         let allowance = deadline::allowance(&notable, *settings.config.timeouts.request);
-        let upgrade = wanted_upgrade(&request, &notable).cloned();
+        let upgrade = wanted_upgrade(&request, &notable).cloned().map(Box::new);
         let expects_continue = notable.expect.is_some();
         let host_named = notable.host.is_some();
         let head_bytes = notable.bytes + target_bytes(&request);
@@ -82,10 +81,10 @@ impl Order {
         let mut body = Inbound::Empty;
         let head = request.map(|inbound| body = inbound);
         let upload = Upload::new(body, &visit.client, limits.body_bytes.map(|bytes| bytes.0));
+        let upload = upload.inspect_err(|_: &Invalid| visit.client.linger())?;
         Ok(Self {
             upgrade,
-            head,
-            upload: upload.inspect_err(|_: &Invalid| visit.client.linger())?,
+            request: head.map(|()| upload),
             host,
             host_named,
             class,
@@ -101,7 +100,7 @@ impl Order {
 
     /// What it holds in memory while it waits.
     pub(crate) fn bytes(&self) -> u32 {
-        let bytes = OVERHEAD_BYTES + self.head_bytes + self.upload.held();
+        let bytes = OVERHEAD_BYTES + self.head_bytes + self.request.body.held();
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 

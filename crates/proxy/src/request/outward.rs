@@ -9,7 +9,6 @@ use http::{HeaderName, HeaderValue, Version};
 use super::canonical;
 use super::deadline::DEADLINE_MS;
 use super::order::Order;
-use super::upload::Upload;
 use super::visit::Visit;
 use crate::client::Client;
 use crate::config::Forward;
@@ -24,9 +23,8 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Takes the request out of its order, made canonical: hop-by-hop fields and spoofed ones removed,
-/// ours added.
-pub(crate) fn prepare(visit: &Visit, order: &mut Order, slot: &Slot) -> Request<Upload> {
+/// Makes the request of an order canonical: hop-by-hop fields and spoofed ones removed, ours added.
+pub(crate) fn prepare(visit: &Visit, order: &mut Order, slot: &Slot) {
     let state = &visit.worker.state;
     let settings = state.settings();
     let notes = Notes {
@@ -35,18 +33,16 @@ pub(crate) fn prepare(visit: &Visit, order: &mut Order, slot: &Slot) -> Request<
         host: order.host.as_ref(),
         add_host: !order.host_named,
         expects: order.expects_continue,
-        upgrade: order.upgrade.as_ref(),
+        upgrade: order.upgrade.as_deref(),
         optional: slot.optional(),
         service_target: slot.service_target(),
     };
     write(
-        &mut order.head,
+        &mut order.request,
         &visit.client,
         &settings.config.forward,
         &notes,
     );
-    let upload = std::mem::replace(&mut order.upload, Upload::Empty);
-    std::mem::take(&mut order.head).map(|()| upload)
 }
 
 /// What a replica is told beside the request.
@@ -64,7 +60,7 @@ struct Notes<'a> {
     service_target: Option<Duration>,
 }
 
-fn write(request: &mut Request<()>, client: &Client, forward: &Forward, notes: &Notes<'_>) {
+fn write<B>(request: &mut Request<B>, client: &Client, forward: &Forward, notes: &Notes<'_>) {
     let target = canonical::target(&request.uri);
     set_target(&mut request.uri, target);
     let came_by = request.version;

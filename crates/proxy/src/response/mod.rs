@@ -28,14 +28,15 @@ use body::{Outbound, Relay};
 use report::About;
 
 /// Turns an answer into the response: reports taken out, headers cleaned, and the slot given
-/// back with the last byte that the replica sends.
+/// back with the last byte that the replica sends. `ahead` is what [`read_ahead`] found.
 ///
 /// # Errors
 /// When the replica breaks off before the first byte of a body it has promised.
-pub(crate) async fn relay(
+pub(crate) fn relay(
     visit: &Visit,
     mut slot: Slot,
     answer: Answer,
+    ahead: Result<Ahead, BrokeOff>,
 ) -> Result<Response<Outbound>, Fault> {
     let Answer {
         mut response,
@@ -48,7 +49,7 @@ pub(crate) async fn relay(
     report::strip(state, About::new(visit, &slot), &mut response.headers);
     mark(visit, replica, &mut response);
     let ending = ending(response.status);
-    let body = match read_ahead(&mut body).await {
+    let body = match ahead {
         Ok(Ahead::Complete(data)) => {
             slot.set_ending(ending);
             drop(slot);
@@ -133,7 +134,9 @@ fn kind(headers: &Fields) -> Kind {
     }
 }
 
-enum Ahead {
+/// What has come of a body together with the head.
+#[derive(Debug)]
+pub(crate) enum Ahead {
     /// All of it is here.
     Complete(Bytes),
     /// The first frame, if there is one yet.
@@ -143,7 +146,7 @@ enum Ahead {
 /// Takes what has arrived with the head. A small response is then complete: its slot and its
 /// connection are free before the first byte goes to the client, however slowly that one reads,
 /// and head and body leave in one write.
-async fn read_ahead(body: &mut Download) -> Result<Ahead, BrokeOff> {
+pub(crate) async fn read_ahead(body: &mut Download) -> Result<Ahead, BrokeOff> {
     if body.is_end_stream() {
         return Ok(Ahead::Complete(Bytes::new()));
     }

@@ -16,7 +16,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderValue;
 use hyper::client::conn::http2::SendRequest;
 use tidegate_control::Timestamp;
 use tidegate_sentry::{Ending, ReplicaId};
@@ -31,7 +30,7 @@ use crate::config::HostHeader;
 use crate::fault::{Fault, Invalid};
 use crate::gate::{Slot, Wait};
 use crate::health::Outcome;
-use crate::message::{Request, Response};
+use crate::message::Response;
 use crate::metrics::UpstreamFailure;
 use crate::request::deadline::Allowance;
 use crate::request::order::Order;
@@ -69,20 +68,14 @@ struct Connection {
     reused: bool,
 }
 
-/// Sends one request. It holds the request, so that the futures of its steps need not.
+/// Sends one request. It knows what is needed, so that the futures of its steps need not hold it.
 pub(crate) struct Sending<'a> {
     worker: &'a Worker,
     client: &'a Client,
     slot: &'a mut Slot,
     alarm: Alarm<&'a Worker>,
-    deadline: Deadline,
-    /// Bytes it holds in memory, without its body.
-    bytes: u32,
-    /// Whom the client asked for.
-    host: Option<&'a HeaderValue>,
+    order: &'a mut Order,
     pace: Option<Arc<Pace>>,
-    /// Without its body while that is being sent.
-    request: Request<Upload>,
     /// The body once more, if it may be sent again.
     spare: Option<Upload>,
 }
@@ -98,23 +91,15 @@ enum Failure {
 }
 
 impl<'a> Sending<'a> {
-    pub(crate) fn new(
-        visit: &'a Visit,
-        slot: &'a mut Slot,
-        order: &'a Order,
-        request: Request<Upload>,
-    ) -> Self {
+    pub(crate) fn new(visit: &'a Visit, slot: &'a mut Slot, order: &'a mut Order) -> Self {
         let worker = &*visit.worker;
         Self {
             worker,
             client: &visit.client,
             slot,
             alarm: Alarm::set(worker, order.deadline.at),
-            deadline: order.deadline,
-            bytes: order.bytes(),
-            host: order.host.as_ref(),
-            pace: request.body.pace(),
-            request,
+            pace: order.request.body.pace(),
+            order,
             spare: None,
         }
     }
@@ -142,7 +127,7 @@ impl<'a> Sending<'a> {
                 Failure::Seen(failure) => {
                     repeated += 1;
                     let spare = self.spare.take().filter(|_| self.spend_retry());
-                    self.request.body = spare.ok_or_else(|| self.give_up(failure))?;
+                    self.order.request.body = spare.ok_or_else(|| self.give_up(failure))?;
                     // If there is nobody else, the one who failed is asked again.
                     self.move_on().await?;
                 }
@@ -155,11 +140,9 @@ impl<'a> Sending<'a> {
         if self.slot.reassign() {
             return Ok(true);
         }
-        let allowance = self.deadline.allowance;
-        let deadline = allowance.by_client.then_some(self.deadline.at);
-        let body = self.request.body.held();
-        let bytes = self.bytes.saturating_add(body as u32);
-        match self.slot.requeue(bytes, deadline) {
+        let allowance = self.order.deadline.allowance;
+        let deadline = allowance.by_client.then_some(self.order.deadline.at);
+        match self.slot.requeue(self.order.bytes(), deadline) {
             Some(wait) => Box::pin(self.wait_again(wait)).await.map(|()| true),
             None => Ok(false),
         }
@@ -168,7 +151,7 @@ impl<'a> Sending<'a> {
     /// Waits for the slot of another replica. A client that leaves drops this future, and with it
     /// its place in the queue.
     async fn wait_again(&mut self, mut wait: Wait) -> Result<(), Fault> {
-        self.alarm.reset(self.deadline.at);
+        self.alarm.reset(self.order.deadline.at);
         let answer = self.alarm.before(wait.answer()).await;
         *self.slot = match answer {
             Ok(Some(answer)) => answer?,
@@ -243,14 +226,17 @@ impl<'a> Sending<'a> {
     ) -> Result<io::Result<Connection>, Fault> {
         let state = &self.worker.state;
         let limit = *state.settings().config.timeouts.connect;
-        let mut alarm = Alarm::set(self.worker, (state.now() + limit).min(self.deadline.at));
+        let mut alarm = Alarm::set(
+            self.worker,
+            (state.now() + limit).min(self.order.deadline.at),
+        );
         match alarm.before(open(self.worker, &replica)).await {
             Ok(opened) => Ok(opened.map(|sender| Connection {
                 sender,
                 uid: replica.uid(),
                 reused: false,
             })),
-            Err(Elapsed) if state.now() >= self.deadline.at => {
+            Err(Elapsed) if state.now() >= self.order.deadline.at => {
                 Err(self.deadline_passed(UpstreamFailure::Connect))
             }
             Err(Elapsed) => Ok(Err(io::ErrorKind::TimedOut.into())),
@@ -263,7 +249,7 @@ impl<'a> Sending<'a> {
         mut connection: Box<http1::Connection>,
         uid: u64,
     ) -> Result<Result<Answer, Failed>, Fault> {
-        connection.begin(&mut self.request);
+        connection.begin(&mut self.order.request);
         let client = self.client;
         let hear = |status, headers| client.hear(status, headers);
         let head = pin!(poll_fn(|cx| connection.poll_head(cx, hear)));
@@ -274,7 +260,7 @@ impl<'a> Sending<'a> {
             }
             Err(failed) => {
                 if failed == Failed::Unsent {
-                    self.request.body = connection.take_upload();
+                    self.order.request.body = connection.take_upload();
                 }
                 Err(failed)
             }
@@ -285,7 +271,7 @@ impl<'a> Sending<'a> {
         &mut self,
         mut sender: SendRequest<Upload>,
     ) -> Result<Result<Answer, Failed>, Fault> {
-        let request = shape::take(&mut self.request).into();
+        let request = shape::take(&mut self.order.request).into();
         let response = Box::pin(sender.try_send_request(request));
         let mut error = match self.await_head(response).await? {
             Ok(response) => {
@@ -298,7 +284,7 @@ impl<'a> Sending<'a> {
         };
         Ok(Err(match error.take_message() {
             Some(request) => {
-                self.request.body = request.into_body();
+                self.order.request.body = request.into_body();
                 Failed::Unsent
             }
             None => Failed::Seen(kind(error.error())),
@@ -314,8 +300,8 @@ impl<'a> Sending<'a> {
         let mut frames = 0;
         loop {
             self.alarm.reset(match self.is_uploading() {
-                true => self.deadline.at.min(self.worker.state.now() + STALL),
-                false => self.deadline.at,
+                true => self.order.deadline.at.min(self.worker.state.now() + STALL),
+                false => self.order.deadline.at,
             });
             match self.alarm.before(&mut response).await {
                 Ok(output) => return Ok(output),
@@ -334,14 +320,14 @@ impl<'a> Sending<'a> {
         if let Some(pace) = self.pace.as_ref().filter(|pace| pace.is_open()) {
             let seen = pace.frames();
             waiting = pace.is_waiting();
-            if seen != *frames && !self.deadline.allowance.by_client {
-                self.deadline.at = now + self.deadline.allowance.time;
+            if seen != *frames && !self.order.deadline.allowance.by_client {
+                self.order.deadline.at = now + self.order.deadline.allowance.time;
             } else if seen == *frames && waiting {
                 self.slot.stream();
             }
             *frames = seen;
         }
-        match now < self.deadline.at {
+        match now < self.order.deadline.at {
             true => Ok(()),
             false if waiting => Err(Invalid::BodyTimeout.into()),
             false => Err(self.deadline_passed(UpstreamFailure::Timeout)),
@@ -350,7 +336,7 @@ impl<'a> Sending<'a> {
 
     /// A client's own haste is no failure of the replica.
     fn deadline_passed(&mut self, failure: UpstreamFailure) -> Fault {
-        if !self.deadline.allowance.by_client {
+        if !self.order.deadline.allowance.by_client {
             self.record_failure(self.slot.replica(), failure);
             self.slot.set_ending(Ending::Dropped);
         }
@@ -371,9 +357,9 @@ impl<'a> Sending<'a> {
         let Some(replica) = settings.replica(id) else {
             return;
         };
-        let request = &mut self.request;
+        let request = &mut self.order.request;
         let wanted = match settings.config.upstream.host {
-            HostHeader::Client => self.host,
+            HostHeader::Client => self.order.host.as_ref(),
             HostHeader::Replica => None,
         };
         match sender {
@@ -388,8 +374,8 @@ impl<'a> Sending<'a> {
     /// Keeps a copy of what may be repeated.
     fn keep_spare(&mut self, repeated: u32) {
         let attempts = self.worker.state.settings().config.retry.attempts;
-        let may_repeat = repeated < attempts && shape::is_idempotent(&self.request.method);
-        self.spare = may_repeat.then(|| self.request.body.copy()).flatten();
+        let may_repeat = repeated < attempts && shape::is_idempotent(&self.order.request.method);
+        self.spare = may_repeat.then(|| self.order.request.body.copy()).flatten();
     }
 
     fn spend_retry(&self) -> bool {
