@@ -20,6 +20,8 @@ pub(crate) struct Class {
     pub(crate) name: String,
     /// Waiters of the class in the central queue.
     pub(crate) queued: AtomicU32,
+    /// Of them, those who let the others pass.
+    pub(crate) late: AtomicU32,
     pub(crate) forecast: Forecast,
     pub(crate) counters: Counters,
     pub(crate) contract: Contract,
@@ -37,6 +39,8 @@ pub(crate) struct Forecast {
     pub(crate) ahead_limit: AtomicU32,
     /// Waiting time beyond which it is too late to start, in nanoseconds.
     pub(crate) wait_limit_ns: AtomicU64,
+    /// Waiting time beyond which others are let pass, in nanoseconds.
+    pub(crate) late_ns: AtomicU64,
     /// The target in force, in nanoseconds.
     pub(crate) target_ns: AtomicU64,
     /// What the class can count on being drained per second; 0 while unknown.
@@ -60,6 +64,7 @@ impl Forecast {
         Self {
             ahead_limit: AtomicU32::new(u32::MAX),
             wait_limit_ns: AtomicU64::new(NEVER),
+            late_ns: AtomicU64::new(NEVER),
             target_ns: AtomicU64::new(target.map_or(NEVER, saturating_nanos)),
             drain: AtomicF64::new(0.0),
             residence: AtomicF64::new(0.0),
@@ -74,6 +79,7 @@ impl Forecast {
     pub(crate) fn withdraw(&self) {
         self.ahead_limit.store(u32::MAX, Ordering::Relaxed);
         self.wait_limit_ns.store(NEVER, Ordering::Relaxed);
+        self.late_ns.store(NEVER, Ordering::Relaxed);
         self.drain.store(0.0);
         self.linger.store(0.0);
         self.pressure.store(1.0);
@@ -83,6 +89,12 @@ impl Forecast {
     /// Waiting time beyond which it is too late to start.
     pub(crate) fn wait_limit(&self) -> Duration {
         Duration::from_nanos(self.wait_limit_ns.load(Ordering::Relaxed))
+    }
+
+    /// Waiting time beyond which others are let pass, if there is one.
+    pub(crate) fn late_after(&self) -> Option<Duration> {
+        let nanos = self.late_ns.load(Ordering::Relaxed);
+        (nanos != NEVER).then(|| Duration::from_nanos(nanos))
     }
 
     /// Refuses newcomers with so many waiters at their importance or above; at least one may wait.
@@ -149,6 +161,7 @@ impl Class {
         Self {
             name,
             queued: AtomicU32::new(0),
+            late: AtomicU32::new(0),
             forecast: Forecast::new(target),
             counters: Counters::default(),
             contract,
@@ -180,6 +193,14 @@ impl Class {
 
     pub(crate) fn queued(&self) -> u32 {
         self.queued.load(Ordering::Relaxed)
+    }
+
+    /// A waiter left the queue, whichever way.
+    pub(crate) fn on_left_queue(&self, late: bool) {
+        self.queued.fetch_sub(1, Ordering::Relaxed);
+        if late {
+            self.late.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn status(&self, now: Timestamp, config: Option<&ClassConfig>) -> ClassStatus {

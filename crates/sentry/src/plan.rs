@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tidegate_control::Timestamp;
 
@@ -174,11 +175,17 @@ impl Plan {
     }
 
     /// Waiters of this importance or above.
-    pub(crate) fn queued_ahead(&self, class: ClassId) -> u32 {
+    pub(crate) fn queued_at_or_above(&self, class: ClassId) -> u32 {
         self.classes[..=self.class_index(class)]
             .iter()
             .map(|class| class.queued())
             .sum()
+    }
+
+    /// Of them, those whom a newcomer would wait behind.
+    pub(crate) fn queued_ahead(&self, class: ClassId) -> u32 {
+        let late = self.class(class).late.load(Ordering::Relaxed);
+        self.queued_at_or_above(class).saturating_sub(late)
     }
 
     pub(crate) fn queued(&self) -> u32 {

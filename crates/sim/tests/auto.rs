@@ -294,7 +294,10 @@ fn nothing_is_refused_while_there_is_room() {
     for service in &SERVICES {
         let load = format!("rate = '{}/s'", 0.8 * service.capacity());
         let outcome = run(&service.scenario(600, 0, &load, ""), SEEDS[0]);
-        bars.at_most(service.name, outcome.ledger.shed as f64, 0.0);
+        // At twenty per second the load of twenty seconds exceeds an estimate of the capacity by chance now
+        // and then, and who is four targets late is refused: one in a thousand, of 9600.
+        let most = if service.is(&SLOW) { 9.6 } else { 0.0 };
+        bars.at_most(service.name, outcome.ledger.shed as f64, most);
     }
     bars.check();
 }
@@ -328,8 +331,10 @@ fn overload_is_served_to_the_full() {
                 .iter()
                 .map(|run| run.totals.histogram.quantile(0.99) / service.target_s);
             let what = format!("{}, {times} times", service.name);
+            // Not physics. Long
+            // requests stay behind in a smaller window and make it look too small.
             let (share, tail) = if service.is(&HEAVY) {
-                (0.9, 3.2)
+                (0.93, 2.5)
             } else {
                 (0.95, 1.2)
             };
@@ -384,6 +389,20 @@ fn the_least_important_are_refused_at_once() {
     }
 }
 
+/// The 99th percentile over the target that is held while capacity goes and comes back.
+///
+/// Physics: 200 ms of exponential work at a quarter of the speed takes 3.7 s in one of a hundred, so that a
+/// first-come queue that knows the capacity at every moment, and lets nobody wait for more than a tenth of the
+/// target, has 1.7 there. A heavy tail is ours, see above.
+fn tail_over_steps(service: &Service, times: f64) -> f64 {
+    match service.name {
+        "200 workers" if times < 1.0 => 2.4,
+        "200 workers" => 1.8,
+        _ if service.is(&HEAVY) => 3.0,
+        _ => 1.2,
+    }
+}
+
 #[test]
 fn capacity_may_go_and_come_back() {
     let mut bars = Bars::default();
@@ -395,10 +414,17 @@ fn capacity_may_go_and_come_back() {
             let shares = runs
                 .iter()
                 .map(|run| share_of_possible(service, &scenario, run));
+            let tails = runs
+                .iter()
+                .map(|run| run.totals.histogram.quantile(0.99) / service.target_s);
             let what = format!("{}, {times} times", service.name);
-            bars.at_least(&what, mean(&shares.collect::<Vec<_>>()), 0.94);
-            // Where work varies that much, it takes longer to tell a loss of a third from chance.
-            let bar = if service.cv2 > 3.0 { 4.0 } else { 3.0 };
+            let share = if service.is(&HEAVY) { 0.94 } else { 0.95 };
+            bars.at_least(&what, mean(&shares.collect::<Vec<_>>()), share);
+            bars.at_most(
+                &format!("{what}, p99"),
+                mean(&tails.collect::<Vec<_>>()),
+                tail_over_steps(service, times),
+            );
             // Where the work alone takes most of the target, what is possible leaves no time to wait.
             let enough = |&(_, speed): &(f64, f64)| {
                 speed * service.capacity() >= 100.0
@@ -407,7 +433,7 @@ fn capacity_may_go_and_come_back() {
             for (step, _) in STEPS_S.into_iter().filter(enough) {
                 let settled = settling(service, &scenario, &runs, step);
                 let what = format!("{what}, settling after {step} s");
-                bars.at_most(&what, settled, bar);
+                bars.at_most(&what, settled, 3.0);
             }
         }
     }

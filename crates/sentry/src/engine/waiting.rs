@@ -177,6 +177,7 @@ impl<T> Sentry<T> {
             opens: opens(arrival),
             preferred: plan.prefers(now, arrival),
             bucket: None,
+            late: false,
             passed,
             returned: None,
         }
@@ -285,9 +286,7 @@ impl<T> Sentry<T> {
             self.held.fetch_sub(1, Ordering::SeqCst);
             self.parked.fetch_add(1, Ordering::SeqCst);
         }
-        plan.class(waiter.class)
-            .queued
-            .fetch_sub(1, Ordering::Relaxed);
+        plan.class(waiter.class).on_left_queue(waiter.late);
         waiting.evicted.push_back(Evicted {
             ticket,
             waiter,
@@ -321,9 +320,7 @@ impl<T> Sentry<T> {
         ticket: Ticket,
     ) -> Option<Waiter<T>> {
         if let Some(waiter) = waiting.queue.remove(ticket) {
-            plan.class(waiter.class)
-                .queued
-                .fetch_sub(1, Ordering::Relaxed);
+            plan.class(waiter.class).on_left_queue(waiter.late);
             return Some(waiter);
         }
         let evicted = &mut waiting.evicted;
@@ -364,12 +361,11 @@ impl<T> Sentry<T> {
         if !waiting.evicted.is_empty() {
             return Some(Resolved::Many(self.shed_evicted(&plan, &mut waiting)));
         }
+        set_late_aside(&plan, now, &mut waiting.queue);
         let (waiter, next) = waiting
             .queue
             .pop_placed(|waiter| self.next_for(&plan, now, waiter))?;
-        plan.class(waiter.class)
-            .queued
-            .fetch_sub(1, Ordering::Relaxed);
+        plan.class(waiter.class).on_left_queue(waiter.late);
         let (value, resolution) = match next {
             Next::Expire(refusal) => self.shed(&plan, &waiting, waiter, refusal),
             Next::Admit(replica) => {
@@ -482,9 +478,11 @@ impl<T> Sentry<T> {
         let forecast = &plan.class(class).forecast;
         let last = queue.peek_last(usize::from(class.0))?;
         let waited = (now - last.arrived).as_secs_f64();
-        let ahead = plan.queued_ahead(class).saturating_sub(1);
+        let ahead = plan.queued_at_or_above(class).saturating_sub(1);
         let limit = f64::from(forecast.ahead_limit.load(Ordering::Relaxed));
-        let allowed = limit * TRIM_TOLERANCE + 1.0 - waited * forecast.drain.load();
+        // Whoever is late already loses nothing by waiting.
+        let counted = if last.late { 0.0 } else { waited };
+        let allowed = limit * TRIM_TOLERANCE + 1.0 - counted * forecast.drain.load();
         (f64::from(ahead) > allowed).then(|| Refusal {
             measured: waited + forecast.response_seconds(ahead + 1).unwrap_or(0.0),
             limit: forecast.target().map_or(0.0, |target| target.as_secs_f64()),
@@ -507,15 +505,29 @@ impl<T> Sentry<T> {
         waiting.exams = Exams::default();
         for class in old.classes.iter().chain(&new.classes) {
             class.queued.store(0, Ordering::Relaxed);
+            class.late.store(0, Ordering::Relaxed);
         }
         for (index, class) in new.classes.iter().enumerate() {
-            class
-                .queued
-                .store(waiting.queue.len_of(index), Ordering::Relaxed);
+            let (all, late) = (waiting.queue.len_of(index), waiting.queue.late_of(index));
+            class.queued.store(all, Ordering::Relaxed);
+            class.late.store(late, Ordering::Relaxed);
         }
         for out in &mut waiting.evicted {
             out.waiter.class = index_of(out.waiter.class);
             out.refusal.class = out.waiter.class;
+        }
+    }
+}
+
+/// Whoever has waited for so long that it cannot be answered in time lets the others of its class pass:
+/// they still can. Nobody is refused for that, and while a queue may be a burst or an overload nothing
+/// is lost by not knowing: those who are late are served when there is room, and expire when there is
+/// none.
+fn set_late_aside<T>(plan: &Plan, now: Timestamp, queue: &mut Queue<T>) {
+    for (index, class) in plan.classes.iter().enumerate() {
+        if let Some(limit) = class.forecast.late_after() {
+            let moved = queue.set_aside(index, |waiter| now - waiter.arrived > limit);
+            class.late.fetch_add(moved, Ordering::Relaxed);
         }
     }
 }

@@ -5,6 +5,9 @@
 //! ones (of a session that was admitted) have lanes of their own and go first; before all of them
 //! go those who were admitted once and *returned* because their replica was dead. These do not
 //! take every replica, so a newcomer does not wait behind them for a slot that they do not want.
+//! After all of them go those who are *late*: an answer in time is out of reach for them, and whoever
+//! waits behind them can still get one. They take any replica: one that waited for a certain one would
+//! hold up the others in that lane.
 //!
 //! Among the others it is the turn of the one with the smallest *tag* (start-time fair queueing,
 //! Goyal 1996, with requests of equal weight): a waiter gets
@@ -27,6 +30,9 @@ const _: () = assert!(BUCKETS as u32 <= u64::BITS);
 
 /// Ranks of those that are not preferred begin here.
 const NOT_PREFERRED: u64 = 1 << 63;
+
+/// The rank of those who are late: after everybody else.
+pub(super) const LAST: u64 = u64::MAX;
 
 /// A doubly linked list through the queue's slots.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +60,7 @@ pub(super) enum Place {
     Sticky { replica: ReplicaId, preferred: bool },
     Held(u8),
     Returned,
+    Late,
 }
 
 /// The two shards that a tenant is dealt.
@@ -71,6 +78,7 @@ pub(super) fn hand(tenant: Option<u64>, shards: u16) -> Hand {
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     returned: Lane,
+    late: Lane,
     preferred: Lane,
     shards: Vec<Lane>,
     sticky: Vec<Lane>,
@@ -86,6 +94,7 @@ impl Lanes {
     pub(super) fn at(&mut self, place: Place) -> &mut Lane {
         match place {
             Place::Returned => &mut self.returned,
+            Place::Late => &mut self.late,
             Place::Preferred => &mut self.preferred,
             Place::Shard(shard) => grown(&mut self.shards, usize::from(shard)),
             Place::Sticky { replica, preferred } => {
@@ -139,7 +148,7 @@ impl Lanes {
 
     /// Somebody of this rank got a slot.
     pub(super) fn served(&mut self, rank: u64) {
-        if rank >= NOT_PREFERRED {
+        if (NOT_PREFERRED..LAST).contains(&rank) {
             self.served_tag = self.served_tag.max(rank ^ NOT_PREFERRED);
         }
     }
@@ -147,10 +156,16 @@ impl Lanes {
     /// Lanes of those who wait for a slot.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Lane> {
         let others = self.any().chain(&self.sticky);
-        std::iter::once(&self.returned).chain(others)
+        [&self.returned, &self.late].into_iter().chain(others)
     }
 
-    fn any(&self) -> impl Iterator<Item = &Lane> {
+    /// Waiters who are late.
+    pub(super) fn len_late(&self) -> u32 {
+        self.late.len
+    }
+
+    /// Lanes of those who take any replica.
+    pub(super) fn any(&self) -> impl Iterator<Item = &Lane> {
         std::iter::once(&self.preferred).chain(&self.shards)
     }
 

@@ -3,7 +3,8 @@
 //!
 //! Waiters live in a slab; a class threads its waiters through it as doubly linked lists, so
 //! that a client that leaves is removed in constant time wherever it stands. Besides those who
-//! wait for a slot there are those who are *held* until their class is examined (mode `sentry`).
+//! wait for a slot there are those who are *held* until their class is examined (mode `sentry`), and
+//! those who are *late* and let the others of their class pass (mode `auto`).
 //!
 //! Plain data without a lock of its own: the engine owns the lock.
 
@@ -13,7 +14,7 @@ mod tests;
 
 use tidegate_control::Timestamp;
 
-use self::lanes::{Lanes, Place, hand};
+use self::lanes::{LAST, Lanes, Place, hand};
 use crate::api::{ClassId, Content, ReplicaId, Ticket};
 use crate::gate::Passed;
 use crate::policing::PathKey;
@@ -44,6 +45,8 @@ pub(crate) struct Waiter<T> {
     pub(crate) preferred: bool,
     /// Held in this bucket until its class is examined.
     pub(crate) bucket: Option<u8>,
+    /// Cannot be answered in time any more, and lets the others pass.
+    pub(crate) late: bool,
     pub(crate) passed: Passed,
     /// It was admitted before, and its replica turned out to be dead.
     pub(crate) returned: Option<Returned>,
@@ -184,6 +187,7 @@ impl<T> Queue<T> {
         let hand = hand(waiter.tenant, self.shards);
         slot.place = match (waiter.bucket, waiter.sticky) {
             _ if waiter.returned.is_some() => Place::Returned,
+            _ if waiter.late => Place::Late,
             (Some(bucket), _) => Place::Held(bucket),
             (None, Some(replica)) => Place::Sticky {
                 replica,
@@ -192,7 +196,9 @@ impl<T> Queue<T> {
             (None, None) if waiter.preferred => Place::Preferred,
             (None, None) => Place::Shard(lanes.shorter(hand)),
         };
-        if slot.place != Place::Returned && waiter.bucket.is_none() {
+        if slot.place == Place::Late {
+            slot.rank = LAST;
+        } else if slot.place != Place::Returned && waiter.bucket.is_none() {
             slot.rank = lanes.rank(hand, waiter.preferred, slot.sequence);
             lanes.ranked(hand, slot.rank);
         }
@@ -280,6 +286,34 @@ impl<T> Queue<T> {
             }
         }
         None
+    }
+
+    /// Lets those at the heads of their lanes who are late stand aside, and says how many of the class
+    /// they were.
+    pub(crate) fn set_aside(&mut self, class: usize, is_late: impl Fn(&Waiter<T>) -> bool) -> u32 {
+        let mut moved = 0;
+        while let Some(index) = self.late_head(class, &is_late) {
+            self.unlink(index);
+            if let Some(waiter) = &mut self.slots[index as usize].waiter {
+                waiter.late = true;
+            }
+            self.link_last(index);
+            moved += 1;
+        }
+        moved
+    }
+
+    fn late_head(&self, class: usize, is_late: impl Fn(&Waiter<T>) -> bool) -> Option<u32> {
+        let waiter = |head: u32| self.slots[head as usize].waiter.as_ref();
+        self.classes[class]
+            .any()
+            .map(|lane| lane.head)
+            .find(|&head| head != NONE && waiter(head).is_some_and(&is_late))
+    }
+
+    /// Waiters of a class who are late.
+    pub(crate) fn late_of(&self, class: usize) -> u32 {
+        self.classes.get(class).map_or(0, Lanes::len_late)
     }
 
     /// Among the heads of the class's lanes the next one after `asked`.

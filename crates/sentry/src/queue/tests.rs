@@ -13,6 +13,7 @@ fn waiter(value: u32, tenant: Option<u64>) -> Waiter<u32> {
         opens: None,
         preferred: false,
         bucket: None,
+        late: false,
         passed: Passed { counted: false },
         returned: None,
     }
@@ -100,6 +101,79 @@ fn a_batch_is_let_out_in_turn_among_tenants() {
     assert_eq!(drained(&mut queue), [0, 11, 1]);
     assert_eq!(queue.pop_held(0, 2).unwrap().1.value, 2);
     assert_eq!(queue.len(), 1);
+}
+
+/// Lets those of the first class stand aside who have one of these values.
+fn set_aside(queue: &mut Queue<u32>, late: std::ops::Range<u32>) -> u32 {
+    queue.set_aside(0, |waiter| late.contains(&waiter.value))
+}
+
+#[test]
+fn who_is_late_lets_the_others_of_its_class_pass() {
+    let mut queue = Queue::new(2, 64);
+    for value in 0..5 {
+        queue.push(waiter(value, Some(u64::from(value % 2))));
+    }
+    queue.push(Waiter {
+        class: ClassId(1),
+        ..waiter(10, None)
+    });
+    assert_eq!(set_aside(&mut queue, 0..3), 3);
+    assert_eq!(set_aside(&mut queue, 0..3), 0, "once is enough");
+    assert_eq!((queue.len(), queue.len_of(0), queue.late_of(0)), (6, 5, 3));
+    assert!(queue.jumps(ClassId(0), None, false));
+    assert_eq!(queue.peek_last(0).unwrap().value, 2);
+    assert_eq!(drained(&mut queue), [3, 4, 0, 1, 2, 10]);
+    assert_eq!((queue.len(), queue.bytes(), queue.late_of(0)), (0, 0, 0));
+}
+
+#[test]
+fn who_is_late_waits_for_no_certain_replica_and_gives_no_tenant_credit() {
+    let mut queue = Queue::new(1, 64);
+    queue.push(Waiter {
+        sticky: Some(ReplicaId(3)),
+        ..waiter(0, None)
+    });
+    queue.push(waiter(1, Some(1)));
+    assert_eq!(set_aside(&mut queue, 0..2), 1, "a sticky one stays");
+    assert_eq!(drained(&mut queue), [0, 1]);
+    for value in 2..4 {
+        queue.push(waiter(value, Some(1)));
+    }
+    queue.push(waiter(4, Some(2)));
+    assert_eq!(drained(&mut queue), [2, 4, 3], "turns go on as before");
+}
+
+#[test]
+fn who_is_late_may_leave_or_expire() {
+    let mut queue = Queue::new(1, 64);
+    let tickets: Vec<Ticket> = (0..4)
+        .map(|value| queue.push(waiter(value, None)))
+        .collect();
+    assert_eq!(set_aside(&mut queue, 0..3), 3);
+    let leaver = queue.remove(tickets[1]).unwrap();
+    assert!(leaver.late && leaver.value == 1);
+    assert!(queue.remove(tickets[1]).is_none(), "it has left");
+    // No slot is free, but there is an end to waiting: the engine takes them from where they stand.
+    let expire = |waiter: &Waiter<u32>| waiter.late.then_some(());
+    let expired: Vec<u32> = std::iter::from_fn(|| queue.pop_placed(expire))
+        .map(|(waiter, ())| waiter.value)
+        .collect();
+    assert_eq!(expired, [0, 2]);
+    assert_eq!((queue.len(), queue.late_of(0)), (1, 0));
+    assert_eq!(drained(&mut queue), [3]);
+}
+
+#[test]
+fn who_is_late_stays_so_with_a_new_list_of_classes() {
+    let mut queue = Queue::new(2, 64);
+    for value in 0..3 {
+        queue.push(waiter(value, None));
+    }
+    set_aside(&mut queue, 0..1);
+    queue.reclassify(1, 64, |_| ClassId(0));
+    assert_eq!(queue.late_of(0), 1);
+    assert_eq!(drained(&mut queue), [1, 2, 0]);
 }
 
 #[test]

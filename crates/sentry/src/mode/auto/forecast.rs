@@ -26,6 +26,9 @@ const BURST_REQUESTS: f64 = 50.0;
 const BURST_TARGETS_LEAST: f64 = 2.0;
 const BURST_TARGETS: f64 = 4.0;
 
+/// Nobody lets others pass before this share of the target.
+const LATE_LEAST: f64 = 0.5;
+
 /// What is known of the service.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Situation {
@@ -36,6 +39,8 @@ pub(crate) struct Situation {
     pub(crate) pressure: f64,
     pub(crate) pressure_with_tolls: f64,
     pub(crate) overloaded: bool,
+    /// More arrived in the last while than that, as far as can be told.
+    pub(crate) exceeded: bool,
     /// Index of dispersion of what is served.
     pub(crate) dispersion: f64,
     /// Time in a replica: mean, what most and what nearly all stay below.
@@ -65,6 +70,8 @@ pub(crate) struct Limits {
     pub(crate) ahead_with_tolls: u32,
     /// Waiting time beyond which it is too late to start, in nanoseconds.
     pub(crate) wait_ns: u64,
+    /// Waiting time beyond which it lets the others pass, in nanoseconds.
+    pub(crate) late_ns: u64,
 }
 
 impl Situation {
@@ -80,11 +87,13 @@ impl Situation {
             (waiters.ceil() as u32).max(1)
         };
         Limits {
+            late_ns: nanos(late_after(target, self.residence_most)),
             ahead: ahead(wait(part.pressure)),
             ahead_with_tolls: ahead(wait(part.pressure_with_tolls)),
-            wait_ns: match self.overloaded {
-                true => nanos(self.expiry(target)),
-                false => NEVER,
+            wait_ns: match (self.overloaded, self.exceeded) {
+                (true, _) => nanos(self.expiry(target)),
+                (false, true) => nanos(BURST_TARGETS * target),
+                (false, false) => NEVER,
             },
         }
     }
@@ -117,13 +126,19 @@ impl Situation {
     }
 }
 
+/// Wait after which most would be late, so that others are let pass. Where nobody can be in time there
+/// is nothing to be gained by that before half of the target has passed.
+pub(crate) fn late_after(target: f64, residence_most: f64) -> f64 {
+    (target - residence_most).max(LATE_LEAST * target)
+}
+
 /// With `rho` times the capacity arriving, a queue of at most `k` is empty for about `rho^-k` of the
 /// time (M/M/1/K). In heavy traffic queues grow in proportion to the dispersion (Kingman 1961).
 fn busy_requests(pressure: f64) -> f64 {
     within(-IDLE.ln() / pressure.ln(), BUSY_LEAST, BUSY_MOST)
 }
 
-fn nanos(seconds: f64) -> u64 {
+pub(crate) fn nanos(seconds: f64) -> u64 {
     saturating_nanos(Duration::from_secs_f64(within(seconds, 0.0, 1e9)))
 }
 
@@ -137,6 +152,7 @@ mod tests {
             pressure: 4.0,
             pressure_with_tolls: 4.0,
             overloaded,
+            exceeded: false,
             dispersion: 1.0,
             residence: 0.02,
             residence_most: 0.06,
@@ -179,6 +195,21 @@ mod tests {
         assert_eq!(calm.wait_ns, NEVER);
         // Never for more than four targets.
         assert_eq!(situation(false).limits(0.1, part(1.0)).ahead, 40);
+    }
+
+    #[test]
+    fn nobody_waits_for_more_than_a_burst_where_too_much_arrives() {
+        let exceeded = Situation {
+            exceeded: true,
+            ..situation(false)
+        };
+        assert_eq!(exceeded.limits(0.2, part(1.1)).wait_ns, 800_000_000);
+    }
+
+    #[test]
+    fn others_are_let_pass_when_most_would_be_late() {
+        assert_eq!(late_after(0.5, 0.06), 0.44);
+        assert_eq!(late_after(0.5, 4.0), 0.25, "nobody is in time anyway");
     }
 
     #[test]

@@ -44,7 +44,7 @@ use tidegate_control::controller::Terms;
 
 use self::drain::DrainMeter;
 use self::fleet::{Fleet, FleetTick};
-use self::forecast::{MOST, NEARLY_ALL, Part, Situation};
+use self::forecast::{MOST, NEARLY_ALL, Part, Situation, late_after, nanos};
 use self::overload::{Overload, Pressure};
 use self::recent::Recent;
 use self::residence::Residence;
@@ -298,6 +298,13 @@ impl Auto {
             let target = class.forecast.target().map_or(NEVER, saturating_nanos);
             let limit = if leaving { target } else { NEVER };
             class.forecast.wait_limit_ns.store(limit, Ordering::Relaxed);
+            let late = class.forecast.target().map_or(NEVER, |target| {
+                nanos(late_after(
+                    target.as_secs_f64(),
+                    self.residence.quantile(MOST),
+                ))
+            });
+            class.forecast.late_ns.store(late, Ordering::Relaxed);
         }
     }
 
@@ -341,6 +348,7 @@ impl Auto {
             pressure: (self.offered() / drain).max(1.0),
             pressure_with_tolls: ((self.offered() + tolls) / drain).max(1.0),
             overloaded: self.overload.is_overloaded(),
+            exceeded: self.overload.exceeded(drain),
             dispersion: self.total.dispersion(),
             residence,
             residence_most: residence * self.residence.spread(MOST),
@@ -384,6 +392,7 @@ fn publish_class(class: &Class, situation: &Situation, part: Part) {
     forecast
         .wait_limit_ns
         .store(limits.wait_ns, Ordering::Relaxed);
+    forecast.late_ns.store(limits.late_ns, Ordering::Relaxed);
     forecast.drain.store(part.drain);
     forecast.residence.store(situation.residence);
     forecast.pressure.store(situation.pressure);

@@ -8,7 +8,7 @@
 //! - more arrived than could be served, by more than chance allows ([`Events::above`]), over some
 //!   recent time; or
 //! - the load of the last while leaves no room for bursts, or
-//! - the queue has stood beyond the target for longer than bursts last.
+//! - the queue has stood beyond the target for longer than bursts last, without getting shorter.
 //!
 //! It is over when arrivals have been within capacity and the queue short for a second.
 
@@ -87,6 +87,8 @@ pub(crate) struct Overload {
     overloaded: bool,
     arrivals: Recent,
     standing_seconds: f64,
+    /// The shortest that the queue has been since it was beyond the target.
+    backlog_least: f64,
     quiet_seconds: f64,
 }
 
@@ -96,6 +98,7 @@ impl Overload {
             overloaded: false,
             arrivals: Recent::new(WHILE),
             standing_seconds: 0.0,
+            backlog_least: f64::INFINITY,
             quiet_seconds: 0.0,
         }
     }
@@ -117,6 +120,12 @@ impl Overload {
             || pressure.excess(Events { count, seconds }, ROOM) < ROOM_Z
     }
 
+    /// Whether more arrived in the last while than this rate, chance or not.
+    pub(crate) fn exceeded(&self, drain: f64) -> bool {
+        let (count, seconds) = self.arrivals.total();
+        self.arrivals.is_full() && count > drain * seconds
+    }
+
     /// Counts arrivals while nothing is known to compare them with.
     pub(crate) fn on_arrivals(&mut self, arrived: f64, seconds: f64) {
         self.arrivals.push(arrived, seconds);
@@ -126,11 +135,8 @@ impl Overload {
         self.arrivals.push(pressure.arrived, pressure.seconds);
         let long = pressure.backlog > LONG_SHARE;
         let quiet = pressure.backlog < QUIET_SHARE && self.arrival_rate() < pressure.drain;
-        count(
-            &mut self.standing_seconds,
-            pressure.backlog > 1.0,
-            pressure.seconds,
-        );
+        let stands = self.stands(pressure.backlog);
+        count(&mut self.standing_seconds, stands, pressure.seconds);
         count(&mut self.quiet_seconds, quiet, pressure.seconds);
         if self.overloaded {
             self.overloaded = self.quiet_seconds < QUIET_SECONDS;
@@ -144,6 +150,18 @@ impl Overload {
                 || !self.has_room(pressure)
                 || self.exceeds(pressure);
         }
+    }
+
+    /// Whether the queue is beyond the target and not shorter than before: one that is being worked off
+    /// was left behind by something that is over.
+    fn stands(&mut self, backlog: f64) -> bool {
+        if backlog <= 1.0 {
+            self.backlog_least = f64::INFINITY;
+            return false;
+        }
+        let stands = backlog >= self.backlog_least;
+        self.backlog_least = self.backlog_least.min(backlog);
+        stands
     }
 
     /// Whether some stretch of the recent past brought more than can be served.
@@ -207,6 +225,23 @@ mod tests {
         (0..200).for_each(|_| overload.on_tick(&pressure(8.0, 0.4)));
         (0..30).for_each(|_| overload.on_tick(&pressure(9.0, 1.1)));
         assert!(overload.is_overloaded());
+    }
+
+    #[test]
+    fn a_queue_that_gets_shorter_does_not_stand() {
+        let mut overload = Overload::new();
+        (0..200).for_each(|_| overload.on_tick(&pressure(8.0, 0.4)));
+        (0..60).for_each(|tick| overload.on_tick(&pressure(8.0, 3.0 - 0.03 * f64::from(tick))));
+        assert!(!overload.is_overloaded());
+    }
+
+    #[test]
+    fn what_exceeds_is_known_after_a_while() {
+        let mut overload = Overload::new();
+        (0..199).for_each(|_| overload.on_arrivals(11.0, 0.1));
+        assert!(!overload.exceeded(100.0), "too early to say");
+        overload.on_arrivals(11.0, 0.1);
+        assert!(overload.exceeded(100.0) && !overload.exceeded(120.0));
     }
 
     #[test]

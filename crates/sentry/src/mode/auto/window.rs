@@ -386,7 +386,7 @@ impl WindowSearch {
         pause: Duration,
     ) -> Cause {
         let to = self.bounds.nearest(to);
-        let known = self.rests_on(test.reference) && self.meter.seconds() >= test.seconds;
+        let known = self.rests_on(test.reference) && self.meter.seconds() >= test.reference_seconds;
         let Some(rate) = self.meter.rate().filter(|_| known) else {
             return "hold";
         };
