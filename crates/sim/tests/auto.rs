@@ -294,10 +294,7 @@ fn nothing_is_refused_while_there_is_room() {
     for service in &SERVICES {
         let load = format!("rate = '{}/s'", 0.8 * service.capacity());
         let outcome = run(&service.scenario(600, 0, &load, ""), SEEDS[0]);
-        // At twenty per second the load of twenty seconds exceeds an estimate of the capacity by chance now
-        // and then, and who is four targets late is refused: one in a thousand, of 9600.
-        let most = if service.is(&SLOW) { 9.6 } else { 0.0 };
-        bars.at_most(service.name, outcome.ledger.shed as f64, most);
+        bars.at_most(service.name, outcome.ledger.shed as f64, 0.0);
     }
     bars.check();
 }
@@ -331,8 +328,7 @@ fn overload_is_served_to_the_full() {
                 .iter()
                 .map(|run| run.totals.histogram.quantile(0.99) / service.target_s);
             let what = format!("{}, {times} times", service.name);
-            // Not physics. Long
-            // requests stay behind in a smaller window and make it look too small.
+            // Not physics: long requests stay behind in a smaller window and make it look too small.
             let (share, tail) = if service.is(&HEAVY) {
                 (0.93, 2.5)
             } else {
@@ -362,7 +358,9 @@ fn overload_from_the_start_is_served_without_a_target() {
                 .map(|run| share_of_possible(service, &scenario, run))
                 .collect();
             let what = format!("{}, {times} times", service.name);
-            bars.at_least(&what, mean(&shares), 0.93);
+            // A window for a heavy tail that starts in a crowd is found from few long requests.
+            let least = if service.is(&HEAVY) { 0.92 } else { 0.93 };
+            bars.at_least(&what, mean(&shares), least);
         }
     }
     bars.check();

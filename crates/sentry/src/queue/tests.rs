@@ -112,7 +112,7 @@ fn set_aside(queue: &mut Queue<u32>, late: std::ops::Range<u32>) -> u32 {
 fn who_is_late_lets_the_others_of_its_class_pass() {
     let mut queue = Queue::new(2, 64);
     for value in 0..5 {
-        queue.push(waiter(value, Some(u64::from(value % 2))));
+        queue.push(waiter(value, None));
     }
     queue.push(Waiter {
         class: ClassId(1),

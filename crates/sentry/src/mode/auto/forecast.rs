@@ -39,8 +39,6 @@ pub(crate) struct Situation {
     pub(crate) pressure: f64,
     pub(crate) pressure_with_tolls: f64,
     pub(crate) overloaded: bool,
-    /// More arrived in the last while than that, as far as can be told.
-    pub(crate) exceeded: bool,
     /// Index of dispersion of what is served.
     pub(crate) dispersion: f64,
     /// Time in a replica: mean, what most and what nearly all stay below.
@@ -90,10 +88,9 @@ impl Situation {
             late_ns: nanos(late_after(target, self.residence_most)),
             ahead: ahead(wait(part.pressure)),
             ahead_with_tolls: ahead(wait(part.pressure_with_tolls)),
-            wait_ns: match (self.overloaded, self.exceeded) {
-                (true, _) => nanos(self.expiry(target)),
-                (false, true) => nanos(BURST_TARGETS * target),
-                (false, false) => NEVER,
+            wait_ns: match self.overloaded {
+                true => nanos(self.expiry(target)),
+                false => NEVER,
             },
         }
     }
@@ -152,7 +149,6 @@ mod tests {
             pressure: 4.0,
             pressure_with_tolls: 4.0,
             overloaded,
-            exceeded: false,
             dispersion: 1.0,
             residence: 0.02,
             residence_most: 0.06,
@@ -195,15 +191,6 @@ mod tests {
         assert_eq!(calm.wait_ns, NEVER);
         // Never for more than four targets.
         assert_eq!(situation(false).limits(0.1, part(1.0)).ahead, 40);
-    }
-
-    #[test]
-    fn nobody_waits_for_more_than_a_burst_where_too_much_arrives() {
-        let exceeded = Situation {
-            exceeded: true,
-            ..situation(false)
-        };
-        assert_eq!(exceeded.limits(0.2, part(1.1)).wait_ns, 800_000_000);
     }
 
     #[test]

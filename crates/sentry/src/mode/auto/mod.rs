@@ -348,7 +348,6 @@ impl Auto {
             pressure: (self.offered() / drain).max(1.0),
             pressure_with_tolls: ((self.offered() + tolls) / drain).max(1.0),
             overloaded: self.overload.is_overloaded(),
-            exceeded: self.overload.exceeded(drain),
             dispersion: self.total.dispersion(),
             residence,
             residence_most: residence * self.residence.spread(MOST),

@@ -120,12 +120,6 @@ impl Overload {
             || pressure.excess(Events { count, seconds }, ROOM) < ROOM_Z
     }
 
-    /// Whether more arrived in the last while than this rate, chance or not.
-    pub(crate) fn exceeded(&self, drain: f64) -> bool {
-        let (count, seconds) = self.arrivals.total();
-        self.arrivals.is_full() && count > drain * seconds
-    }
-
     /// Counts arrivals while nothing is known to compare them with.
     pub(crate) fn on_arrivals(&mut self, arrived: f64, seconds: f64) {
         self.arrivals.push(arrived, seconds);
@@ -233,15 +227,6 @@ mod tests {
         (0..200).for_each(|_| overload.on_tick(&pressure(8.0, 0.4)));
         (0..60).for_each(|tick| overload.on_tick(&pressure(8.0, 3.0 - 0.03 * f64::from(tick))));
         assert!(!overload.is_overloaded());
-    }
-
-    #[test]
-    fn what_exceeds_is_known_after_a_while() {
-        let mut overload = Overload::new();
-        (0..199).for_each(|_| overload.on_arrivals(11.0, 0.1));
-        assert!(!overload.exceeded(100.0), "too early to say");
-        overload.on_arrivals(11.0, 0.1);
-        assert!(overload.exceeded(100.0) && !overload.exceeded(120.0));
     }
 
     #[test]
