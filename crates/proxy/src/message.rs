@@ -114,11 +114,10 @@ impl FromIterator<(HeaderName, HeaderValue)> for Fields {
 impl From<HeaderMap> for Fields {
     fn from(map: HeaderMap) -> Self {
         let mut fields = Self::with_room(map.len());
-        let mut last = None;
         // A map names a header once and gives all of its values.
         for (name, value) in map {
-            if let Some(name) = name.or_else(|| last.take()) {
-                last = Some(name.clone());
+            let name = name.or_else(|| fields.0.last().map(|(name, _)| name.clone()));
+            if let Some(name) = name {
                 fields.append(name, value);
             }
         }
