@@ -97,10 +97,6 @@ fn limits(worker: &Worker) -> HeadLimits {
 }
 
 /// What comes next on a connection.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it is the usual one, and moved once; a box would be an allocation for every request"
-)]
 enum Next {
     Head(Head),
     Bad(Violation),
