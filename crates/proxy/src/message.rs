@@ -3,7 +3,7 @@
 //! They are what the types of the crate `http` are, but for their headers. A hash map of headers is
 //! made for look-ups, and pays for them with a table that is filled, grown and dropped with every
 //! message. A proxy looks up few names and passes everything on: a list in the order of arrival
-//! costs a third of that (`docs/decisions/0050-headers-in-a-list.md`). The number of headers is bounded by
+//! does with less (`docs/decisions/0050-headers-in-a-list.md`). The number of headers is bounded by
 //! `limits.headers`, so a walk over them is short whoever sent them.
 
 use std::borrow::Borrow;
