@@ -1,7 +1,7 @@
 //! Builds the papers' experiments and the arena's scenarios into the library, so that an installed
 //! binary can run them anywhere.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::{env, fs, io};
 
 const ROOT: &str = "../../experiments";
@@ -14,35 +14,28 @@ fn main() -> io::Result<()> {
 
 fn embed(folder: &str) -> io::Result<()> {
     println!("cargo::rerun-if-changed={ROOT}/{folder}");
-    let manifest = env::var("CARGO_MANIFEST_DIR").map_err(io::Error::other)?;
-    let entries = toml_files(&Path::new(&manifest).join(ROOT).join(folder))?
+    let entries: String = toml_names(&Path::new(ROOT).join(folder))?
         .iter()
-        .map(|path| entry(folder, path))
-        .collect::<io::Result<String>>()?;
+        .map(|name| entry(folder, name))
+        .collect();
     let list = format!("pub(super) const FILES: &[(&str, &str)] = &[\n{entries}];\n");
     let out = env::var("OUT_DIR").map_err(io::Error::other)?;
     fs::write(Path::new(&out).join(format!("{folder}.rs")), list)
 }
 
-fn toml_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut files: Vec<PathBuf> = fs::read_dir(folder)?
-        .map(|entry| entry.map(|entry| entry.path()))
+fn toml_names(folder: &Path) -> io::Result<Vec<String>> {
+    let mut names: Vec<String> = fs::read_dir(folder)?
+        .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()))
         .collect::<io::Result<_>>()?;
-    files.retain(|path| {
-        path.extension()
-            .is_some_and(|extension| extension == "toml")
-    });
-    files.sort();
-    Ok(files)
+    names.retain(|name| name.ends_with(".toml"));
+    names.sort();
+    Ok(names)
 }
 
-/// `("experiments/papers/x.toml", include_str!("/…/x.toml")),`
-fn entry(folder: &str, path: &Path) -> io::Result<String> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let path = fs::canonicalize(path)?;
+/// `("experiments/papers/x.toml", include_str!(…)),` with a path that is looked up when the library is
+/// compiled: another clone may have written this into a build folder that both use.
+fn entry(folder: &str, name: &str) -> String {
     let shown = format!("experiments/{folder}/{name}");
-    Ok(format!(
-        "    ({shown:?}, include_str!({:?})),\n",
-        path.to_string_lossy()
-    ))
+    let path = format!("/{ROOT}/{folder}/{name}");
+    format!("    ({shown:?}, include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), {path:?}))),\n")
 }
