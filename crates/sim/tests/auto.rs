@@ -11,7 +11,7 @@ use tidegate_sentry::ShedReason;
 use tidegate_sim::rng::Streams;
 use tidegate_sim::scenario::{Outcome, Row, Scenario};
 
-const SEEDS: [u64; 4] = [1, 2, 3, 4];
+const SEEDS: [u64; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 
 /// Samples behind the share of requests that fit into the target.
 const SAMPLES: usize = 20_000;
@@ -232,7 +232,7 @@ fn share_of_possible(service: &Service, scenario: &Scenario, outcome: &Outcome) 
 }
 
 /// Seconds after a step from which on, until the next, all of two seconds bring 90 % of what is
-/// possible, taking all runs together and less two chance deviations: of `n` requests served
+/// possible, taking the runs together and less two chance deviations: of `n` requests served
 /// `n cv²` is the variance (renewal theory), with the coefficient of variation of the service time.
 fn settling(service: &Service, scenario: &Scenario, runs: &[Outcome], step: f64) -> f64 {
     const WINDOW: usize = 4;
@@ -293,8 +293,11 @@ fn nothing_is_refused_while_there_is_room() {
     let mut bars = Bars::default();
     for service in &SERVICES {
         let load = format!("rate = '{}/s'", 0.8 * service.capacity());
-        let outcome = run(&service.scenario(600, 0, &load, ""), SEEDS[0]);
-        bars.at_most(service.name, outcome.ledger.shed as f64, 0.0);
+        for outcome in runs(&service.scenario(600, 0, &load, "")) {
+            // At twenty requests per second one run of sixty takes bad luck for a loss of capacity.
+            let most = if service.is(&SLOW) { 30.0 } else { 0.0 };
+            bars.at_most(service.name, outcome.ledger.shed as f64, most);
+        }
     }
     bars.check();
 }
@@ -328,17 +331,12 @@ fn overload_is_served_to_the_full() {
                 .iter()
                 .map(|run| run.totals.histogram.quantile(0.99) / service.target_s);
             let what = format!("{}, {times} times", service.name);
-            // Not physics: long requests stay behind in a smaller window and make it look too small.
-            let (share, tail) = if service.is(&HEAVY) {
-                (0.93, 2.5)
-            } else {
-                (0.95, 1.2)
-            };
-            bars.at_least(&what, mean(&shares.collect::<Vec<_>>()), share);
+            bars.at_least(&what, mean(&shares.collect::<Vec<_>>()), 0.95);
             bars.at_most(
                 &format!("{what}, p99"),
                 mean(&tails.collect::<Vec<_>>()),
-                tail,
+                // Not physics: long requests stay behind in a smaller window and make it look too small.
+                if service.is(&HEAVY) { 1.5 } else { 1.2 },
             );
         }
     }
@@ -358,9 +356,7 @@ fn overload_from_the_start_is_served_without_a_target() {
                 .map(|run| share_of_possible(service, &scenario, run))
                 .collect();
             let what = format!("{}, {times} times", service.name);
-            // A window for a heavy tail that starts in a crowd is found from few long requests.
-            let least = if service.is(&HEAVY) { 0.92 } else { 0.93 };
-            bars.at_least(&what, mean(&shares), least);
+            bars.at_least(&what, mean(&shares), 0.93);
         }
     }
     bars.check();
@@ -396,7 +392,9 @@ fn tail_over_steps(service: &Service, times: f64) -> f64 {
     match service.name {
         "200 workers" if times < 1.0 => 2.4,
         "200 workers" => 1.8,
-        _ if service.is(&HEAVY) => 3.0,
+        _ if service.is(&HEAVY) => 1.4,
+        // 1.12 with seeds 201 to 216; one of the eight here is at 1.6.
+        "thrashing" => 1.25,
         _ => 1.2,
     }
 }
@@ -416,8 +414,7 @@ fn capacity_may_go_and_come_back() {
                 .iter()
                 .map(|run| run.totals.histogram.quantile(0.99) / service.target_s);
             let what = format!("{}, {times} times", service.name);
-            let share = if service.is(&HEAVY) { 0.94 } else { 0.95 };
-            bars.at_least(&what, mean(&shares.collect::<Vec<_>>()), share);
+            bars.at_least(&what, mean(&shares.collect::<Vec<_>>()), 0.95);
             bars.at_most(
                 &format!("{what}, p99"),
                 mean(&tails.collect::<Vec<_>>()),
@@ -431,7 +428,9 @@ fn capacity_may_go_and_come_back() {
             for (step, _) in STEPS_S.into_iter().filter(enough) {
                 let settled = settling(service, &scenario, &runs, step);
                 let what = format!("{what}, settling after {step} s");
-                bars.at_most(&what, settled, 3.0);
+                // A load of 1.2 times what is left, by chance not to be told from a burst any sooner.
+                let burst = service.is(&HEAVY) && times < 1.0;
+                bars.at_most(&what, settled, if burst { 4.0 } else { 3.0 });
             }
         }
     }
@@ -482,7 +481,7 @@ fn a_slow_page_does_not_take_it_all() {
     let mut bars = Bars::default();
     for service in SERVICES.iter().filter(|service| !service.is(&SLOW)) {
         let share = honest_share(service, clients);
-        bars.at_least(service.name, share, 0.65);
+        bars.at_least(service.name, share, 0.75);
     }
     bars.check();
 }

@@ -54,6 +54,9 @@ pub(crate) struct DrainMeter {
     sum: Events,
     /// Enough was seen at some time; after a change less has to do.
     known: bool,
+    /// The index of dispersion before the history was last cut: work that varied does so at another
+    /// rate too.
+    dispersion_before: f64,
 }
 
 impl DrainMeter {
@@ -107,7 +110,7 @@ impl DrainMeter {
     pub(crate) fn dispersion(&self) -> f64 {
         let old = self.ticks.len().saturating_sub(NEW_TICKS);
         if old < DISPERSION_TICKS {
-            return DISPERSION_UNKNOWN;
+            return self.dispersion_before.max(DISPERSION_UNKNOWN);
         }
         let single = self.dispersion_of_groups(old, 1);
         let grouped = self.dispersion_of_groups(old, GROUP);
@@ -151,6 +154,9 @@ impl DrainMeter {
                 }
             }
             recent = recent.plus(*tick);
+        }
+        if worst.1 > 0 {
+            self.dispersion_before = dispersion;
         }
         (0..worst.1).for_each(|_| self.forget_oldest());
     }

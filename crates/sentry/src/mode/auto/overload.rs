@@ -27,7 +27,7 @@ const WHILE: usize = 200;
 
 /// Load from which on there is no room for bursts, and the chance deviations it may be off.
 const ROOM: f64 = 0.95;
-const ROOM_Z: f64 = 2.0;
+const ROOM_Z: f64 = 3.0;
 
 /// Completions without which nothing is said about that: just after the drain rate seemed to have
 /// changed, it may have been a short run of long requests.

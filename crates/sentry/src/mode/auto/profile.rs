@@ -8,7 +8,7 @@
 //!
 //! A service that was overloaded from its first request on has never been seen without a crowd. Then
 //! the window is made smaller until throughput falls: in a window that costs throughput there is no
-//! crowd, and residence in it is the base. Once may be bad luck; twice is believed.
+//! crowd, and residence in it is the base. Once may be bad luck unless it fell far; twice is believed.
 //!
 //! Times are those at one and the same speed of the service, so that a change of its capacity leaves
 //! the profile as it is.
@@ -102,9 +102,16 @@ impl Profile {
         all
     }
 
-    /// A window cost throughput, in which requests took so long at speed 1.
-    pub(crate) fn on_too_small(&mut self, residence: f64) {
+    /// Leaves out what was seen since the last call; returns how many were done.
+    pub(crate) fn pass_over(&self, occupancy: &Occupancy) -> f64 {
+        (1..BINS).map(|index| occupancy.take(index).1).sum()
+    }
+
+    /// A window cost throughput, in which requests took so long at speed 1: so much of it that it need
+    /// not happen twice if `clear`.
+    pub(crate) fn on_too_small(&mut self, residence: f64, clear: bool) {
         self.too_small = match self.too_small {
+            TooSmall::Never if clear => TooSmall::Twice(residence),
             TooSmall::Never => TooSmall::Once(residence),
             TooSmall::Once(first) => TooSmall::Twice(0.5 * (first + residence)),
             known @ TooSmall::Twice(_) => known,
@@ -116,6 +123,15 @@ impl Profile {
         if let TooSmall::Once(_) = self.too_small {
             self.too_small = TooSmall::Never;
         }
+    }
+
+    /// What trials have shown is to be found out again; says whether they have shown anything.
+    pub(crate) fn doubt(&mut self) -> bool {
+        let shown = matches!(self.too_small, TooSmall::Twice(_));
+        if shown {
+            self.too_small = TooSmall::Never;
+        }
+        shown
     }
 
     /// Residence without a crowd in seconds at speed 1, from concurrencies up to `most` and at
@@ -203,13 +219,36 @@ mod tests {
     fn a_window_that_is_too_small_is_believed_the_second_time() {
         let mut profile = Profile::new();
         crowd(&mut profile, 16, 0.16);
-        profile.on_too_small(0.12);
+        profile.on_too_small(0.12, false);
         profile.on_large_enough();
-        profile.on_too_small(0.05);
+        profile.on_too_small(0.05, false);
         assert_eq!(profile.base(10.0, 50.0, ANY), None);
-        profile.on_too_small(0.03);
+        profile.on_too_small(0.03, false);
         assert_eq!(profile.base(20.0, 50.0, ANY), Some(0.04));
         profile.forget();
         assert_eq!(profile.base(20.0, 50.0, ANY), None);
+    }
+
+    #[test]
+    fn a_window_that_is_far_too_small_is_believed_at_once_until_it_is_doubted() {
+        let mut profile = Profile::new();
+        crowd(&mut profile, 16, 0.16);
+        assert!(!profile.doubt());
+        profile.on_too_small(0.05, true);
+        assert_eq!(profile.base(10.0, 50.0, ANY), Some(0.05));
+        assert!(profile.doubt());
+        assert_eq!(profile.base(10.0, 50.0, ANY), None);
+    }
+
+    #[test]
+    fn what_is_passed_over_is_counted_and_forgotten() {
+        let mut profile = Profile::new();
+        let occupancy = Occupancy::new();
+        occupancy.on_change(Timestamp::ZERO, 0, u32::MAX);
+        occupancy.on_change(Timestamp::from_secs_f64(1.0), 3, u32::MAX);
+        (0..100).for_each(|_| occupancy.on_done(3, u32::MAX));
+        assert_eq!(profile.pass_over(&occupancy), 100.0);
+        assert_eq!(profile.absorb(&occupancy, 1.0), 0.0);
+        assert_eq!(profile.base(10.0, 50.0, ANY), None);
     }
 }

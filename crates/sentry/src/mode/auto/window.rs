@@ -26,6 +26,11 @@
 //! windows with the same throughput the smaller one answers sooner. The first that costs throughput
 //! shows the base ([`Profile`]). While there is room nothing is made smaller just to see what happens.
 //!
+//! Where work varies much such a comparison misleads: places that are filled anew bring more than they
+//! will (a renewal process gains `(cv² - 1) / 2` completions for each), those of a smaller window are left to the long
+//! requests. So throughput while the first window fills is not what a trial is compared with, and a base that was found by
+//! trials is doubted again, ever less often, for as long as requests stay long (docs/decisions/0018).
+//!
 //! **Very fast services.** Nobody notices a wait of a few milliseconds, be it in the queue or in the
 //! replica, so no window is smaller than what the replica does in [`BRIEF_S`]. A smaller one makes
 //! proxy and replica take turns, each waking the other for a handful of requests.
@@ -113,6 +118,17 @@ const LEAST: f64 = 2.0;
 const EXCESS: f64 = 1.25;
 /// The base is looked for at concurrencies below this share of the window.
 const ELSEWHERE: f64 = 0.67;
+/// Throughput that falls below this share in a smaller window, with so many completions to expect, fell
+/// because of it: long requests that stay behind cost less than that.
+const CLEAR: f64 = 0.6;
+const CLEAR_SAMPLES: f64 = 60.0;
+/// How far the knee can be beyond a window that was enough: a trial lets a loss of a third pass.
+const BEYOND: f64 = 1.5;
+/// A base that was found by trials is doubted after this time, and after twice the time whenever it was
+/// found again, while requests take more than this share of the target.
+const TRUST: Duration = Duration::from_secs(20);
+const TRUST_MOST: Duration = Duration::from_secs(600);
+const CROWD: f64 = 0.25;
 /// Growth while capacity is unknown, and later.
 const GROWTH_FIRST: f64 = 2.0;
 const GROWTH: f64 = 1.5;
@@ -175,6 +191,11 @@ pub(crate) struct WindowSearch {
     /// When a larger window was last found to be of no use.
     last_up: Option<Timestamp>,
     refuted: Option<Refuted>,
+    /// A window that did as much as a larger one; the knee is not beyond it.
+    enough: f64,
+    /// For how long the base of the last trials is believed.
+    trust: Duration,
+    trusted_until: Timestamp,
 }
 
 impl WindowSearch {
@@ -191,6 +212,9 @@ impl WindowSearch {
             residence_long: 0.0,
             last_up: None,
             refuted: None,
+            enough: f64::INFINITY,
+            trust: TRUST,
+            trusted_until: now,
         }
     }
 
@@ -225,7 +249,11 @@ impl WindowSearch {
     pub(crate) fn on_tick(&mut self, tick: &ReplicaTick, occupancy: &Occupancy) -> Option<Cause> {
         let before = self.window;
         self.residence_long = tick.residence_long;
-        let done = self.profile.absorb(occupancy, self.speed.now());
+        let done = match &self.trial {
+            // What a smaller window shows is for the trial to say.
+            Some(trial) if trial.kind == Kind::Down => self.profile.pass_over(occupancy),
+            _ => self.profile.absorb(occupancy, self.speed.now()),
+        };
         self.speed.on_done(done, tick.seconds);
         let cause = match self.trial.take() {
             Some(trial) => self.continue_trial(tick, trial),
@@ -259,6 +287,7 @@ impl WindowSearch {
 
     /// What is known is about another service.
     fn forget(&mut self) {
+        self.enough = f64::INFINITY;
         self.profile.forget();
         self.speed.forget_done();
     }
@@ -279,7 +308,8 @@ impl WindowSearch {
             .base(window * ELSEWHERE, FIRST_SAMPLES, f64::INFINITY)
         {
             Some(_) if !self.rests_on(FIRST_SAMPLES) => "hold",
-            Some(base) if residence < base * NARROW_FIRST => {
+            // Where everybody is late a larger window has to show what it is good for.
+            Some(base) if residence < (base * NARROW_FIRST).min(LATE * tick.target) => {
                 self.grow(tick.now, rate, window * GROWTH_FIRST)
             }
             Some(base) if residence > base * CROWDED_FIRST => {
@@ -299,11 +329,18 @@ impl WindowSearch {
         let most = f64::from(self.window) * ELSEWHERE;
         let capacity = self.speed.unit_rate(rate);
         let base = self.profile.base(most, BASE_SAMPLES, capacity)?;
-        Some(base * capacity)
+        Some((base * capacity).min(self.enough))
     }
 
     /// Throughput is capacity; is the window what it takes?
     fn adjust(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
+        if self.doubts(tick, rate) {
+            self.trust = (self.trust * 2).min(TRUST_MOST);
+            self.trusted_until = tick.now + self.trust;
+            // The next trial must not rest on old luck.
+            self.restart_meter(None);
+            return "hold";
+        }
         let window = f64::from(self.window);
         let residence = window / rate;
         let late = residence > LATE * tick.target;
@@ -334,6 +371,21 @@ impl WindowSearch {
             return "hold";
         }
         self.start(tick, Kind::Up, UP, window * GROWTH, PAUSE)
+    }
+
+    /// In overload what is known is doubted from time to time: all of it where everybody is late, and the base
+    /// that trials have shown where requests take long. It goes by how long they took when it was
+    /// found: a service that got slower is no reason.
+    fn doubts(&mut self, tick: &ReplicaTick, rate: f64) -> bool {
+        if !tick.overloaded || tick.now < self.trusted_until {
+            return false;
+        }
+        let residence = f64::from(self.window) / self.speed.unit_rate(rate);
+        if residence > LATE * tick.target && self.knee(rate).is_some() {
+            self.forget();
+            return true;
+        }
+        residence > CROWD * tick.target && self.profile.doubt()
     }
 
     /// The next smaller window to try without a knee.
@@ -453,6 +505,12 @@ impl WindowSearch {
             }
             (Kind::Up, _) => {
                 self.window = trial.from;
+                if self.confirmed {
+                    self.enough = f64::from(trial.from);
+                } else {
+                    // Until now the window was filling up, and the short ones left first.
+                    self.restart_meter(None);
+                }
                 self.confirmed = true;
                 self.last_up = Some(tick.now);
                 self.let_leave(
@@ -509,8 +567,7 @@ impl WindowSearch {
         let small = f64::from(std::mem::replace(&mut self.window, trial.from));
         self.let_leave(now, LEAVING_UP * f64::from(trial.from) / trial.test.rate());
         if self.knee(trial.test.rate()).is_none() {
-            let residence = small * trial.test.seconds() / trial.test.served().max(1.0);
-            self.profile.on_too_small(residence * self.speed.now());
+            self.on_too_small(now, small, trial);
             // The next trial must not rest on the same luck.
             self.restart_meter(None);
             return "back";
@@ -520,6 +577,19 @@ impl WindowSearch {
             rate: trial.test.rate(),
         });
         "back"
+    }
+
+    /// A window that costs throughput shows the base. The larger one was enough, so the knee is not far
+    /// beyond that, however little is done where long requests have taken all places of the smaller one.
+    fn on_too_small(&mut self, now: Timestamp, small: f64, trial: &Trial) {
+        let rate = trial.test.rate();
+        let expected = rate * trial.test.seconds();
+        let kept = trial.test.served() / expected;
+        let knee = small / kept.max(small / (BEYOND * f64::from(trial.from)));
+        let clear = kept < CLEAR && expected >= CLEAR_SAMPLES;
+        let residence = knee / rate * self.speed.now();
+        self.profile.on_too_small(residence, clear);
+        self.trusted_until = now + self.trust;
     }
 
     /// Whether a smaller window is known to cost throughput. If it did, the base was not what it
