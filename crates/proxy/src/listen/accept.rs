@@ -1,10 +1,12 @@
 //! From an accepted connection to the first byte of HTTP.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::pin::pin;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -22,6 +24,7 @@ use crate::client::socket::{Socket, canonical};
 use crate::client::stream::Stream;
 use crate::client::{Client, Link, Protocol, serve};
 use crate::pipe::Pipe;
+use crate::settings::Settings;
 use crate::worker::{OpenGuard, Worker};
 
 /// After a failed accept (out of file descriptors) the next one waits a little: connections have to end first.
@@ -82,22 +85,51 @@ fn accept_now(listener: &TcpListener) -> io::Result<(Stream, SocketAddr)> {
 }
 
 fn welcome(worker: &Arc<Worker>, stream: Stream, peer: SocketAddr, index: usize) {
-    let limit = worker.state.settings().config.limits.connections;
-    if worker.state.connections() >= limit {
+    let settings = worker.state.settings();
+    if worker.state.connections() >= settings.config.limits.connections {
         worker.metrics().record_turned_away();
         return;
     }
+    let manner = Manner::of(&settings, index);
+    let at_once = manner.tls.is_none();
     let open = worker.count_open();
-    let worker = Arc::clone(worker);
-    tokio::spawn(async move {
-        let metrics = Arc::clone(&worker);
-        if open_connection(worker, stream, canonical(peer), index, open)
-            .await
-            .is_err()
-        {
-            metrics.metrics().record_turned_away();
-        }
-    });
+    let mut connection = Box::pin(connection(
+        Arc::clone(worker),
+        stream,
+        canonical(peer),
+        manner,
+        open,
+    ));
+    drop(settings);
+    if !(at_once && is_over(connection.as_mut())) {
+        tokio::spawn(connection);
+    }
+}
+
+/// Runs a connection as far as it goes without waiting; whether that was to its end.
+///
+/// A client that opens a connection for one request has usually sent it by now. If that needs no
+/// replica, as a refusal does not, the connection is over before a task would have been made for
+/// it. Whatever it waits for otherwise is told by its task whom to wake.
+fn is_over(connection: Pin<&mut impl Future<Output = ()>>) -> bool {
+    let mut cx = Context::from_waker(Waker::noop());
+    // As in a task: what goes wrong with one connection does not concern the others.
+    let polled = catch_unwind(AssertUnwindSafe(|| connection.poll(&mut cx)));
+    polled.map_or(true, |polled| polled.is_ready())
+}
+
+/// A connection from its first byte to its last.
+async fn connection(
+    worker: Arc<Worker>,
+    stream: Stream,
+    peer: SocketAddr,
+    manner: Manner,
+    open: OpenGuard,
+) {
+    let served = open_connection(&worker, stream, peer, manner, open).await;
+    if served.is_err() {
+        worker.metrics().record_turned_away();
+    }
 }
 
 /// What a listener's configuration says about a new connection.
@@ -110,8 +142,7 @@ struct Manner {
 }
 
 impl Manner {
-    fn of(worker: &Worker, index: usize) -> Self {
-        let settings = worker.state.settings();
+    fn of(settings: &Settings, index: usize) -> Self {
         let listener = settings.config.listen.get(index);
         let linger = *settings.config.limits.refused_body;
         Self {
@@ -126,13 +157,12 @@ impl Manner {
 
 /// Fails if the connection never got as far as HTTP.
 async fn open_connection(
-    worker: Arc<Worker>,
+    worker: &Arc<Worker>,
     mut stream: Stream,
     mut peer: SocketAddr,
-    index: usize,
+    manner: Manner,
     open: OpenGuard,
 ) -> io::Result<()> {
-    let manner = Manner::of(&worker, index);
     if manner.proxy_protocol {
         let mut watched = stream.into_watched()?;
         let header = Box::pin(proxy_protocol::read(&mut watched));
@@ -143,7 +173,7 @@ async fn open_connection(
     let link = Link {
         peer,
         tls: manner.tls.is_some(),
-        trusted: is_trusted(&worker, peer),
+        trusted: is_trusted(worker, peer),
         linger_bytes: manner.linger_bytes,
     };
     let client = Arc::new(Client::new(link, Some(open)));
@@ -157,7 +187,7 @@ async fn open_connection(
 }
 
 async fn secure(
-    worker: Arc<Worker>,
+    worker: &Arc<Worker>,
     client: Arc<Client>,
     socket: Socket,
     config: Arc<ServerConfig>,
