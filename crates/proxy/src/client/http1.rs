@@ -61,13 +61,20 @@ impl Upgraded {
 }
 
 /// Serves a connection to its end; `start` has been read from it already.
-pub(crate) async fn serve(
+pub(crate) fn serve(
     worker: &Arc<Worker>,
     client: &Arc<Client>,
     pipe: Pipe<Socket>,
     start: BytesMut,
+) -> impl Future<Output = Option<Upgraded>> {
+    serve_wire(worker, client, Arc::new(Wire::new(pipe, start)))
+}
+
+async fn serve_wire(
+    worker: &Arc<Worker>,
+    client: &Arc<Client>,
+    wire: Arc<Wire>,
 ) -> Option<Upgraded> {
-    let wire = Arc::new(Wire::new(pipe, start));
     let mut reader = HeadReader::default();
     loop {
         let limits = worker.state.head_limits();
@@ -113,15 +120,28 @@ enum Ended {
     Upgraded(Box<Tunnel>),
 }
 
-async fn serve_one(
+/// Serves the request of a head. What has become of the head is no part of the future: it would be
+/// kept, and moved, with every connection.
+fn serve_one(
     worker: &Arc<Worker>,
     client: &Arc<Client>,
     wire: &Arc<Wire>,
     head: Head,
     turn: Turn,
-) -> Ended {
-    let mut asker = Asker::of(&head.request, head.keep_alive);
+) -> impl Future<Output = Ended> {
+    let asker = Asker::of(&head.request, head.keep_alive);
     let serving = request::serve(worker, client, request(wire, head, turn));
+    finish(worker, client, wire, turn, asker, serving)
+}
+
+async fn finish(
+    worker: &Arc<Worker>,
+    client: &Arc<Client>,
+    wire: &Arc<Wire>,
+    turn: Turn,
+    mut asker: Asker,
+    serving: impl Future<Output = Served>,
+) -> Ended {
     let mut serving = pin!(serving);
     let served = poll_fn(|cx| wire.poll_serving(cx, client, &asker, serving.as_mut())).await;
     let drained = || !turn.has_body || wire.is_drained();

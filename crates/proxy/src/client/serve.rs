@@ -99,7 +99,8 @@ async fn obey<F: Future>(
     let mut known: Option<Waker> = None;
     poll_fn(|cx| {
         // It changes once: when a connection gets its task.
-        if !known.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+        let is_new = |known: &Waker| !known.will_wake(cx.waker());
+        if known.as_ref().is_none_or(is_new) {
             client.set_task(cx.waker());
             known = Some(cx.waker().clone());
         }

@@ -24,53 +24,62 @@ pub(super) fn read(name: &[u8]) -> Result<HeaderName, Violation> {
     }
 }
 
-/// A name that most messages have, as most programs spell it.
-fn usual(name: &[u8]) -> Option<HeaderName> {
-    Some(match name {
-        b"TE" | b"te" => TE,
-        b"Age" | b"age" => AGE,
-        b"Via" | b"via" => VIA,
-        b"Date" | b"date" => DATE,
-        b"ETag" | b"Etag" | b"etag" => ETAG,
-        b"Host" | b"host" => HOST,
-        b"Vary" | b"vary" => VARY,
-        b"Range" | b"range" => RANGE,
-        b"Accept" | b"accept" => ACCEPT,
-        b"Cookie" | b"cookie" => COOKIE,
-        b"Origin" | b"origin" => ORIGIN,
-        b"Pragma" | b"pragma" => PRAGMA,
-        b"Server" | b"server" => SERVER,
-        b"Expires" | b"expires" => EXPIRES,
-        b"Referer" | b"referer" => REFERER,
-        b"Upgrade" | b"upgrade" => UPGRADE,
-        b"Location" | b"location" => LOCATION,
-        b"Connection" | b"connection" => CONNECTION,
-        b"Set-Cookie" | b"set-cookie" => SET_COOKIE,
-        b"User-Agent" | b"user-agent" => USER_AGENT,
-        b"Content-Type" | b"content-type" => CONTENT_TYPE,
-        b"Accept-Ranges" | b"accept-ranges" => ACCEPT_RANGES,
-        b"Authorization" | b"authorization" => AUTHORIZATION,
-        b"Cache-Control" | b"cache-control" => CACHE_CONTROL,
-        b"If-None-Match" | b"if-none-match" => IF_NONE_MATCH,
-        b"Last-Modified" | b"last-modified" => LAST_MODIFIED,
-        b"Content-Length" | b"content-length" => CONTENT_LENGTH,
-        b"Accept-Encoding" | b"accept-encoding" => ACCEPT_ENCODING,
-        b"Accept-Language" | b"accept-language" => ACCEPT_LANGUAGE,
-        b"Referrer-Policy" | b"referrer-policy" => REFERRER_POLICY,
-        b"X-Frame-Options" | b"x-frame-options" => X_FRAME_OPTIONS,
-        b"Content-Encoding" | b"content-encoding" => CONTENT_ENCODING,
-        b"Content-Language" | b"content-language" => CONTENT_LANGUAGE,
-        b"If-Modified-Since" | b"if-modified-since" => IF_MODIFIED_SINCE,
-        b"Transfer-Encoding" | b"transfer-encoding" => TRANSFER_ENCODING,
-        b"X-Content-Type-Options" | b"x-content-type-options" => X_CONTENT_TYPE_OPTIONS,
-        b"Content-Security-Policy" | b"content-security-policy" => CONTENT_SECURITY_POLICY,
-        b"Strict-Transport-Security" | b"strict-transport-security" => STRICT_TRANSPORT_SECURITY,
-        b"Upgrade-Insecure-Requests" | b"upgrade-insecure-requests" => UPGRADE_INSECURE_REQUESTS,
-        b"Access-Control-Allow-Origin" | b"access-control-allow-origin" => {
-            ACCESS_CONTROL_ALLOW_ORIGIN
+/// Names that most messages have, as most programs spell them.
+macro_rules! usual {
+    ($($($spelling:literal)|+ => $name:ident,)+) => {
+        fn usual(name: &[u8]) -> Option<HeaderName> {
+            match name {
+                $($($spelling)|+ => Some($name),)+
+                _ => None,
+            }
         }
-        _ => return None,
-    })
+
+        #[cfg(test)]
+        const SPELLINGS: &[&[u8]] = &[$($($spelling),+),+];
+    };
+}
+
+usual! {
+    b"TE" | b"te" => TE,
+    b"Age" | b"age" => AGE,
+    b"Via" | b"via" => VIA,
+    b"Date" | b"date" => DATE,
+    b"ETag" | b"Etag" | b"etag" => ETAG,
+    b"Host" | b"host" => HOST,
+    b"Vary" | b"vary" => VARY,
+    b"Range" | b"range" => RANGE,
+    b"Accept" | b"accept" => ACCEPT,
+    b"Cookie" | b"cookie" => COOKIE,
+    b"Origin" | b"origin" => ORIGIN,
+    b"Pragma" | b"pragma" => PRAGMA,
+    b"Server" | b"server" => SERVER,
+    b"Expires" | b"expires" => EXPIRES,
+    b"Referer" | b"referer" => REFERER,
+    b"Upgrade" | b"upgrade" => UPGRADE,
+    b"Location" | b"location" => LOCATION,
+    b"Connection" | b"connection" => CONNECTION,
+    b"Set-Cookie" | b"set-cookie" => SET_COOKIE,
+    b"User-Agent" | b"user-agent" => USER_AGENT,
+    b"Content-Type" | b"content-type" => CONTENT_TYPE,
+    b"Accept-Ranges" | b"accept-ranges" => ACCEPT_RANGES,
+    b"Authorization" | b"authorization" => AUTHORIZATION,
+    b"Cache-Control" | b"cache-control" => CACHE_CONTROL,
+    b"If-None-Match" | b"if-none-match" => IF_NONE_MATCH,
+    b"Last-Modified" | b"last-modified" => LAST_MODIFIED,
+    b"Content-Length" | b"content-length" => CONTENT_LENGTH,
+    b"Accept-Encoding" | b"accept-encoding" => ACCEPT_ENCODING,
+    b"Accept-Language" | b"accept-language" => ACCEPT_LANGUAGE,
+    b"Referrer-Policy" | b"referrer-policy" => REFERRER_POLICY,
+    b"X-Frame-Options" | b"x-frame-options" => X_FRAME_OPTIONS,
+    b"Content-Encoding" | b"content-encoding" => CONTENT_ENCODING,
+    b"Content-Language" | b"content-language" => CONTENT_LANGUAGE,
+    b"If-Modified-Since" | b"if-modified-since" => IF_MODIFIED_SINCE,
+    b"Transfer-Encoding" | b"transfer-encoding" => TRANSFER_ENCODING,
+    b"X-Content-Type-Options" | b"x-content-type-options" => X_CONTENT_TYPE_OPTIONS,
+    b"Content-Security-Policy" | b"content-security-policy" => CONTENT_SECURITY_POLICY,
+    b"Strict-Transport-Security" | b"strict-transport-security" => STRICT_TRANSPORT_SECURITY,
+    b"Upgrade-Insecure-Requests" | b"upgrade-insecure-requests" => UPGRADE_INSECURE_REQUESTS,
+    b"Access-Control-Allow-Origin" | b"access-control-allow-origin" => ACCESS_CONTROL_ALLOW_ORIGIN,
 }
 
 #[cfg(test)]
@@ -80,18 +89,10 @@ mod tests {
     /// What is recognised is what reading it letter by letter gives.
     #[test]
     fn usual_names_are_read_as_any_other() {
-        let mut recognised = 0;
-        for name in include_str!("name.rs").split("b\"").skip(1) {
-            let Some((name, _)) = name.split_once('"') else {
-                continue;
-            };
-            let Some(usual) = usual(name.as_bytes()) else {
-                continue;
-            };
-            assert_eq!(usual, HeaderName::from_bytes(name.as_bytes()).unwrap());
-            recognised += 1;
+        for spelling in SPELLINGS {
+            let name = HeaderName::from_bytes(spelling).unwrap();
+            assert_eq!(usual(spelling), Some(name));
         }
-        assert!(recognised >= 80, "{recognised}");
     }
 
     #[test]

@@ -150,7 +150,11 @@ impl Said {
             TRANSFER_ENCODING if self.coding.is_some() => return Err(Violation::Framing),
             TRANSFER_ENCODING => {
                 let chunked = value.eq_ignore_ascii_case(b"chunked");
-                self.coding = Some(if chunked { Coding::Chunked } else { Coding::Other });
+                self.coding = Some(if chunked {
+                    Coding::Chunked
+                } else {
+                    Coding::Other
+                });
             }
             CONNECTION => {
                 for token in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {

@@ -357,8 +357,8 @@ impl<'a> Sending<'a> {
 
     /// Keeps a copy of what may be repeated.
     fn keep_spare(&mut self, repeated: u32) {
-        let may_repeat = repeated < self.order.repetitions
-            && shape::is_idempotent(&self.order.request.method);
+        let may_repeat =
+            repeated < self.order.repetitions && shape::is_idempotent(&self.order.request.method);
         self.spare = may_repeat.then(|| self.order.request.body.copy()).flatten();
     }
 
