@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -37,6 +37,7 @@ pub(crate) async fn run(
     index: usize,
 ) -> io::Result<()> {
     let listener = watch(listener)?;
+    let mut spare = None;
     {
         let mut draining = pin!(worker.state.draining());
         loop {
@@ -45,13 +46,19 @@ pub(crate) async fn run(
                 () = &mut draining => break,
             };
             match accepted {
-                Ok((stream, peer)) => welcome(&worker, stream, peer, index),
+                Ok((stream, peer)) => {
+                    if let Some(connection) = welcome(&worker, stream, peer, index) {
+                        begin(connection, &mut spare);
+                    }
+                }
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
     }
     while let Ok((stream, peer)) = accept_now(listener.get_ref()) {
-        welcome(&worker, stream, peer, index);
+        if let Some(connection) = welcome(&worker, stream, peer, index) {
+            begin(connection, &mut spare);
+        }
     }
     Ok(())
 }
@@ -84,38 +91,48 @@ fn accept_now(listener: &TcpListener) -> io::Result<(Stream, SocketAddr)> {
     Ok((Stream::Fresh(descriptor.into()), peer))
 }
 
-fn welcome(worker: &Arc<Worker>, stream: Stream, peer: SocketAddr, index: usize) {
+/// The future of a new connection, unless there are too many.
+fn welcome(
+    worker: &Arc<Worker>,
+    stream: Stream,
+    peer: SocketAddr,
+    index: usize,
+) -> Option<impl Future<Output = ()> + use<>> {
     let settings = worker.state.settings();
     if worker.state.connections() >= settings.config.limits.connections {
         worker.metrics().record_turned_away();
-        return;
+        return None;
     }
     let manner = Manner::of(&settings, index);
-    let at_once = manner.tls.is_none();
-    let open = worker.count_open();
-    let mut connection = Box::pin(connection(
-        Arc::clone(worker),
-        stream,
-        canonical(peer),
-        manner,
-        open,
-    ));
-    drop(settings);
-    if !(at_once && is_over(connection.as_mut())) {
-        tokio::spawn(connection);
-    }
+    let (worker, open) = (Arc::clone(worker), worker.count_open());
+    Some(connection(worker, stream, canonical(peer), manner, open))
 }
 
-/// Runs a connection as far as it goes without waiting; whether that was to its end.
+/// Runs a connection as far as it goes without waiting, and gives it a task if that was not to
+/// its end.
 ///
 /// A client that opens a connection for one request has usually sent it by now. If that needs no
 /// replica, as a refusal does not, the connection is over before a task would have been made for
-/// it. Whatever it waits for otherwise is told by its task whom to wake.
-fn is_over(connection: Pin<&mut impl Future<Output = ()>>) -> bool {
+/// it, and its memory is there for the next one. Whatever it waits for otherwise is told by its task
+/// whom to wake.
+fn begin<F>(connection: F, spare: &mut Option<Pin<Box<F>>>)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut connection = match spare.take() {
+        Some(mut over) => {
+            over.set(connection);
+            over
+        }
+        None => Box::pin(connection),
+    };
     let mut cx = Context::from_waker(Waker::noop());
     // As in a task: what goes wrong with one connection does not concern the others.
-    let polled = catch_unwind(AssertUnwindSafe(|| connection.poll(&mut cx)));
-    polled.map_or(true, |polled| polled.is_ready())
+    match catch_unwind(AssertUnwindSafe(|| connection.as_mut().poll(&mut cx))) {
+        Ok(Poll::Pending) => drop(tokio::spawn(connection)),
+        Ok(Poll::Ready(())) => *spare = Some(connection),
+        Err(_) => {}
+    }
 }
 
 /// A connection from its first byte to its last.
@@ -182,6 +199,8 @@ async fn open_connection(
         serve::plain(worker, client, socket, manner.http2).await;
         return Ok(());
     };
+    // A handshake is too much work to be done between two accepts.
+    tokio::task::yield_now().await;
     // Boxed: a session of TLS is large, and plain connections should not be.
     Box::pin(secure(worker, client, socket, config, manner.handshake)).await
 }
