@@ -157,6 +157,11 @@ mod tests {
         "Host: a\n",
     ];
 
+    #[test]
+    fn what_is_wrong_behind_data_does_not_take_it_along() {
+        http1(b"GET / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\nx\r\n");
+    }
+
     proptest! {
         #[test]
         fn fuzz_http1(bytes in pieces(REQUEST)) {

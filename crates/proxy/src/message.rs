@@ -10,8 +10,8 @@ use std::borrow::Borrow;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
 
-/// Headers that we add to a message: `x-forwarded-*` and `tidegate-*` to a request, a cookie to a
-/// response.
+/// Headers that we add to a request: `x-forwarded-*` and `tidegate-*`. Of a response it is a cookie
+/// at most.
 const OURS: usize = 6;
 
 /// Headers in the order of their arrival.
@@ -23,9 +23,14 @@ impl Fields {
         Self::default()
     }
 
-    /// With room for so many headers, and for what we add on their way.
+    /// With room for so many headers of a request, and for what we add on their way.
     pub(crate) fn with_room(fields: usize) -> Self {
         Self(Vec::with_capacity(fields + OURS))
+    }
+
+    /// With room for so many headers of a response.
+    pub(crate) fn of_response(fields: usize) -> Self {
+        Self(Vec::with_capacity(fields + 1))
     }
 
     pub(crate) fn len(&self) -> usize {

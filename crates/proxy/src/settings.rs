@@ -11,6 +11,7 @@ use tidegate_sentry::{ClassId, ReplicaChange, ReplicaId, SentryConfig, SentryErr
 
 use crate::access_log::{AccessLog, Refused};
 use crate::config::Config;
+use crate::http1::HeadLimits;
 use crate::listen::tls::{self as listen_tls, ServerTls};
 use crate::refuse::Refusals;
 use crate::request::classify::Classifier;
@@ -109,6 +110,15 @@ impl Settings {
         let mut replicas = self.replicas.iter();
         let replica = replicas.find(|replica| replica.uid() == uid);
         replica.is_some_and(|replica| replica.is_crowded())
+    }
+
+    /// Bounds on the head of a request.
+    pub(crate) fn head_limits(&self) -> HeadLimits {
+        let limits = &self.config.limits;
+        HeadLimits {
+            bytes: usize::try_from(*limits.head_bytes).unwrap_or(usize::MAX),
+            fields: limits.headers,
+        }
     }
 
     pub(crate) fn class_name(&self, class: ClassId) -> Option<&HeaderValue> {

@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::gate::Waiter;
 use crate::health::Board;
+use crate::http1::HeadLimits;
 use crate::metrics::Metrics;
 use crate::settings::{Settings, SettingsError};
 
@@ -27,6 +28,9 @@ pub struct State {
     board: Board,
     channel: Option<Channel>,
     settings: ArcSwap<Settings>,
+    /// Of the settings in force what is asked for before every request.
+    head_bytes: AtomicUsize,
+    head_fields: AtomicUsize,
     /// One change of the settings at a time.
     applying: Mutex<()>,
     draining: AtomicBool,
@@ -59,6 +63,8 @@ impl State {
             metrics: Metrics::new(threads),
             board,
             channel,
+            head_bytes: AtomicUsize::new(settings.head_limits().bytes),
+            head_fields: AtomicUsize::new(settings.head_limits().fields),
             settings: ArcSwap::from_pointee(settings),
             applying: Mutex::new(()),
             draining: AtomicBool::new(false),
@@ -84,6 +90,9 @@ impl State {
         self.board
             .reconfigure(&settings.config.health.passive, settings.replica_ids_end());
         added.iter().for_each(|&id| self.board.reset(id));
+        let HeadLimits { bytes, fields } = settings.head_limits();
+        self.head_bytes.store(bytes, Ordering::Relaxed);
+        self.head_fields.store(fields, Ordering::Relaxed);
         self.settings.store(Arc::new(settings));
         Ok(())
     }
@@ -142,6 +151,14 @@ impl State {
     #[must_use]
     pub fn settings(&self) -> Guard<Arc<Settings>> {
         self.settings.load()
+    }
+
+    /// Bounds on the head of a request.
+    pub(crate) fn head_limits(&self) -> HeadLimits {
+        HeadLimits {
+            bytes: self.head_bytes.load(Ordering::Relaxed),
+            fields: self.head_fields.load(Ordering::Relaxed),
+        }
     }
 
     /// The configuration in force.

@@ -76,6 +76,11 @@ impl Worker {
         self.date.lock().text.clone()
     }
 
+    /// Writes with the time of day, which is not copied for it.
+    pub(crate) fn with_date<R>(&self, write: impl FnOnce(&HeaderValue) -> R) -> R {
+        write(&self.date.lock().text)
+    }
+
     pub(crate) fn metrics(&self) -> &Core {
         self.state.metrics().core(self.index)
     }

@@ -61,19 +61,26 @@ impl Upgraded {
 }
 
 /// Serves a connection to its end; `start` has been read from it already.
-pub(crate) async fn serve(
+pub(crate) fn serve(
     worker: &Arc<Worker>,
     client: &Arc<Client>,
     pipe: Pipe<Socket>,
     start: BytesMut,
+) -> impl Future<Output = Option<Upgraded>> {
+    serve_wire(worker, client, Arc::new(Wire::new(pipe, start)))
+}
+
+async fn serve_wire(
+    worker: &Arc<Worker>,
+    client: &Arc<Client>,
+    wire: Arc<Wire>,
 ) -> Option<Upgraded> {
-    let wire = Arc::new(Wire::new(pipe, start));
     let mut reader = HeadReader::default();
     loop {
-        let limits = limits(worker);
+        let limits = worker.state.head_limits();
         let next = poll_fn(|cx| wire.poll_head(cx, client, &mut reader, &limits)).await;
         let ended = match next {
-            Next::Head(head) => serve_one(worker, client, &wire, head, limits).await,
+            Next::Head(head, turn) => serve_one(worker, client, &wire, head, turn).await,
             Next::Bad(violation) => refuse(worker, client, &wire, violation).await,
             Next::End => Ended::Close,
         };
@@ -88,19 +95,18 @@ pub(crate) async fn serve(
     None
 }
 
-fn limits(worker: &Worker) -> HeadLimits {
-    let limits = &worker.state.settings().config.limits;
-    HeadLimits {
-        bytes: usize::try_from(*limits.head_bytes).unwrap_or(usize::MAX),
-        fields: limits.headers,
-    }
-}
-
 /// What comes next on a connection.
 enum Next {
-    Head(Head),
+    Head(Head, Turn),
     Bad(Violation),
     End,
+}
+
+/// What the wire knows of the request in service.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    number: u32,
+    has_body: bool,
 }
 
 /// How a connection is after a request.
@@ -114,35 +120,55 @@ enum Ended {
     Upgraded(Box<Tunnel>),
 }
 
-async fn serve_one(
+/// Serves the request of a head. What has become of the head is no part of the future: it would be
+/// kept, and moved, with every connection.
+fn serve_one(
     worker: &Arc<Worker>,
     client: &Arc<Client>,
     wire: &Arc<Wire>,
     head: Head,
-    limits: HeadLimits,
+    turn: Turn,
+) -> impl Future<Output = Ended> {
+    let asker = Asker::of(&head.request, head.keep_alive);
+    let serving = request::serve(worker, client, request(wire, head, turn));
+    finish(worker, client, wire, turn, asker, serving)
+}
+
+async fn finish(
+    worker: &Arc<Worker>,
+    client: &Arc<Client>,
+    wire: &Arc<Wire>,
+    turn: Turn,
+    mut asker: Asker,
+    serving: impl Future<Output = Served>,
 ) -> Ended {
-    let mut asker = Asker::of(&head.request, head.keep_alive);
-    let request = begin(wire, head, limits);
-    let serving = request::serve(Arc::clone(worker), Arc::clone(client), request);
     let mut serving = pin!(serving);
     let served = poll_fn(|cx| wire.poll_serving(cx, client, &asker, serving.as_mut())).await;
+    let drained = || !turn.has_body || wire.is_drained();
     let response = match served {
         Some(Served::Response(response)) => response,
-        Some(Served::Shed(shed)) if asker.takes_ready_words() && wire.is_drained() => {
+        Some(Served::Shed(shed)) if asker.takes_ready_words() && drained() => {
             asker.keep_alive &= client.order() < Order::Close;
             return turn_away(worker, wire, &shed, asker.keep_alive).await;
         }
         Some(Served::Shed(shed)) => shed.into(),
         Some(Served::Reset(_)) | None => return Ended::Cut,
     };
-    respond(worker, client, wire, response, &mut asker).await
+    respond(worker, client, wire, response, &mut asker, turn.has_body).await
 }
 
 /// Answers that there is no room.
 async fn turn_away(worker: &Worker, wire: &Wire, shed: &Shed, keep_alive: bool) -> Ended {
-    let date = worker.date();
-    shed.write_http1(wire.inner.lock().output.small(), &date, keep_alive);
-    match poll_fn(|cx| wire.inner.lock().poll_write(cx)).await {
+    let mut said = false;
+    let written = poll_fn(|cx| {
+        let mut inner = wire.inner.lock();
+        if !std::mem::replace(&mut said, true) {
+            let out = inner.output.small();
+            worker.with_date(|date| shed.write_http1(out, date, keep_alive));
+        }
+        inner.poll_write(cx)
+    });
+    match written.await {
         Ok(()) if keep_alive => Ended::Kept,
         Ok(()) => Ended::Close,
         Err(_) => Ended::Cut,
@@ -150,17 +176,11 @@ async fn turn_away(worker: &Worker, wire: &Wire, shed: &Shed, keep_alive: bool) 
 }
 
 /// Makes the request of a head: its body is read through the wire.
-fn begin(wire: &Arc<Wire>, head: Head, limits: HeadLimits) -> Request<Inbound> {
-    let decoder = Decoder::new(head.framing, limits);
-    let mut inner = wire.inner.lock();
-    inner.turn = inner.turn.wrapping_add(1);
-    let body = match decoder.is_end() {
-        true => Inbound::Empty,
-        false => Inbound::http1(Arc::clone(wire), inner.turn),
-    };
-    inner.continues = head.expects_continue && !decoder.is_end();
-    inner.decoder = decoder;
-    head.request.map(|()| body)
+fn request(wire: &Arc<Wire>, head: Head, turn: Turn) -> Request<Inbound> {
+    head.request.map(|()| match turn.has_body {
+        true => Inbound::http1(Arc::clone(wire), turn.number),
+        false => Inbound::Empty,
+    })
 }
 
 /// Answers what is no request, in its turn, and ends the connection.
@@ -171,14 +191,14 @@ async fn refuse(
     violation: Violation,
 ) -> Ended {
     client.linger();
-    let response = request::refuse(Arc::clone(worker), Arc::clone(client), violation);
+    let response = request::refuse(worker, client, violation);
     let mut asker = Asker {
         version: Version::HTTP_11,
         head: false,
         trailers: false,
         keep_alive: false,
     };
-    respond(worker, client, wire, response, &mut asker).await
+    respond(worker, client, wire, response, &mut asker, true).await
 }
 
 async fn respond(
@@ -187,25 +207,19 @@ async fn respond(
     wire: &Arc<Wire>,
     response: Response<Outbound>,
     asker: &mut Asker,
+    has_body: bool,
 ) -> Ended {
+    let is_drained = || !has_body || wire.is_drained();
     // A body that nobody will read any more stands before the next request.
-    let unread = !wire.is_drained() && Arc::strong_count(wire) == 1;
+    let unread = !is_drained() && Arc::strong_count(wire) == 1;
     asker.keep_alive &= !unread && client.order() < Order::Close;
-    let mut encoder = {
-        let length = response.body.size_hint().exact();
-        let mut inner = wire.inner.lock();
-        inner.continues = false;
-        write::response(inner.output.small(), &response, length, asker, || {
-            worker.date()
-        })
-    };
     let switched = response.status == StatusCode::SWITCHING_PROTOCOLS;
-    let mut body = response.body;
+    let (mut body, mut encoder) = wire.begin_response(worker, response, asker);
     let sent = poll_fn(|cx| wire.poll_respond(cx, &mut body, &mut encoder)).await;
     match (sent, body) {
         (Err(_), _) => Ended::Cut,
         (Ok(()), Outbound::Tunnel(tunnel)) if switched => Ended::Upgraded(tunnel),
-        (Ok(()), _) => match (wire.is_drained(), asker.keep_alive) {
+        (Ok(()), _) => match (is_drained(), asker.keep_alive) {
             (true, true) => Ended::Kept,
             (true, false) => Ended::Close,
             (false, _) => {
@@ -269,7 +283,8 @@ impl Wire {
                     Err(violation) => return Poll::Ready(Next::Bad(violation)),
                     Ok(Some(head)) => {
                         client.head_complete();
-                        return Poll::Ready(Next::Head(head));
+                        let turn = inner.begin_turn(&head, *limits);
+                        return Poll::Ready(Next::Head(head, turn));
                     }
                     Ok(None) => client.head_begun(),
                 }
@@ -290,15 +305,17 @@ impl Wire {
         serving: Pin<&mut F>,
     ) -> Poll<Option<F::Output>> {
         let served = serving.poll(cx);
-        let mut inner = self.inner.lock();
-        let heard = client.take_heard();
-        // A client that does not read them misses some.
-        if asker.version == Version::HTTP_11 && inner.output.has_room() {
-            inner.output.small().extend_from_slice(&heard);
+        if let Some(heard) = client.take_heard() {
+            let output = &mut self.inner.lock().output;
+            // A client that does not read them misses some.
+            if asker.version == Version::HTTP_11 && output.has_room() {
+                output.small().extend_from_slice(&heard);
+            }
         }
         if let Poll::Ready(served) = served {
             return Poll::Ready(Some(served));
         }
+        let mut inner = self.inner.lock();
         if client.presence_asked() {
             client.set_presence(inner.pipe.below().has_closed());
         }
@@ -310,6 +327,26 @@ impl Wire {
         }
     }
 
+    /// Puts the head of a response into the output, and its body if that is here.
+    fn begin_response(
+        &self,
+        worker: &Worker,
+        response: Response<Outbound>,
+        asker: &mut Asker,
+    ) -> (Outbound, Encoder) {
+        let length = response.body.size_hint().exact();
+        let mut inner = self.inner.lock();
+        inner.continues = false;
+        let output = &mut inner.output;
+        let mut encoder =
+            write::response(output.small(), &response, length, asker, || worker.date());
+        let mut body = response.body;
+        if let Outbound::Full(data) = &mut body {
+            encoder.data(std::mem::take(data), output);
+        }
+        (body, encoder)
+    }
+
     /// Ready when the whole response is written.
     fn poll_respond(
         &self,
@@ -317,6 +354,9 @@ impl Wire {
         body: &mut Outbound,
         encoder: &mut Encoder,
     ) -> Poll<io::Result<()>> {
+        if encoder.is_complete() && matches!(body, Outbound::Full(_)) {
+            return self.inner.lock().poll_write(cx);
+        }
         loop {
             let taken = self.take_from_body(cx, body, encoder);
             let mut inner = self.inner.lock();
@@ -452,6 +492,18 @@ enum Taken {
 }
 
 impl Inner {
+    /// The body of another request is read from now on, if it has one.
+    fn begin_turn(&mut self, head: &Head, limits: HeadLimits) -> Turn {
+        self.turn = self.turn.wrapping_add(1);
+        self.decoder = Decoder::new(head.framing, limits);
+        let has_body = !self.decoder.is_end();
+        self.continues = head.expects_continue && has_body;
+        Turn {
+            number: self.turn,
+            has_body,
+        }
+    }
+
     /// Reads on. An error if nothing will come any more.
     fn poll_read(&mut self, cx: &mut Context<'_>, step: usize) -> Poll<io::Result<()>> {
         let read = ready!(poll_fill(&mut self.pipe, cx, &mut self.input, step));

@@ -102,7 +102,7 @@ fn accept(
 ) {
     reply.to_head = request.method == Method::HEAD;
     let request = Inbound::http2(request);
-    let serving = request::serve(Arc::clone(worker), Arc::clone(client), request);
+    let serving = request::serve(worker, client, request);
     let unfinished = match serving {
         Serving::Done(served) => served.and_then(|served| reply.give(served)),
         going @ Serving::Going(_) => {

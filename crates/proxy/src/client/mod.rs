@@ -106,8 +106,9 @@ pub(crate) struct Client {
     /// Whether nobody would notice that the client leaves.
     unwatched: AtomicBool,
     presence: AtomicU8,
-    /// What a replica said before its response.
+    /// What a replica said before its response, and whether it said anything.
     heard: Mutex<Vec<u8>>,
+    has_heard: AtomicBool,
     order: AtomicU8,
     task: Mutex<Option<Waker>>,
 }
@@ -149,6 +150,7 @@ impl Client {
             unwatched: AtomicBool::new(false),
             presence: AtomicU8::new(Presence::Unasked as u8),
             heard: Mutex::default(),
+            has_heard: AtomicBool::new(false),
             order: AtomicU8::new(Order::None as u8),
             task: Mutex::new(None),
         }
@@ -246,6 +248,7 @@ impl Client {
         }
         hop::strip(&mut headers, Border::ToClient);
         write::interim(&mut self.heard.lock(), status, &headers);
+        self.has_heard.store(true, Relaxed);
     }
 
     /// Whether the client has closed its side, by the socket: for those that are not watched.
@@ -286,8 +289,12 @@ impl Client {
     }
 
     /// What a replica said before its response, as it is to be written.
-    fn take_heard(&self) -> Vec<u8> {
-        std::mem::take(&mut *self.heard.lock())
+    fn take_heard(&self) -> Option<Vec<u8>> {
+        let heard = self.has_heard.load(Relaxed);
+        heard.then(|| {
+            self.has_heard.store(false, Relaxed);
+            std::mem::take(&mut *self.heard.lock())
+        })
     }
 
     fn presence_asked(&self) -> bool {
@@ -315,9 +322,9 @@ impl Client {
 
     /// Whether the sweep found the head late; tells once.
     fn take_timeout(&self) -> bool {
-        self.order
-            .compare_exchange(Order::Timeout as u8, Order::None as u8, Relaxed, Relaxed)
-            .is_ok()
+        let (late, none) = (Order::Timeout as u8, Order::None as u8);
+        let exchange = || self.order.compare_exchange(late, none, Relaxed, Relaxed);
+        self.order() == Order::Timeout && exchange().is_ok()
     }
 }
 

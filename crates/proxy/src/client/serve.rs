@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 use bytes::BytesMut;
 use tokio::io::AsyncReadExt;
@@ -17,11 +17,12 @@ use crate::worker::{Registration, Worker};
 /// How an HTTP/2 connection with prior knowledge begins.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Bytes to read before it is known which protocol a client speaks.
-const START: usize = 4 << 10;
+/// Bytes to read before it is known which protocol a client speaks. Chosen: most first requests, and
+/// no more than an allocator has at hand, since many a connection has no second one.
+const START: usize = 1 << 10;
 
 /// Serves a connection without TLS: HTTP/1.1, or HTTP/2 if the client begins with it.
-pub(crate) async fn plain(worker: Arc<Worker>, client: Arc<Client>, socket: Socket, http2: bool) {
+pub(crate) async fn plain(worker: &Arc<Worker>, client: Arc<Client>, socket: Socket, http2: bool) {
     let registration = worker.register(Arc::clone(&client));
     let mut pipe = Pipe::Plain(socket);
     let start = match http2 {
@@ -34,13 +35,13 @@ pub(crate) async fn plain(worker: Arc<Worker>, client: Arc<Client>, socket: Sock
     if start.starts_with(PREFACE) {
         client.set_protocol(Protocol::Http2);
     }
-    run(&worker, client, pipe, start, registration).await;
+    run(worker, client, pipe, start, registration).await;
 }
 
 /// Serves a connection whose protocol TLS has negotiated.
-pub(crate) async fn negotiated(worker: Arc<Worker>, client: Arc<Client>, pipe: Pipe<Socket>) {
+pub(crate) async fn negotiated(worker: &Arc<Worker>, client: Arc<Client>, pipe: Pipe<Socket>) {
     let registration = worker.register(Arc::clone(&client));
-    run(&worker, client, pipe, BytesMut::new(), registration).await;
+    run(worker, client, pipe, BytesMut::new(), registration).await;
 }
 
 /// Reads until it is clear whether the client speaks HTTP/2.
@@ -95,12 +96,13 @@ async fn obey<F: Future>(
     mut future: Pin<&mut F>,
     after_close: After,
 ) -> Option<F::Output> {
-    let mut known = false;
+    let mut known: Option<Waker> = None;
     poll_fn(|cx| {
-        if !known {
-            // A task's waker stays the same as long as the task lives.
+        // It changes once: when a connection gets its task.
+        let is_new = |known: &Waker| !known.will_wake(cx.waker());
+        if known.as_ref().is_none_or(is_new) {
             client.set_task(cx.waker());
-            known = true;
+            known = Some(cx.waker().clone());
         }
         match client.order() {
             Order::Abort => return Poll::Ready(None),

@@ -102,8 +102,9 @@ impl Decoder {
                     if *left == 0 {
                         self.state = State::ChunkEnd;
                     }
-                    // So that the end is known with the last byte, where it has come.
-                    self.look_ahead(input)?;
+                    // So that the end is known with the last byte, where it has come. What is wrong
+                    // behind the data is told when that has been taken, as if it came later.
+                    let _ = self.look_ahead(input);
                     return Ok(Some(Piece::Data(data)));
                 }
                 State::ChunkLine | State::ChunkEnd => {

@@ -20,6 +20,15 @@ pub(super) fn without_cr(line: &[u8]) -> Result<&[u8], Violation> {
 
 /// Splits a header line into name and value, and judges both.
 pub(super) fn split(line: &[u8]) -> Result<(&[u8], &[u8]), Violation> {
+    let (name, value) = cut(line)?;
+    match is_field_value(value) {
+        true => Ok((name, value)),
+        false => Err(Violation::FieldValue),
+    }
+}
+
+/// The same for those who make a `HeaderValue` of the value, which judges it.
+pub(super) fn cut(line: &[u8]) -> Result<(&[u8], &[u8]), Violation> {
     if matches!(line.first(), Some(b' ' | b'\t')) {
         return Err(Violation::Folded);
     }
@@ -28,11 +37,18 @@ pub(super) fn split(line: &[u8]) -> Result<(&[u8], &[u8]), Violation> {
         .position(|&byte| !is_token_byte(byte))
         .filter(|&at| at > 0 && line[at] == b':')
         .ok_or(Violation::FieldName)?;
-    let value = &line[colon + 1..];
-    match is_field_value(value) {
-        true => Ok((&line[..colon], value.trim_ascii())),
-        false => Err(Violation::FieldValue),
+    Ok((&line[..colon], without_space(&line[colon + 1..])))
+}
+
+/// Without the spaces and tabs around it; nothing else is overlooked.
+fn without_space(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = value {
+        value = rest;
     }
+    while let [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
 }
 
 /// Where `part` of `line` begins in it.

@@ -12,6 +12,7 @@ pub(crate) mod body;
 mod chunk;
 mod field;
 pub(crate) mod input;
+mod name;
 pub(crate) mod output;
 pub(crate) mod request;
 pub(crate) mod response;

@@ -6,12 +6,12 @@
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderName, HeaderValue, Method, Uri, Version};
+use http::{HeaderValue, Method, Uri, Version};
 use memchr::memchr;
 
 use super::body::Framing;
 use super::field::{self, is_token_byte};
-use super::{HeadLimits, Violation};
+use super::{HeadLimits, Violation, name};
 use crate::message::{Fields, Request};
 
 /// Longer than any method in use; what has no space by then is not a request.
@@ -223,8 +223,7 @@ impl HeadReader {
         let mut headers = Fields::with_room(self.fields.len());
         let at = |range: &Range<u32>| range.start as usize..range.end as usize;
         for field in &self.fields {
-            let name =
-                HeaderName::from_bytes(&head[at(&field.name)]).map_err(|_| Violation::FieldName)?;
+            let name = name::read(&head[at(&field.name)])?;
             let value = HeaderValue::from_maybe_shared(head.slice(at(&field.value)))
                 .map_err(|_| Violation::FieldValue)?;
             headers.append(name, value);

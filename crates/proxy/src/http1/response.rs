@@ -6,11 +6,10 @@
 use bytes::BytesMut;
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderName, HeaderValue, Method, StatusCode, Version};
-use memchr::{memchr, memchr_iter};
+use memchr::memchr_iter;
 
 use super::body::Framing;
-use super::{HeadLimits, Violation, field};
-use crate::hop::has_token;
+use super::{HeadLimits, Violation, field, name};
 use crate::message::{Fields, Response};
 
 /// The head of a response: not with all memory are replicas trusted.
@@ -32,22 +31,21 @@ pub(crate) struct Head {
 /// Takes the head of a response to a request with `method` out of `input`; `None` if it is not
 /// complete yet.
 pub(crate) fn read(input: &mut BytesMut, method: &Method) -> Result<Option<Head>, Violation> {
-    let Some(extent) = Extent::of(input) else {
+    let Some(extent) = Extent::of(input)? else {
         return match input.len() > LIMITS.bytes {
             true => Err(Violation::HeadTooLarge),
             false => Ok(None),
         };
     };
     let head = input.split_to(extent.bytes).freeze();
-    let mut lines = Lines { rest: &head };
+    let mut lines = extent.lines(&head);
     let (version, status) = status_line(lines.next().unwrap_or_default())?;
-    if extent.fields > LIMITS.fields {
-        return Err(Violation::TooManyHeaders);
-    }
-    let mut headers = Fields::with_room(extent.fields);
+    let mut headers = Fields::of_response(extent.fields());
+    let mut said = Said::default();
     for line in lines {
-        let (name, value) = field::split(line)?;
-        let name = HeaderName::from_bytes(name).map_err(|_| Violation::FieldName)?;
+        let (name, value) = field::cut(line)?;
+        let name = name::read(name)?;
+        said.note(&name, value)?;
         let value = HeaderValue::from_maybe_shared(head.slice_ref(value));
         headers.append(name, value.map_err(|_| Violation::FieldValue)?);
     }
@@ -57,53 +55,56 @@ pub(crate) fn read(input: &mut BytesMut, method: &Method) -> Result<Option<Head>
         headers,
         body: (),
     };
-    let framing = framing(&response, method)?;
+    let framing = said.framing(&response, method)?;
     Ok(Some(Head {
-        keep_alive: is_kept_alive(&response, framing),
+        keep_alive: said.keeps_alive(version) && framing != Framing::UntilClose,
         framing,
         response,
     }))
 }
 
-/// How much of the input is a head.
+/// Where the lines of a head end: they are sought once.
 struct Extent {
-    /// The empty line at its end included.
+    /// Of the first line and the headers.
+    ends: [u32; LIMITS.fields + 1],
+    lines: usize,
+    /// The empty line at the end included.
     bytes: usize,
-    /// Lines between the first and the empty one.
-    fields: usize,
 }
 
 impl Extent {
     /// None if the head is not complete.
-    fn of(input: &[u8]) -> Option<Self> {
-        let mut line = 0;
-        for (lines, end) in memchr_iter(b'\n', input).enumerate() {
-            if matches!(&input[line..end], b"" | b"\r") && line > 0 {
-                return Some(Self {
-                    bytes: end + 1,
-                    fields: lines - 1,
-                });
+    fn of(input: &[u8]) -> Result<Option<Self>, Violation> {
+        let mut found = Self {
+            ends: [0; LIMITS.fields + 1],
+            lines: 0,
+            bytes: 0,
+        };
+        for end in memchr_iter(b'\n', input) {
+            let line = &input[found.bytes..end];
+            found.bytes = end + 1;
+            if matches!(line, b"" | b"\r") && found.lines > 0 {
+                return Ok(Some(found));
             }
-            line = end + 1;
+            let place = found.ends.get_mut(found.lines);
+            *place.ok_or(Violation::TooManyHeaders)? = end as u32;
+            found.lines += 1;
         }
-        None
+        Ok(None)
     }
-}
 
-/// The lines of a head up to the empty one.
-struct Lines<'a> {
-    rest: &'a [u8],
-}
+    fn fields(&self) -> usize {
+        self.lines - 1
+    }
 
-impl<'a> Iterator for Lines<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let end = memchr(b'\n', self.rest)?;
-        let line = &self.rest[..end];
-        self.rest = &self.rest[end + 1..];
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        (!line.is_empty()).then_some(line)
+    /// The lines of `head` up to the empty one, without their ends.
+    fn lines<'a>(&'a self, head: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        let mut start = 0;
+        self.ends[..self.lines].iter().map(move |&end| {
+            let line = &head[start..end as usize];
+            start = end as usize + 1;
+            line.strip_suffix(b"\r").unwrap_or(line)
+        })
     }
 }
 
@@ -122,56 +123,75 @@ fn status_line(line: &[u8]) -> Result<(Version, StatusCode), Violation> {
     }
 }
 
-/// RFC 9112 section 6.3, without its leniency: a response says once how long it is.
-fn framing(response: &Response<()>, method: &Method) -> Result<Framing, Violation> {
-    let headers = &response.headers;
-    let length = once(headers, &CONTENT_LENGTH, Violation::ContentLength)?;
-    let length = match length {
-        Some(value) => Some(field::length(value.as_bytes()).ok_or(Violation::ContentLength)?),
-        None => None,
-    };
-    let coding = once(headers, &TRANSFER_ENCODING, Violation::Framing)?;
-    let framing = match (coding, length) {
-        (Some(_), Some(_)) => return Err(Violation::Framing),
-        (Some(_), None) if response.version == Version::HTTP_10 => {
-            return Err(Violation::Framing);
-        }
-        (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => {
-            Framing::Chunked
-        }
-        (Some(_), None) => return Err(Violation::TransferCoding),
-        (None, Some(length)) => Framing::Length(length),
-        (None, None) => Framing::UntilClose,
-    };
-    let status = response.status;
-    let bodiless = *method == Method::HEAD
-        || status.is_informational()
-        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    Ok(match bodiless {
-        true => Framing::Length(0),
-        false => framing,
-    })
+/// What the headers say about the body and the connection.
+#[derive(Debug, Default)]
+struct Said {
+    length: Option<u64>,
+    coding: Option<Coding>,
+    close: bool,
+    keep_alive: bool,
 }
 
-/// The value of a header that may be there once.
-fn once<'a>(
-    headers: &'a Fields,
-    name: &'a HeaderName,
-    twice: Violation,
-) -> Result<Option<&'a HeaderValue>, Violation> {
-    let mut values = headers.get_all(name);
-    match (values.next(), values.next()) {
-        (value, None) => Ok(value),
-        _ => Err(twice),
+/// A transfer coding.
+#[derive(Debug, Clone, Copy)]
+enum Coding {
+    Chunked,
+    Other,
+}
+
+impl Said {
+    /// Without the leniency of RFC 9112 section 6.3: a response says once how long it is.
+    fn note(&mut self, name: &HeaderName, value: &[u8]) -> Result<(), Violation> {
+        match *name {
+            CONTENT_LENGTH if self.length.is_some() => return Err(Violation::ContentLength),
+            CONTENT_LENGTH => {
+                self.length = Some(field::length(value).ok_or(Violation::ContentLength)?);
+            }
+            TRANSFER_ENCODING if self.coding.is_some() => return Err(Violation::Framing),
+            TRANSFER_ENCODING => {
+                let chunked = value.eq_ignore_ascii_case(b"chunked");
+                self.coding = Some(if chunked {
+                    Coding::Chunked
+                } else {
+                    Coding::Other
+                });
+            }
+            CONNECTION => {
+                for token in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
+                    self.close |= token.eq_ignore_ascii_case(b"close");
+                    self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+                }
+            }
+            _ => {}
+        }
+        Ok(())
     }
-}
 
-fn is_kept_alive(response: &Response<()>, framing: Framing) -> bool {
-    let headers = &response.headers;
-    let says = |token| has_token(headers, &CONNECTION, token);
-    let wanted = match response.version {
-        Version::HTTP_10 => says("keep-alive"),
-        _ => !says("close"),
-    };
-    wanted && framing != Framing::UntilClose
+    fn framing(&self, response: &Response<()>, method: &Method) -> Result<Framing, Violation> {
+        let framing = match (self.coding, self.length) {
+            (Some(_), Some(_)) => return Err(Violation::Framing),
+            (Some(_), None) if response.version == Version::HTTP_10 => {
+                return Err(Violation::Framing);
+            }
+            (Some(Coding::Chunked), None) => Framing::Chunked,
+            (Some(Coding::Other), None) => return Err(Violation::TransferCoding),
+            (None, Some(length)) => Framing::Length(length),
+            (None, None) => Framing::UntilClose,
+        };
+        let status = response.status;
+        let bodiless = *method == Method::HEAD
+            || status.is_informational()
+            || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        Ok(match bodiless {
+            true => Framing::Length(0),
+            false => framing,
+        })
+    }
+
+    fn keeps_alive(&self, version: Version) -> bool {
+        match version {
+            Version::HTTP_10 => self.keep_alive,
+            _ => !self.close,
+        }
+    }
 }

@@ -166,12 +166,21 @@ pub(crate) fn response<B>(
     let (status, headers) = (response.status, &response.headers);
     let http_10 = asker.version == Version::HTTP_10;
     status_line(out, status, http_10);
-    let said = headers.get(CONNECTION);
-    asker.keep_alive &= !has_token(headers, &CONNECTION, "close");
-    fields(out, headers, |name| {
-        !matches!(*name, CONTENT_LENGTH | TRANSFER_ENCODING | CONNECTION)
-    });
-    if !headers.contains(DATE) {
+    let (mut said, mut dated) = (None, false);
+    for (name, value) in headers.iter() {
+        match *name {
+            CONTENT_LENGTH | TRANSFER_ENCODING => continue,
+            CONNECTION => {
+                said = said.or(Some(value));
+                continue;
+            }
+            DATE => dated = true,
+            _ => {}
+        }
+        field(out, name.as_str(), value.as_bytes());
+    }
+    asker.keep_alive &= said.is_none() || !has_token(headers, &CONNECTION, "close");
+    if !dated {
         field(out, "date", date().as_bytes());
     }
     let encoder = frame(out, response, length, asker);

@@ -1,10 +1,12 @@
 //! From an accepted connection to the first byte of HTTP.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::pin::pin;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -22,6 +24,7 @@ use crate::client::socket::{Socket, canonical};
 use crate::client::stream::Stream;
 use crate::client::{Client, Link, Protocol, serve};
 use crate::pipe::Pipe;
+use crate::settings::Settings;
 use crate::worker::{OpenGuard, Worker};
 
 /// After a failed accept (out of file descriptors) the next one waits a little: connections have to end first.
@@ -34,6 +37,7 @@ pub(crate) async fn run(
     index: usize,
 ) -> io::Result<()> {
     let listener = watch(listener)?;
+    let mut spare = None;
     {
         let mut draining = pin!(worker.state.draining());
         loop {
@@ -42,13 +46,19 @@ pub(crate) async fn run(
                 () = &mut draining => break,
             };
             match accepted {
-                Ok((stream, peer)) => welcome(&worker, stream, peer, index),
+                Ok((stream, peer)) => {
+                    if let Some(connection) = welcome(&worker, stream, peer, index) {
+                        begin(connection, &mut spare);
+                    }
+                }
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
     }
     while let Ok((stream, peer)) = accept_now(listener.get_ref()) {
-        welcome(&worker, stream, peer, index);
+        if let Some(connection) = welcome(&worker, stream, peer, index) {
+            begin(connection, &mut spare);
+        }
     }
     Ok(())
 }
@@ -81,23 +91,62 @@ fn accept_now(listener: &TcpListener) -> io::Result<(Stream, SocketAddr)> {
     Ok((Stream::Fresh(descriptor.into()), peer))
 }
 
-fn welcome(worker: &Arc<Worker>, stream: Stream, peer: SocketAddr, index: usize) {
-    let limit = worker.state.settings().config.limits.connections;
-    if worker.state.connections() >= limit {
+/// The future of a new connection, unless there are too many.
+fn welcome(
+    worker: &Arc<Worker>,
+    stream: Stream,
+    peer: SocketAddr,
+    index: usize,
+) -> Option<impl Future<Output = ()> + use<>> {
+    let settings = worker.state.settings();
+    if worker.state.connections() >= settings.config.limits.connections {
         worker.metrics().record_turned_away();
-        return;
+        return None;
     }
-    let open = worker.count_open();
-    let worker = Arc::clone(worker);
-    tokio::spawn(async move {
-        let metrics = Arc::clone(&worker);
-        if open_connection(worker, stream, canonical(peer), index, open)
-            .await
-            .is_err()
-        {
-            metrics.metrics().record_turned_away();
+    let manner = Manner::of(&settings, index);
+    let (worker, open) = (Arc::clone(worker), worker.count_open());
+    Some(connection(worker, stream, canonical(peer), manner, open))
+}
+
+/// Runs a connection as far as it goes without waiting, and gives it a task if that was not to
+/// its end.
+///
+/// A client that opens a connection for one request has usually sent it by now. If that needs no
+/// replica, as a refusal does not, the connection is over before a task would have been made for
+/// it, and its memory is there for the next one. Whatever it waits for otherwise is told by its task
+/// whom to wake.
+fn begin<F>(connection: F, spare: &mut Option<Pin<Box<F>>>)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut connection = match spare.take() {
+        Some(mut over) => {
+            over.set(connection);
+            over
         }
-    });
+        None => Box::pin(connection),
+    };
+    let mut cx = Context::from_waker(Waker::noop());
+    // As in a task: what goes wrong with one connection does not concern the others.
+    match catch_unwind(AssertUnwindSafe(|| connection.as_mut().poll(&mut cx))) {
+        Ok(Poll::Pending) => drop(tokio::spawn(connection)),
+        Ok(Poll::Ready(())) => *spare = Some(connection),
+        Err(_) => {}
+    }
+}
+
+/// A connection from its first byte to its last.
+async fn connection(
+    worker: Arc<Worker>,
+    stream: Stream,
+    peer: SocketAddr,
+    manner: Manner,
+    open: OpenGuard,
+) {
+    let served = open_connection(&worker, stream, peer, manner, open).await;
+    if served.is_err() {
+        worker.metrics().record_turned_away();
+    }
 }
 
 /// What a listener's configuration says about a new connection.
@@ -110,8 +159,7 @@ struct Manner {
 }
 
 impl Manner {
-    fn of(worker: &Worker, index: usize) -> Self {
-        let settings = worker.state.settings();
+    fn of(settings: &Settings, index: usize) -> Self {
         let listener = settings.config.listen.get(index);
         let linger = *settings.config.limits.refused_body;
         Self {
@@ -126,13 +174,12 @@ impl Manner {
 
 /// Fails if the connection never got as far as HTTP.
 async fn open_connection(
-    worker: Arc<Worker>,
+    worker: &Arc<Worker>,
     mut stream: Stream,
     mut peer: SocketAddr,
-    index: usize,
+    manner: Manner,
     open: OpenGuard,
 ) -> io::Result<()> {
-    let manner = Manner::of(&worker, index);
     if manner.proxy_protocol {
         let mut watched = stream.into_watched()?;
         let header = Box::pin(proxy_protocol::read(&mut watched));
@@ -143,7 +190,7 @@ async fn open_connection(
     let link = Link {
         peer,
         tls: manner.tls.is_some(),
-        trusted: is_trusted(&worker, peer),
+        trusted: is_trusted(worker, peer),
         linger_bytes: manner.linger_bytes,
     };
     let client = Arc::new(Client::new(link, Some(open)));
@@ -152,12 +199,14 @@ async fn open_connection(
         serve::plain(worker, client, socket, manner.http2).await;
         return Ok(());
     };
+    // A handshake is too much work to be done between two accepts.
+    tokio::task::yield_now().await;
     // Boxed: a session of TLS is large, and plain connections should not be.
     Box::pin(secure(worker, client, socket, config, manner.handshake)).await
 }
 
 async fn secure(
-    worker: Arc<Worker>,
+    worker: &Arc<Worker>,
     client: Arc<Client>,
     socket: Socket,
     config: Arc<ServerConfig>,

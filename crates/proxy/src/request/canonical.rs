@@ -112,20 +112,27 @@ pub(crate) fn host_without_port(host: &str) -> &str {
     }
 }
 
-/// The target as replicas see it: path and query, every byte one that RFC 3986 allows.
-pub(crate) fn target(uri: &Uri) -> PathAndQuery {
-    let Some(target) = uri.path_and_query() else {
-        return PathAndQuery::from_static("/");
+/// Makes a target what replicas see: path and query, every byte one that RFC 3986 allows.
+pub(crate) fn make_target(uri: &mut Uri) {
+    let target = match uri.path_and_query() {
+        None => PathAndQuery::from_static("/"),
+        Some(target) => match written(target.as_str()) {
+            Cow::Borrowed(_) if uri.authority().is_none() => return,
+            Cow::Borrowed(_) => target.clone(),
+            // Percent signs and letters only: what was a target before still is one.
+            Cow::Owned(written) => {
+                PathAndQuery::try_from(written).unwrap_or_else(|_| target.clone())
+            }
+        },
     };
-    let written = match target.as_str() {
+    *uri = target.into();
+}
+
+fn written(target: &str) -> Cow<'_, str> {
+    match target.starts_with('?') {
         // `http://host?query`: the root is meant.
-        text if text.starts_with('?') => Cow::Owned(format!("/{}", encode(text))),
-        text => encode(text),
-    };
-    match written {
-        Cow::Borrowed(_) => target.clone(),
-        // Percent signs and letters only: what was a target before still is one.
-        Cow::Owned(written) => PathAndQuery::try_from(written).unwrap_or_else(|_| target.clone()),
+        true => Cow::Owned(format!("/{}", encode(target))),
+        false => encode(target),
     }
 }
 
@@ -225,7 +232,9 @@ mod tests {
     }
 
     fn target_of(uri: &str) -> String {
-        target(&uri.parse().unwrap()).as_str().to_owned()
+        let mut uri = uri.parse().unwrap();
+        make_target(&mut uri);
+        uri.to_string()
     }
 
     #[test]

@@ -25,7 +25,8 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 #[derive(Debug)]
 pub(crate) struct Keys {
     hasher: RandomState,
-    paths: PathHasher,
+    /// None where nobody asks what a path costs.
+    paths: Option<PathHasher>,
     tenant: Option<Source>,
     session: Option<Session>,
     /// Proxies whose word counts.
@@ -65,7 +66,8 @@ impl Keys {
         let hasher = before.map_or_else(RandomState::new, |before| before.hasher.clone());
         let key = (hasher.hash_one("paths, 0"), hasher.hash_one("paths, 1"));
         Self {
-            paths: PathHasher::new(key, &config.protect.paths.fold),
+            paths: (config.protect.remembers_paths())
+                .then(|| PathHasher::new(key, &config.protect.paths.fold)),
             hasher,
             tenant: config.tenant.as_ref().map(Source::new),
             session: config.session.as_ref().map(Session::new),
@@ -78,7 +80,7 @@ impl Keys {
         let path = asked.path.normal().unwrap_or(asked.path.written());
         let session = self.session.as_ref();
         Marks {
-            path: Some(self.paths.hash(path)),
+            path: self.paths.as_ref().map(|paths| paths.hash(path)),
             tenant: self.tenant.as_ref().map(|source| {
                 let told = self.told(source, asked, asked.trusted);
                 told.unwrap_or_else(|| self.hash(b'a', address(asked, peer, &self.trust)))

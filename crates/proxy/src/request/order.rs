@@ -17,6 +17,7 @@ use crate::hop::has_token;
 use crate::http1::Violation;
 use crate::message::Request;
 use crate::refuse::Format;
+use crate::settings::Settings;
 use crate::upstream::send::Deadline;
 
 /// What a request holds in memory beside its head and body. Measured by
@@ -36,6 +37,8 @@ pub(crate) struct Order {
     /// Whose it is and what it is like, for the engine.
     marks: Marks,
     pub(crate) deadline: Deadline,
+    /// How often it may be sent again.
+    pub(crate) repetitions: u32,
     /// The protocol that the client wishes to switch to.
     pub(crate) upgrade: Option<Box<HeaderValue>>,
     pub(crate) expects_continue: bool,
@@ -44,8 +47,11 @@ pub(crate) struct Order {
 
 impl Order {
     /// Reads a request; refuses it if it cannot be passed on whatever the load.
-    pub(crate) fn read(visit: &mut Visit, request: Request<Inbound>) -> Result<Self, Fault> {
-        let settings = visit.worker.state.settings();
+    pub(crate) fn read(
+        visit: &mut Visit,
+        settings: &Settings,
+        request: Request<Inbound>,
+    ) -> Result<Self, Fault> {
         let limits = &settings.config.limits;
         if visit.client.cancels_too_much(limits) {
             return Err(Fault::TooManyResets);
@@ -93,6 +99,7 @@ impl Order {
                 at: visit.arrived + allowance.time,
                 allowance,
             },
+            repetitions: settings.config.retry.attempts,
             expects_continue,
             head_bytes,
         })

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use http::header::{CONNECTION, COOKIE, EXPECT, HOST, TE, UPGRADE, VIA};
-use http::uri::{PathAndQuery, Uri};
 use http::{HeaderName, HeaderValue, Version};
 
 use super::canonical;
@@ -61,8 +60,7 @@ struct Notes<'a> {
 }
 
 fn write<B>(request: &mut Request<B>, client: &Client, forward: &Forward, notes: &Notes<'_>) {
-    let target = canonical::target(&request.uri);
-    set_target(&mut request.uri, target);
+    canonical::make_target(&mut request.uri);
     let came_by = request.version;
     let headers = &mut request.headers;
     let trusted = client.trusted;
@@ -87,11 +85,12 @@ fn write<B>(request: &mut Request<B>, client: &Client, forward: &Forward, notes:
         };
         headers.append(VIA, HeaderValue::from_static(via));
     }
+    // Nobody but us says these: what was there under their names has been removed.
     if let Some(class) = notes.class {
-        headers.insert(CLASS, class.clone());
+        headers.append(CLASS, class.clone());
     }
     let millis = u64::try_from(notes.time_left.as_millis()).unwrap_or(u64::MAX);
-    headers.insert(DEADLINE_MS, HeaderValue::from(millis));
+    headers.append(DEADLINE_MS, HeaderValue::from(millis));
     if let Some(optional) = notes.optional {
         speak_of_content(headers, optional, notes.service_target);
     }
@@ -117,13 +116,6 @@ fn speak_of_content(headers: &mut Fields, optional: bool, target: Option<Duratio
     headers.insert(CONNECTION, HeaderValue::from_static("te"));
 }
 
-fn set_target(uri: &mut Uri, target: PathAndQuery) {
-    let is_same = uri.authority().is_none() && uri.path_and_query() == Some(&target);
-    if !is_same {
-        *uri = target.into();
-    }
-}
-
 /// HTTP/2 may split cookies into several fields; HTTP/1 has to have them in one (RFC 9113
 /// section 8.2.3).
 fn join_cookies(headers: &mut Fields) {
@@ -147,10 +139,10 @@ fn forward_client(headers: &mut Fields, client: &Client, host: Option<&HeaderVal
         return;
     }
     // What a stranger said has been removed.
-    headers.insert(FORWARDED_FOR, client.forwarded_for().clone());
-    headers.insert(FORWARDED_PROTO, proto);
+    headers.append(FORWARDED_FOR, client.forwarded_for().clone());
+    headers.append(FORWARDED_PROTO, proto);
     if let Some(host) = host {
-        headers.insert(FORWARDED_HOST, host.clone());
+        headers.append(FORWARDED_HOST, host.clone());
     }
 }
 

@@ -13,6 +13,7 @@ use crate::gate::Slot;
 use crate::message::Request;
 use crate::metrics::{Direction, UpstreamFailure};
 use crate::refuse::Format;
+use crate::settings::Settings;
 use crate::worker::Worker;
 
 /// A request that is being served. Dropped before it is complete, its client has left.
@@ -41,10 +42,13 @@ enum End {
 }
 
 impl Visit {
-    pub(crate) fn begin<B>(worker: Arc<Worker>, client: Arc<Client>, request: &Request<B>) -> Self {
-        let settings = worker.state.settings();
+    pub(crate) fn begin<B>(
+        worker: &Arc<Worker>,
+        client: &Arc<Client>,
+        settings: &Settings,
+        request: &Request<B>,
+    ) -> Self {
         let logs = settings.access_log.is_some();
-        drop(settings);
         Self {
             arrived: worker.state.now(),
             format: Format::Text,
@@ -53,8 +57,8 @@ impl Visit {
             path: None,
             record: logs.then(|| Box::new(Record::new(request, client.peer))),
             end: End::Cancelled,
-            worker,
-            client,
+            worker: Arc::clone(worker),
+            client: Arc::clone(client),
         }
     }
 

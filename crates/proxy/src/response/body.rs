@@ -128,7 +128,8 @@ impl Relay {
             }
             drop(slot);
         }
-        self.body.give_back(&self.worker);
+        let settings = self.worker.state.settings();
+        self.body.give_back(&self.worker, &settings);
     }
 
     /// The replica failed in the middle.

@@ -22,6 +22,7 @@ use crate::health::Outcome;
 use crate::message::{Fields, Response};
 use crate::metrics::UpstreamFailure;
 use crate::request::visit::Visit;
+use crate::settings::Settings;
 use crate::upstream::download::{BrokeOff, Download};
 use crate::upstream::send::Answer;
 use body::{Outbound, Relay};
@@ -43,17 +44,18 @@ pub(crate) fn relay(
         mut body,
     } = answer;
     let state = &visit.worker.state;
+    let settings = state.settings();
     let replica = slot.replica();
     let status = response.status.as_u16();
     state.board().record(replica, Outcome::Answered(status));
     report::strip(state, About::new(visit, &slot), &mut response.headers);
-    mark(visit, replica, &mut response);
+    mark(visit, &settings, replica, &mut response);
     let ending = ending(response.status);
     let body = match ahead {
         Ok(Ahead::Complete(data)) => {
             slot.set_ending(ending);
             drop(slot);
-            body.give_back(&visit.worker);
+            body.give_back(&visit.worker, &settings);
             visit.count_response_bytes(data.len());
             Outbound::full(data)
         }
@@ -76,8 +78,7 @@ pub(crate) fn failed(visit: &Visit, mut slot: Slot, failure: UpstreamFailure) ->
 }
 
 /// Adds what we tell the client.
-fn mark(visit: &Visit, replica: ReplicaId, response: &mut Response<()>) {
-    let settings = visit.worker.state.settings();
+fn mark(visit: &Visit, settings: &Settings, replica: ReplicaId, response: &mut Response<()>) {
     if let Some(sticky) = &settings.sticky {
         sticky.mark(
             replica,

@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 
 use super::http1;
 use super::pool::Sender;
+use crate::settings::Settings;
 use crate::worker::Worker;
 
 /// A body that a replica sends. Dropped before its end, it takes an HTTP/1.1 connection with it.
@@ -31,15 +32,13 @@ pub(crate) struct BrokeOff;
 
 impl Download {
     /// Gives the connection back after the last byte.
-    pub(crate) fn give_back(&mut self, worker: &Worker) {
+    pub(crate) fn give_back(&mut self, worker: &Worker, settings: &Settings) {
         let Self::Http1 { connection, uid } = std::mem::replace(self, Self::Over) else {
             return;
         };
-        let state = &worker.state;
-        if !connection.is_reusable() || state.is_draining() {
+        if !connection.is_reusable() || worker.state.is_draining() {
             return;
         }
-        let settings = state.settings();
         // One that others wait for is closed, so that they can open theirs: they may be on
         // another core.
         if !settings.is_crowded(uid) {

@@ -36,6 +36,7 @@ use crate::request::deadline::Allowance;
 use crate::request::order::Order;
 use crate::request::upload::{Pace, Upload};
 use crate::request::visit::Visit;
+use crate::settings::Settings;
 use crate::worker::Worker;
 
 /// A client that lets its replica wait this long for the next piece of its body no longer holds
@@ -174,7 +175,6 @@ impl<'a> Sending<'a> {
             self.record_failure(id, UpstreamFailure::Connect);
             return Ok(Err(Failure::Unreachable));
         };
-        self.shape(id, &connection.sender);
         let exchanged = match connection.sender {
             Sender::Http1(sender) => self.exchange_http1(sender, connection.uid).await?,
             Sender::Http2(sender) => Box::pin(self.exchange_http2(sender)).await?,
@@ -198,7 +198,7 @@ impl<'a> Sending<'a> {
         }))
     }
 
-    /// A connection from the pool, or a new one.
+    /// A connection from the pool, or a new one, and the request in the form its protocol has.
     async fn connection(&mut self, id: ReplicaId) -> Result<io::Result<Connection>, Fault> {
         let state = &self.worker.state;
         let replica = {
@@ -208,6 +208,7 @@ impl<'a> Sending<'a> {
                 return Ok(Err(io::ErrorKind::NotFound.into()));
             };
             if let Some(sender) = self.worker.pool.take(replica, self.worker.about_now()) {
+                shape(self.order, &settings, replica, &sender);
                 return Ok(Ok(Connection {
                     sender,
                     uid: replica.uid(),
@@ -231,10 +232,13 @@ impl<'a> Sending<'a> {
             (state.now() + limit).min(self.order.deadline.at),
         );
         match alarm.before(open(self.worker, &replica)).await {
-            Ok(opened) => Ok(opened.map(|sender| Connection {
-                sender,
-                uid: replica.uid(),
-                reused: false,
+            Ok(opened) => Ok(opened.map(|sender| {
+                shape(self.order, &state.settings(), &replica, &sender);
+                Connection {
+                    sender,
+                    uid: replica.uid(),
+                    reused: false,
+                }
             })),
             Err(Elapsed) if state.now() >= self.order.deadline.at => {
                 Err(self.deadline_passed(UpstreamFailure::Connect))
@@ -351,30 +355,10 @@ impl<'a> Sending<'a> {
             .record(id, Outcome::Failed(failure));
     }
 
-    /// Puts the request into the form the connection's protocol has for it.
-    fn shape(&mut self, id: ReplicaId, sender: &Sender) {
-        let settings = self.worker.state.settings();
-        let Some(replica) = settings.replica(id) else {
-            return;
-        };
-        let request = &mut self.order.request;
-        let wanted = match settings.config.upstream.host {
-            HostHeader::Client => self.order.host.as_ref(),
-            HostHeader::Replica => None,
-        };
-        match sender {
-            Sender::Http1(_) => shape::for_http1(request, wanted, replica.host()),
-            Sender::Http2(_) => {
-                let host = wanted.unwrap_or(replica.host());
-                shape::for_http2(request, replica.scheme(), host);
-            }
-        }
-    }
-
     /// Keeps a copy of what may be repeated.
     fn keep_spare(&mut self, repeated: u32) {
-        let attempts = self.worker.state.settings().config.retry.attempts;
-        let may_repeat = repeated < attempts && shape::is_idempotent(&self.order.request.method);
+        let may_repeat =
+            repeated < self.order.repetitions && shape::is_idempotent(&self.order.request.method);
         self.spare = may_repeat.then(|| self.order.request.body.copy()).flatten();
     }
 
@@ -390,6 +374,22 @@ impl<'a> Sending<'a> {
             false => self.worker.metrics().record_retry_denied(),
         }
         granted
+    }
+}
+
+/// Puts the request into the form the connection's protocol has for it.
+fn shape(order: &mut Order, settings: &Settings, replica: &Replica, sender: &Sender) {
+    let request = &mut order.request;
+    let wanted = match settings.config.upstream.host {
+        HostHeader::Client => order.host.as_ref(),
+        HostHeader::Replica => None,
+    };
+    match sender {
+        Sender::Http1(_) => shape::for_http1(request, wanted, replica.host()),
+        Sender::Http2(_) => {
+            let host = wanted.unwrap_or(replica.host());
+            shape::for_http2(request, replica.scheme(), host);
+        }
     }
 }
 

@@ -221,6 +221,16 @@ pub const DEFAULT_CLASS: &str = "default";
 pub(crate) const CLASSES_MAX: usize = 64;
 
 impl SentryConfig {
+    /// Whether the mode asks what a request's path costs.
+    #[must_use]
+    pub fn remembers_paths(&self) -> bool {
+        match self.mode {
+            ModeName::Sentry => true,
+            ModeName::Auto => self.auto.path_costs,
+            _ => false,
+        }
+    }
+
     /// Checks what the types cannot: ranges, and values that belong together.
     ///
     /// # Errors

@@ -125,10 +125,9 @@ impl Policer {
 
 /// Paths to be remembered in the mode.
 fn paths(config: &SentryConfig) -> usize {
-    match config.mode {
-        ModeName::Sentry => config.paths.max as usize,
-        ModeName::Auto if config.auto.path_costs => config.paths.max as usize,
-        _ => 0,
+    match config.remembers_paths() {
+        true => config.paths.max as usize,
+        false => 0,
     }
 }
 
