@@ -7,8 +7,11 @@
 //!
 //! - more arrived than could be served, by more than chance allows ([`Events::above`]), over some
 //!   recent time; or
-//! - the load of the last while leaves no room for bursts, or
-//! - the queue has stood beyond the target for longer than bursts last, without getting shorter.
+//! - the queue is beyond the target, and the load of the last while leaves no room for bursts; or
+//! - it has stood there for longer than bursts last, without getting shorter.
+//!
+//! A fixed number of clients that ask again as soon as they are answered is always exactly as much as can be
+//! served. They wait for each other, and are refused only if that takes longer than the target.
 //!
 //! It is over when arrivals have been within capacity and the queue short for a second.
 
@@ -141,7 +144,7 @@ impl Overload {
                 STANDING_MOST,
             );
             self.overloaded = self.standing_seconds >= standing
-                || !self.has_room(pressure)
+                || (pressure.backlog > 1.0 && !self.has_room(pressure))
                 || self.exceeds(pressure);
         }
     }
@@ -227,6 +230,15 @@ mod tests {
         (0..200).for_each(|_| overload.on_tick(&pressure(8.0, 0.4)));
         (0..60).for_each(|tick| overload.on_tick(&pressure(8.0, 3.0 - 0.03 * f64::from(tick))));
         assert!(!overload.is_overloaded());
+    }
+
+    #[test]
+    fn a_load_without_room_is_no_overload_while_all_are_in_time() {
+        let mut overload = Overload::new();
+        (0..400).for_each(|_| overload.on_tick(&pressure(11.0, 0.8)));
+        assert!(!overload.is_overloaded());
+        overload.on_tick(&pressure(11.0, 1.1));
+        assert!(overload.is_overloaded());
     }
 
     #[test]
