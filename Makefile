@@ -77,7 +77,7 @@ bench-channel: ## delivery of control messages, and an auction's peak with and w
 	bench/channel/run
 
 bench-decision: ## nanoseconds of an admission decision, with and without contention
-	$(CARGO) bench -p tidegate-sentry --bench decision
+	$(CARGO) bench --profile dist -p tidegate-sentry --bench decision
 
 bench-shop: ## three replicas of the shop behind mode ilac, under the load of paper 004's figure 3
 	bench/shop/run
