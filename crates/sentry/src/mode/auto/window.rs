@@ -126,7 +126,7 @@ const CLEAR_SAMPLES: f64 = 60.0;
 const BEYOND: f64 = 1.5;
 /// A base that was found by trials is doubted after this time, and after twice the time whenever it was
 /// found again, while requests take more than this share of the target.
-const TRUST: Duration = Duration::from_secs(20);
+const TRUST: Duration = Duration::from_secs(5);
 const TRUST_MOST: Duration = Duration::from_secs(600);
 const CROWD: f64 = 0.25;
 /// Growth while capacity is unknown, and later.
