@@ -154,7 +154,7 @@ fn is_twin(name: &str) -> bool {
         && TWINS.iter().any(|twin| {
             let alike = |(&a, &b): (&u8, &u8)| a == b || (a == b'_' && b == b'-');
             let long_enough = match twin.ends_with('-') {
-                true => bytes.len() > twin.len(),
+                true => bytes.len() >= twin.len(),
                 false => bytes.len() == twin.len(),
             };
             long_enough && bytes.iter().zip(twin.as_bytes()).all(alike)
@@ -276,6 +276,7 @@ mod tests {
             ("x_forwarded_for", "1.2.3.4"),
             ("x-forwarded_proto", "https"),
             ("x_real_ip", "1.2.3.4"),
+            ("x_forwarded_", "1.2.3.4"),
             ("api_key", "kept"),
             ("content_length_hint", "kept"),
         ];
