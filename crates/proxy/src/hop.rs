@@ -181,9 +181,12 @@ fn remove_connection(headers: &mut Fields) {
 /// The comma-separated elements of a header.
 fn tokens<'a>(headers: &'a Fields, name: &'a HeaderName) -> impl Iterator<Item = &'a [u8]> {
     let values = headers.get_all(name);
-    values
-        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
-        .map(<[u8]>::trim_ascii)
+    values.flat_map(|value| elements(value.as_bytes()))
+}
+
+/// The comma-separated elements of a value.
+pub(crate) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
 }
 
 /// Whether a header has a certain element.

@@ -144,10 +144,9 @@ async fn finish(
 ) -> Ended {
     let mut serving = pin!(serving);
     let served = poll_fn(|cx| wire.poll_serving(cx, client, &asker, serving.as_mut())).await;
-    let drained = || !turn.has_body || wire.is_drained();
     let response = match served {
         Some(Served::Response(response)) => response,
-        Some(Served::Shed(shed)) if asker.takes_ready_words() && drained() => {
+        Some(Served::Shed(shed)) if asker.takes_ready_words() && wire.is_drained(turn.has_body) => {
             asker.keep_alive &= client.order() < Order::Close;
             return turn_away(worker, wire, &shed, asker.keep_alive).await;
         }
@@ -209,9 +208,8 @@ async fn respond(
     asker: &mut Asker,
     has_body: bool,
 ) -> Ended {
-    let is_drained = || !has_body || wire.is_drained();
     // A body that nobody will read any more stands before the next request.
-    let unread = !is_drained() && Arc::strong_count(wire) == 1;
+    let unread = !wire.is_drained(has_body) && Arc::strong_count(wire) == 1;
     asker.keep_alive &= !unread && client.order() < Order::Close;
     let switched = response.status == StatusCode::SWITCHING_PROTOCOLS;
     let (mut body, mut encoder) = wire.begin_response(worker, response, asker);
@@ -219,7 +217,7 @@ async fn respond(
     match (sent, body) {
         (Err(_), _) => Ended::Cut,
         (Ok(()), Outbound::Tunnel(tunnel)) if switched => Ended::Upgraded(tunnel),
-        (Ok(()), _) => match (is_drained(), asker.keep_alive) {
+        (Ok(()), _) => match (wire.is_drained(has_body), asker.keep_alive) {
             (true, true) => Ended::Kept,
             (true, false) => Ended::Close,
             (false, _) => {
@@ -448,8 +446,11 @@ impl Wire {
         self.inner.lock().decoder.is_end()
     }
 
-    /// Whether the body of the request has been read, as far as it has come.
-    fn is_drained(&self) -> bool {
+    /// Whether the body of the request, if it has one, has been read, as far as it has come.
+    fn is_drained(&self, has_body: bool) -> bool {
+        if !has_body {
+            return true;
+        }
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         while !inner.decoder.is_end() {

@@ -10,6 +10,7 @@ use memchr::memchr_iter;
 
 use super::body::Framing;
 use super::{HeadLimits, Violation, field, name};
+use crate::hop::elements;
 use crate::message::{Fields, Response};
 
 /// The head of a response: not with all memory are replicas trusted.
@@ -157,7 +158,7 @@ impl Said {
                 });
             }
             CONNECTION => {
-                for token in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
+                for token in elements(value) {
                     self.close |= token.eq_ignore_ascii_case(b"close");
                     self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
                 }

@@ -38,6 +38,11 @@ pub(crate) async fn run(
 ) -> io::Result<()> {
     let listener = watch(listener)?;
     let mut spare = None;
+    let mut start = |(stream, peer)| {
+        if let Some(connection) = welcome(&worker, stream, peer, index) {
+            begin(connection, &mut spare);
+        }
+    };
     {
         let mut draining = pin!(worker.state.draining());
         loop {
@@ -46,19 +51,13 @@ pub(crate) async fn run(
                 () = &mut draining => break,
             };
             match accepted {
-                Ok((stream, peer)) => {
-                    if let Some(connection) = welcome(&worker, stream, peer, index) {
-                        begin(connection, &mut spare);
-                    }
-                }
+                Ok(accepted) => start(accepted),
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
     }
-    while let Ok((stream, peer)) = accept_now(listener.get_ref()) {
-        if let Some(connection) = welcome(&worker, stream, peer, index) {
-            begin(connection, &mut spare);
-        }
+    while let Ok(accepted) = accept_now(listener.get_ref()) {
+        start(accepted);
     }
     Ok(())
 }
