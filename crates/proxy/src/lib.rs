@@ -41,6 +41,7 @@ mod request;
 mod response;
 pub mod settings;
 pub mod state;
+mod tcp;
 mod upstream;
 mod worker;
 

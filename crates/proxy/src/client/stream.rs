@@ -5,7 +5,7 @@
 //! at once: nothing is ever waited for, and both calls are saved. A client that is slower costs
 //! one read for nothing, once.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Write};
 use std::net::TcpStream as Unwatched;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
@@ -14,12 +14,14 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::tcp::{self, Tcp};
+
 /// A connection of a client.
 #[derive(Debug)]
 pub(crate) enum Stream {
     /// Non-blocking; the runtime does not know of it.
     Fresh(Unwatched),
-    Watched(TcpStream),
+    Watched(Tcp),
     /// The runtime refused to watch it.
     Lost,
 }
@@ -35,11 +37,11 @@ impl Stream {
     }
 
     /// The stream as the runtime knows it.
-    fn watched(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+    fn watched(&mut self) -> io::Result<Pin<&mut Tcp>> {
         if let Self::Fresh(_) = self
             && let Self::Fresh(stream) = std::mem::replace(self, Self::Lost)
         {
-            *self = Self::Watched(TcpStream::from_std(stream)?);
+            *self = Self::Watched(Tcp::new(TcpStream::from_std(stream)?));
         }
         match self {
             Self::Watched(stream) => Ok(Pin::new(stream)),
@@ -51,7 +53,7 @@ impl Stream {
     pub(crate) fn into_watched(self) -> io::Result<TcpStream> {
         match self {
             Self::Fresh(stream) => TcpStream::from_std(stream),
-            Self::Watched(stream) => Ok(stream),
+            Self::Watched(stream) => Ok(stream.into()),
             Self::Lost => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -80,13 +82,9 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let read = self.at_once(|mut stream| stream.read(buf.initialize_unfilled()));
-        match read {
+        match self.at_once(|stream| tcp::receive(stream, buf)) {
             None => self.watched()?.poll_read(cx, buf),
-            Some(read) => {
-                buf.advance(read?);
-                Poll::Ready(Ok(()))
-            }
+            Some(read) => Poll::Ready(read.map(|_| ())),
         }
     }
 }
@@ -97,7 +95,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.at_once(|mut stream| stream.write(buf)) {
+        match self.at_once(|stream| tcp::transmit(stream, buf)) {
             None => self.watched()?.poll_write(cx, buf),
             Some(written) => Poll::Ready(written),
         }

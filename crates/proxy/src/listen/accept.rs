@@ -25,6 +25,7 @@ use crate::client::stream::Stream;
 use crate::client::{Client, Link, Protocol, serve};
 use crate::pipe::Pipe;
 use crate::settings::Settings;
+use crate::tcp::Tcp;
 use crate::worker::{OpenGuard, Worker};
 
 /// After a failed accept (out of file descriptors) the next one waits a little: connections have to end first.
@@ -183,7 +184,7 @@ async fn open_connection(
         let mut watched = stream.into_watched()?;
         let header = Box::pin(proxy_protocol::read(&mut watched));
         let told = timeout(manner.handshake, header).await??;
-        stream = Stream::Watched(watched);
+        stream = Stream::Watched(Tcp::new(watched));
         peer = told.map_or(peer, canonical);
     }
     let link = Link {

@@ -13,6 +13,7 @@ use super::pool::Sender;
 use super::{Replica, http1};
 use crate::http1::response;
 use crate::pipe::Pipe;
+use crate::tcp::Tcp;
 
 /// Flow-control windows towards HTTP/2 replicas: several responses of ordinary size.
 const STREAM_WINDOW: u32 = 256 << 10;
@@ -50,13 +51,13 @@ pub(crate) async fn open(replica: &Replica) -> io::Result<Transport> {
 }
 
 /// Tries the replica's addresses one after the other.
-async fn open_tcp(replica: &Replica) -> io::Result<TcpStream> {
+async fn open_tcp(replica: &Replica) -> io::Result<Tcp> {
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
     for address in replica.addresses.get(Instant::now()).await? {
         match TcpStream::connect(address).await {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
-                return Ok(stream);
+                return Ok(Tcp::new(stream));
             }
             Err(error) => failure = error,
         }
@@ -80,7 +81,7 @@ async fn handshake_http2(io: Transport, permit: OwnedSemaphorePermit) -> io::Res
 }
 
 /// A connection to a replica, below HTTP.
-pub(crate) type Transport = Pipe<TcpStream>;
+pub(crate) type Transport = Pipe<Tcp>;
 
 /// Whether HTTP/2 is spoken on a connection: as agreed under TLS, as configured otherwise.
 pub(crate) fn is_http2(stream: &Transport, replica: &Replica) -> bool {
