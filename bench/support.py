@@ -16,6 +16,11 @@ def build(binary="tidegate", profile="release"):
     return Path(json.loads(metadata.stdout)["target_directory"]) / profile / binary
 
 
+def train():
+    """Builds Tidegate as for production, and says where it is."""
+    return Path(subprocess.run([ROOT / "dist/run"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
+
+
 def free_port():
     """A port that was free a moment ago."""
     with socket.socket() as probe:

@@ -134,3 +134,81 @@ impl AsyncWrite for Tcp {
         Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn pair() -> io::Result<(Tcp, TcpStream)> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let client = TcpStream::connect(listener.local_addr()?).await?;
+        let (server, _) = listener.accept().await?;
+        Ok((Tcp::new(server), client))
+    }
+
+    #[tokio::test]
+    async fn what_comes_after_less_than_was_asked_for_is_read_too() {
+        let (mut tcp, mut client) = pair().await.unwrap();
+        let mut input = [0; 16];
+        for turn in 0..100_u8 {
+            client.write_all(&[turn; 5]).await.unwrap();
+            let read = tcp.read(&mut input).await.unwrap();
+            assert_eq!(input[..read], [turn; 5]);
+            tcp.write_all(&[turn]).await.unwrap();
+            assert_eq!(client.read_u8().await.unwrap(), turn);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_fills_the_buffer_to_its_end_is_followed_by_the_rest() {
+        let (mut tcp, mut client) = pair().await.unwrap();
+        for size in [1, 4, SMALL - 1, SMALL, SMALL + 1, 3 * SMALL] {
+            let sent: Vec<u8> = (0..2 * size).map(|at| at as u8).collect();
+            let (mut first, mut second) = (vec![0; size], vec![0; size]);
+            let sending = client.write_all(&sent);
+            let receiving = async {
+                tcp.read_exact(&mut first).await?;
+                tcp.read_exact(&mut second).await
+            };
+            tokio::try_join!(sending, receiving).unwrap();
+            assert_eq!([first, second].concat(), sent);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_end_is_seen_behind_the_last_bytes() {
+        let (mut tcp, mut client) = pair().await.unwrap();
+        client.write_all(b"last words").await.unwrap();
+        drop(client);
+        let mut heard = Vec::new();
+        tcp.read_to_end(&mut heard).await.unwrap();
+        assert_eq!(heard, b"last words");
+    }
+
+    #[tokio::test]
+    async fn nobody_to_write_to_is_an_error() {
+        let (mut tcp, client) = pair().await.unwrap();
+        drop(client);
+        let broken = loop {
+            if let Err(error) = tcp.write(b"hello?").await {
+                break error;
+            }
+        };
+        let expected = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
+        assert!(expected.contains(&broken.kind()), "{broken}");
+    }
+
+    #[tokio::test]
+    async fn more_than_there_is_room_for_is_written_in_the_end() {
+        let (mut tcp, mut client) = pair().await.unwrap();
+        let sent = vec![7; 16 << 20];
+        let mut received = vec![0; sent.len()];
+        let sending = tcp.write_all(&sent);
+        let receiving = client.read_exact(&mut received);
+        tokio::try_join!(sending, receiving).unwrap();
+        assert!(received == sent);
+    }
+}
