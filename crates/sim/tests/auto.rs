@@ -394,6 +394,9 @@ fn the_least_important_are_refused_at_once() {
 /// target, has 1.7 there. A heavy tail is ours: at the first loss windows are still those it began with.
 fn tail_over_steps(service: &Service, times: f64) -> f64 {
     match service.name {
+        // Who came while a loss of a third could not be told from chance waits until it is over.
+        _ if service.is(&SLOW) && times < 1.0 => f64::INFINITY,
+        _ if service.is(&SLOW) => 1.3,
         "200 workers" if times < 1.0 => 2.4,
         "200 workers" => 1.8,
         _ if service.is(&HEAVY) && times < 1.0 => 1.4,
@@ -406,7 +409,7 @@ fn tail_over_steps(service: &Service, times: f64) -> f64 {
 #[test]
 fn capacity_may_go_and_come_back() {
     let mut bars = Bars::default();
-    for service in SERVICES.iter().filter(|service| !service.is(&SLOW)) {
+    for service in &SERVICES {
         for times in [0.8, 2.0, 4.0] {
             let load = format!("rate = '{}/s'", times * service.capacity());
             let scenario = service.scenario(140, 5, &load, STEPS);

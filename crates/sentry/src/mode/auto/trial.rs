@@ -26,6 +26,13 @@ pub(super) const UP_FIRST: Test = Test {
     reference_seconds: 0.7,
     seconds: 0.5,
 };
+/// Down, while nothing is known: a loss of 34 % counts.
+pub(super) const DOWN_FIRST: Test = Test {
+    alternative: 0.4,
+    reference: 20.0,
+    reference_seconds: 0.7,
+    seconds: 0.5,
+};
 /// Up, later: a gain of 23 % counts.
 pub(super) const UP: Test = Test {
     alternative: 1.5,

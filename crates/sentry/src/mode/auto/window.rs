@@ -14,7 +14,9 @@
 //!
 //! **Discovery.** At first nothing is known. While requests wait and residence is short against the
 //! target, a larger window costs nothing: it grows. Otherwise the throughput at a larger one is
-//! compared ([`RateTest`]), until it does not follow any more: then throughput is capacity.
+//! compared ([`RateTest`]), until it does not follow any more: then throughput is capacity. Where
+//! requests take long already a larger one would make everybody late, and a smaller one is compared:
+//! if that brings as much, throughput is capacity as well.
 //!
 //! **Afterwards** the window is kept at somewhat more than the knee. It grows when it is found below
 //! the knee, and shrinks when it is far above; should throughput fall with it, the knee was wrong,
@@ -46,7 +48,9 @@ use super::drain::DrainMeter;
 use super::profile::Profile;
 use super::speed::Speed;
 use super::sprt::{Finding, RateTest};
-use super::trial::{CHECK, DOWN, DOWN_FROM_LATE, DOWN_TO_KNEE, Kind, Test, Trial, UP, UP_FIRST};
+use super::trial::{
+    CHECK, DOWN, DOWN_FIRST, DOWN_FROM_LATE, DOWN_TO_KNEE, Kind, Test, Trial, UP, UP_FIRST,
+};
 use crate::occupancy::{Full, Occupancy};
 
 /// Bounds of a window.
@@ -317,6 +321,10 @@ impl WindowSearch {
                 self.confirmed = self.rests_on(CROWDED_SAMPLES / crowd);
                 "hold"
             }
+            _ if residence > LONG * tick.target && !self.is_refuted(tick.now, rate) => {
+                let to = (window * AT_ONCE).max(LEAST);
+                self.start(tick, Kind::Down, DOWN_FIRST, to, PAUSE_FIRST)
+            }
             _ => {
                 let to = window * GROWTH_FIRST;
                 self.start(tick, Kind::Up, UP_FIRST, to, PAUSE_FIRST)
@@ -520,6 +528,12 @@ impl WindowSearch {
                 "back"
             }
             (Kind::Down, Finding::Changed) => self.go_back(tick.now, &trial),
+            (Kind::Down, _) if !self.confirmed => {
+                // As much with half the window: throughput is capacity.
+                self.confirmed = true;
+                self.restart_meter(Some(&trial.test));
+                "hold"
+            }
             (Kind::Down, _) => {
                 self.profile.on_large_enough();
                 self.meter
@@ -566,16 +580,20 @@ impl WindowSearch {
     fn go_back(&mut self, now: Timestamp, trial: &Trial) -> Cause {
         let small = f64::from(std::mem::replace(&mut self.window, trial.from));
         self.let_leave(now, LEAVING_UP * f64::from(trial.from) / trial.test.rate());
-        if self.knee(trial.test.rate()).is_none() {
-            self.on_too_small(now, small, trial);
+        let known = self.knee(trial.test.rate()).is_some();
+        if !(known && self.confirmed) {
             // The next trial must not rest on the same luck.
             self.restart_meter(None);
-            return "back";
         }
-        self.refuted = Some(Refuted {
-            until: now + REFUTED_FOR,
-            rate: trial.test.rate(),
-        });
+        // A first look says too little to show the base.
+        if self.confirmed && !known {
+            self.on_too_small(now, small, trial);
+        } else {
+            self.refuted = Some(Refuted {
+                until: now + REFUTED_FOR,
+                rate: trial.test.rate(),
+            });
+        }
         "back"
     }
 
