@@ -319,6 +319,21 @@ fn nothing_is_refused_while_there_is_room() {
     bars.check();
 }
 
+/// By bad luck 200 workers look full with far fewer requests inside, and some are refused; a larger window that
+/// ends that is kept. It was given back for minutes because nobody waited any more.
+#[test]
+fn what_was_wrong_at_first_is_found_out() {
+    let service = SERVICES.iter().find(|each| each.name == "200 workers");
+    let service = service.expect("it is among them");
+    let load = format!("rate = '{}/s'", 0.8 * service.capacity());
+    for seed in [612, 643, 649] {
+        let outcome = run(&service.scenario(120, 0, &load, ""), seed);
+        let late = outcome.rows.iter().filter(|row| row.at > 60.0);
+        let shed: u64 = late.map(|row| row.counts.shed).sum();
+        assert_eq!(shed, 0, "seed {seed}");
+    }
+}
+
 #[test]
 fn long_streams_take_no_room() {
     let mut bars = Bars::default();

@@ -132,6 +132,7 @@ impl AsyncWrite for Stream {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::net::TcpListener;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};

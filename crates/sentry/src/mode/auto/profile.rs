@@ -61,6 +61,21 @@ impl Bin {
     }
 }
 
+/// What was seen in some time, with any number of requests inside.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Seen {
+    /// How long requests were inside, all of them together.
+    pub(crate) inside_seconds: f64,
+    pub(crate) done: f64,
+}
+
+impl Seen {
+    fn add(&mut self, inside_seconds: f64, done: f64) {
+        self.inside_seconds += inside_seconds;
+        self.done += done;
+    }
+}
+
 /// See the module's description.
 #[derive(Debug)]
 pub(crate) struct Profile {
@@ -86,8 +101,8 @@ impl Profile {
 
     /// Takes over what was seen since the last call, at a speed that makes requests take that
     /// much less time than at speed 1; returns how many were done.
-    pub(crate) fn absorb(&mut self, occupancy: &Occupancy, speed: f64) -> f64 {
-        let mut all = 0.0;
+    pub(crate) fn absorb(&mut self, occupancy: &Occupancy, speed: f64) -> Seen {
+        let mut all = Seen::default();
         for (index, bin) in self.bins.iter_mut().enumerate().skip(1) {
             let (inside_seconds, done) = occupancy.take(index);
             let inside = inside_seconds * speed;
@@ -97,14 +112,19 @@ impl Profile {
                 seconds,
                 done,
             });
-            all += done;
+            all.add(inside_seconds, done);
         }
         all
     }
 
-    /// Leaves out what was seen since the last call; returns how many were done.
-    pub(crate) fn pass_over(&self, occupancy: &Occupancy) -> f64 {
-        (1..BINS).map(|index| occupancy.take(index).1).sum()
+    /// Leaves out what was seen since the last call.
+    pub(crate) fn pass_over(&self, occupancy: &Occupancy) -> Seen {
+        let mut all = Seen::default();
+        for index in 1..BINS {
+            let (inside_seconds, done) = occupancy.take(index);
+            all.add(inside_seconds, done);
+        }
+        all
     }
 
     /// A window cost throughput, in which requests took so long at speed 1: so much of it that it need
@@ -183,7 +203,7 @@ mod tests {
         let all = 100.0 * seconds / f64::from(n);
         occupancy.on_change(Timestamp::from_secs_f64(all), n, u32::MAX);
         (0..100).for_each(|_| occupancy.on_done(n, u32::MAX));
-        assert_eq!(profile.absorb(&occupancy, 1.0), 100.0);
+        assert_eq!(profile.absorb(&occupancy, 1.0).done, 100.0);
     }
 
     const ANY: f64 = f64::INFINITY;
@@ -247,8 +267,8 @@ mod tests {
         occupancy.on_change(Timestamp::ZERO, 0, u32::MAX);
         occupancy.on_change(Timestamp::from_secs_f64(1.0), 3, u32::MAX);
         (0..100).for_each(|_| occupancy.on_done(3, u32::MAX));
-        assert_eq!(profile.pass_over(&occupancy), 100.0);
-        assert_eq!(profile.absorb(&occupancy, 1.0), 0.0);
+        assert_eq!(profile.pass_over(&occupancy).done, 100.0);
+        assert_eq!(profile.absorb(&occupancy, 1.0).done, 0.0);
         assert_eq!(profile.base(10.0, 50.0, ANY), None);
     }
 }

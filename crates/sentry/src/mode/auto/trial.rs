@@ -2,6 +2,7 @@
 
 use tidegate_control::Timestamp;
 
+use super::profile::Seen;
 use super::sprt::{Finding, RateTest};
 use crate::occupancy::Full;
 
@@ -66,6 +67,9 @@ pub(super) const DOWN_FROM_LATE: Test = Test {
     seconds: 0.0,
 };
 
+/// More than this many times the throughput before, with nobody left to wait, is more.
+const MORE: f64 = 1.1;
+
 /// A trial that goes on.
 #[derive(Debug)]
 pub(super) struct Trial {
@@ -75,11 +79,30 @@ pub(super) struct Trial {
     pub(super) until: Timestamp,
     pub(super) last_binding: Timestamp,
     pub(super) test: RateTest,
+    /// All that was seen, while the window was not full too, and for how long.
+    pub(super) all: Seen,
+    pub(super) all_seconds: f64,
     /// Sooner it decides nothing.
     pub(super) seconds: f64,
 }
 
 impl Trial {
+    /// Takes all that was seen in a tick.
+    pub(super) fn see(&mut self, seen: Seen, seconds: f64) {
+        self.all.inside_seconds += seen.inside_seconds;
+        self.all.done += seen.done;
+        self.all_seconds += seconds;
+    }
+
+    /// Whether a larger window brings so much that it is never full: more is done than before, with more requests
+    /// inside than the smaller one has room for. If the load had gone away, or capacity had returned, there
+    /// would be fewer.
+    pub(super) fn brings_more(&self) -> bool {
+        let before = self.test.rate() * self.all_seconds;
+        let room = f64::from(self.from) * self.all_seconds;
+        self.kind == Kind::Up && self.all.done > MORE * before && self.all.inside_seconds > room
+    }
+
     /// Takes what was done in a tick with the window full.
     pub(super) fn on_tick(&mut self, full: Full) -> Finding {
         let finding = self.test.on_tick(full.done, full.seconds);

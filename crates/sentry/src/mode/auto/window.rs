@@ -45,7 +45,7 @@ use std::time::Duration;
 use tidegate_control::Timestamp;
 
 use super::drain::DrainMeter;
-use super::profile::Profile;
+use super::profile::{Profile, Seen};
 use super::speed::Speed;
 use super::sprt::{Finding, RateTest};
 use super::trial::{
@@ -253,14 +253,14 @@ impl WindowSearch {
     pub(crate) fn on_tick(&mut self, tick: &ReplicaTick, occupancy: &Occupancy) -> Option<Cause> {
         let before = self.window;
         self.residence_long = tick.residence_long;
-        let done = match &self.trial {
+        let seen = match &self.trial {
             // What a smaller window shows is for the trial to say.
             Some(trial) if trial.kind == Kind::Down => self.profile.pass_over(occupancy),
             _ => self.profile.absorb(occupancy, self.speed.now()),
         };
-        self.speed.on_done(done, tick.seconds);
+        self.speed.on_done(seen.done, tick.seconds);
         let cause = match self.trial.take() {
-            Some(trial) => self.continue_trial(tick, trial),
+            Some(trial) => self.continue_trial(tick, trial, seen),
             None if tick.now >= self.counts_from => self.hold(tick),
             None => "hold",
         };
@@ -472,6 +472,8 @@ impl WindowSearch {
             until: self.counts_from + TRIAL_LONGEST,
             last_binding: tick.now,
             test: RateTest::new(rate, test.alternative, self.meter.dispersion()),
+            all: Seen::default(),
+            all_seconds: 0.0,
             seconds: test.seconds,
         });
         match kind {
@@ -480,12 +482,16 @@ impl WindowSearch {
         }
     }
 
-    fn continue_trial(&mut self, tick: &ReplicaTick, mut trial: Trial) -> Cause {
+    fn continue_trial(&mut self, tick: &ReplicaTick, mut trial: Trial, seen: Seen) -> Cause {
+        let counts = tick.now >= self.counts_from;
+        if counts {
+            trial.see(seen, tick.seconds);
+        }
         if !tick.binding {
-            return self.without_load(tick.now, trial);
+            return self.without_load(tick, trial);
         }
         trial.last_binding = tick.now;
-        if tick.now < self.counts_from {
+        if !counts {
             self.trial = Some(trial);
             return "hold";
         }
@@ -557,21 +563,29 @@ impl WindowSearch {
             until: self.counts_from + TRIAL_LONGEST,
             last_binding: now,
             test: RateTest::new(rate, CHECK, self.meter.dispersion()),
+            all: Seen::default(),
+            all_seconds: 0.0,
             seconds: 0.0,
         });
         "back"
     }
 
-    /// Nobody waits: no more evidence, and after a while no trial.
-    fn without_load(&mut self, now: Timestamp, trial: Trial) -> Cause {
-        if now < trial.last_binding + ABSENCE {
+    /// Nobody waits: no more evidence, and after a while no trial. In an overload that may be because the larger
+    /// window has ended it.
+    fn without_load(&mut self, tick: &ReplicaTick, trial: Trial) -> Cause {
+        if tick.now < trial.last_binding + ABSENCE {
             self.trial = Some(trial);
             return "hold";
         }
+        self.last_up = Some(tick.now);
         if trial.kind == Kind::Up && self.confirmed {
+            if tick.overloaded && trial.brings_more() {
+                self.enough = f64::INFINITY;
+                self.restart_meter(None);
+                return "grow";
+            }
             self.window = trial.from;
         }
-        self.last_up = Some(now);
         "back"
     }
 
