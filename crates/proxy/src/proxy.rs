@@ -66,12 +66,15 @@ impl Proxy {
         let mut addrs = Vec::new();
         for (index, listener) in listeners.iter().enumerate() {
             let addr = *listener.addr;
+            let refused = |cause| ListenError { addr, cause };
             let passed = inherited.take(&inherited::name(index), addr);
             let bound = match passed.is_empty() {
                 true => listen::bind(addr, state.threads())?,
-                false => inherited::spread(passed, state.threads())
-                    .map_err(|cause| ListenError { addr, cause })?,
+                false => inherited::spread(passed, state.threads()).map_err(refused)?,
             };
+            for socket in &bound {
+                listen::defer(socket, listener.defer_accept).map_err(refused)?;
+            }
             addrs.extend(bound[0].local_addr());
             sockets.push(bound);
         }

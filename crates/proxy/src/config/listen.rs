@@ -28,6 +28,9 @@ pub struct Listener {
     /// Whether every connection starts with a PROXY protocol header (v1 or v2). Set it only behind
     /// a balancer that sends one: connections without it are closed.
     pub proxy_protocol: bool,
+    /// Whether the system keeps a connection to itself until its client has said something, for a
+    /// second at the most: who is accepted can then be answered at once.
+    pub defer_accept: bool,
 }
 
 impl Default for Listener {
@@ -39,6 +42,7 @@ impl Default for Listener {
             client_certificate: ClientCertificate::Optional,
             http2: true,
             proxy_protocol: false,
+            defer_accept: true,
         }
     }
 }

@@ -17,8 +17,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::proxy_protocol;
 use super::tls::ServerTls;
+use super::{LATECOMERS, proxy_protocol};
 use crate::client::identity::Identity;
 use crate::client::socket::{Socket, canonical};
 use crate::client::stream::Stream;
@@ -31,7 +31,8 @@ use crate::worker::{OpenGuard, Worker};
 /// After a failed accept (out of file descriptors) the next one waits a little: connections have to end first.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Accepts connections until the proxy shuts down, then those that are already in the queue.
+/// Accepts connections until the proxy shuts down, and for a while after that: the system may keep
+/// some to itself whose clients believe that they are connected, and may speak yet.
 pub(crate) async fn run(
     worker: Arc<Worker>,
     listener: TcpListener,
@@ -45,11 +46,14 @@ pub(crate) async fn run(
         }
     };
     {
-        let mut draining = pin!(worker.state.draining());
+        let mut over = pin!(async {
+            worker.state.draining().await;
+            tokio::time::sleep(LATECOMERS).await;
+        });
         loop {
             let accepted = tokio::select! {
                 accepted = accept(&listener) => accepted,
-                () = &mut draining => break,
+                () = &mut over => break,
             };
             match accepted {
                 Ok(accepted) => start(accepted),

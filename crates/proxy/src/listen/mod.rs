@@ -17,6 +17,13 @@ const BACKLOG: i32 = 4096;
 /// A peer that vanished without a word is noticed after this and a few probes.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
+/// For how long the system keeps a connection to itself whose client says nothing, in seconds: the
+/// least that it can, the time until it says its part of the handshake again.
+const SILENT_MAX_S: u16 = 1;
+/// For how long connections are accepted when the proxy shuts down: until all of them are here whose
+/// clients believe that they are connected. Chosen: the time above, and the half of it for the answer.
+pub(crate) const LATECOMERS: Duration = Duration::from_millis(1500);
+
 /// Why a listening socket cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {addr}: {cause}; {}", remedy(cause))]
@@ -50,6 +57,15 @@ pub(crate) fn bind(addr: SocketAddr, workers: usize) -> Result<Vec<TcpListener>,
         sockets.push(open(bound, true).map_err(refused)?);
     }
     Ok(sockets)
+}
+
+/// Whether the system waits for a client's first word before it hands a connection over.
+///
+/// A connection that is answered when it is accepted is never waited for: neither is it read for nothing,
+/// nor does the runtime get to know of it. Of nginx' CPU time for a refusal on a new connection that
+/// is a fifth.
+pub(crate) fn defer(socket: &TcpListener, defers: bool) -> io::Result<()> {
+    tidegate_sockopt::defer_accept(socket, if defers { SILENT_MAX_S } else { 0 })
 }
 
 /// One socket; `shared` lets others have the same port.

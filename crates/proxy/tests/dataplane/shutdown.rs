@@ -62,6 +62,26 @@ async fn busy_connections_lose_no_request() {
 }
 
 #[tokio::test]
+async fn who_has_connected_and_not_spoken_yet_is_answered() {
+    let service = Service::echo().await;
+    for defers in [true, false] {
+        let mut proxy = proxy_from(&format!(
+            "admin = 'off'\nupstream = 'http://{}'\n\
+             listen = {{ addr = '127.0.0.1:0', defer_accept = {defers} }}",
+            service.addr
+        ));
+        let mut client = Client::connect(proxy.local_addr()).await;
+        proxy.shut_down();
+        let answer = client.ask(GET).await;
+        assert_eq!(
+            (answer.status, answer.header("connection")),
+            (200, Some("close"))
+        );
+        within(proxy.finished()).await;
+    }
+}
+
+#[tokio::test]
 async fn idle_connections_are_let_go_and_stuck_ones_cut_off() {
     let service = Service::start(|_| async { std::future::pending::<Reply>().await }).await;
     let mut proxy = proxy(&[service.addr], "timeouts.grace = '1500ms'");
