@@ -61,7 +61,11 @@ pub(crate) fn enter(
     let waiter = || Waiter::new(worker, &mut receiver);
     let verdict = worker.state.sentry().on_arrival(now, arrival, waiter);
     match (verdict, receiver) {
-        (Verdict::Admit(permit), _) => Ok(Entry::Admitted(Slot::new(Arc::clone(worker), permit))),
+        (Verdict::Admit(permit), _) => {
+            let slot = Slot::new(Arc::clone(worker), permit);
+            slot.record_waiting();
+            Ok(Entry::Admitted(slot))
+        }
         (Verdict::Shed(refusal), _) => Err(refusal),
         (Verdict::Wait(ticket), receiver) => Ok(Entry::Waiting(Wait {
             worker: Arc::clone(worker),
@@ -87,6 +91,9 @@ impl Wait {
     pub(crate) async fn answer(&mut self) -> Option<Result<Slot, Refusal>> {
         let answer = (&mut self.answer).await.ok();
         self.ticket = None;
+        if let Some(Ok(slot)) = &answer {
+            slot.record_waiting();
+        }
         answer
     }
 }
@@ -114,14 +121,19 @@ const HELD: &str = "a slot holds its permit until it is dropped";
 
 impl Slot {
     fn new(worker: Arc<Worker>, permit: Permit) -> Self {
-        if !permit.returned() {
-            let waited = permit.admitted() - permit.arrived();
-            worker.metrics().record_waiting(permit.class(), waited);
-        }
         Self {
             worker,
             permit: Some(permit),
             ending: Ending::Abandoned,
+        }
+    }
+
+    /// Notes how long the request waited, once. To be called on the worker's own thread: whoever frees a
+    /// slot makes one for the next.
+    fn record_waiting(&self) {
+        if !self.permit().returned() {
+            let metrics = self.worker.metrics();
+            metrics.record_waiting(self.class(), self.waited());
         }
     }
 

@@ -66,6 +66,15 @@ impl Worker {
         }
     }
 
+    /// One that has nothing to do.
+    #[cfg(test)]
+    pub(crate) fn idle() -> Arc<Self> {
+        let config =
+            crate::config::Config::from_text("idle.toml", "upstream = 'http://127.0.0.1:1'");
+        let state = State::new(config.expect("it is valid")).expect("nothing is read");
+        Arc::new(Self::new(0, state))
+    }
+
     /// About now.
     pub(crate) fn about_now(&self) -> Timestamp {
         Timestamp::from_nanos(self.swept.load(Ordering::Relaxed))
@@ -185,6 +194,12 @@ fn goodbye(entry: &Registered, now: Timestamp) -> Order {
 /// Counts a connection as long as it lives.
 #[derive(Debug)]
 pub(crate) struct OpenGuard(Arc<Worker>);
+
+impl OpenGuard {
+    pub(crate) fn worker(&self) -> &Arc<Worker> {
+        &self.0
+    }
+}
 
 impl Drop for OpenGuard {
     fn drop(&mut self) {

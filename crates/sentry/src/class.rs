@@ -268,7 +268,6 @@ pub(crate) struct Counters {
     pub(crate) dropped: AtomicU64,
     pub(crate) abandoned: AtomicU64,
     pub(crate) ignored: AtomicU64,
-    pub(crate) turned_away: AtomicU64,
     shed: [AtomicU64; ShedReason::ALL.len()],
     would_shed: [AtomicU64; ShedReason::ALL.len()],
 }
@@ -317,12 +316,6 @@ impl Counters {
         self.served
             .load(Ordering::Relaxed)
             .saturating_sub(in_target)
-    }
-
-    /// Refused on arrival.
-    pub(crate) fn turned_away(&self, reason: ShedReason) {
-        add_one(&self.turned_away);
-        self.shed(reason);
     }
 
     pub(crate) fn would_shed(&self, reason: ShedReason) {

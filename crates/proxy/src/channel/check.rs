@@ -152,7 +152,7 @@ impl Channel {
 
 /// Checks a request against what its client was told.
 pub(crate) fn comply(visit: &mut Visit, order: &Order) -> Result<(), Fault> {
-    let Some(channel) = visit.worker.state.channel() else {
+    let Some(channel) = visit.worker().state.channel() else {
         return Ok(());
     };
     let asked = &order.request;
@@ -167,7 +167,7 @@ pub(crate) fn piggyback(visit: &Visit, response: &mut Response<Outbound>) {
         return;
     }
     let newest = visit
-        .worker
+        .worker()
         .state
         .channel()
         .and_then(|channel| channel.desk.hub.newest());

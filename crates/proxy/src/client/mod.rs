@@ -24,8 +24,8 @@ pub(crate) mod stream;
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 
 use http::{HeaderValue, StatusCode};
@@ -35,7 +35,7 @@ use crate::config::Limits;
 use crate::hop::{self, Border};
 use crate::http1::write;
 use crate::message::Fields;
-use crate::worker::OpenGuard;
+use crate::worker::{OpenGuard, Worker};
 use frames::IDLE_FRAMES_MAX;
 use identity::Identity;
 
@@ -81,7 +81,7 @@ pub(crate) struct Client {
     pub(crate) trusted: bool,
     linger_bytes: u32,
     /// Counts the connection as open for as long as any part of it lives.
-    _open: Option<OpenGuard>,
+    open: OpenGuard,
     protocol: AtomicU8,
     /// Moves with every read and write of the socket.
     progress: AtomicU32,
@@ -124,7 +124,7 @@ pub(crate) struct Link {
 }
 
 impl Client {
-    pub(crate) fn new(link: Link, open: Option<OpenGuard>) -> Self {
+    pub(crate) fn new(link: Link, open: OpenGuard) -> Self {
         Self {
             peer: link.peer,
             forwarded_for: OnceLock::new(),
@@ -132,7 +132,7 @@ impl Client {
             identity: OnceLock::new(),
             trusted: link.trusted,
             linger_bytes: link.linger_bytes,
-            _open: open,
+            open,
             protocol: AtomicU8::new(Protocol::Http1 as u8),
             progress: AtomicU32::new(0),
             requests: AtomicU32::new(0),
@@ -154,6 +154,11 @@ impl Client {
             order: AtomicU8::new(Order::None as u8),
             task: Mutex::new(None),
         }
+    }
+
+    /// Where it is served, from its first byte to its last.
+    pub(crate) fn worker(&self) -> &Arc<Worker> {
+        self.open.worker()
     }
 
     /// The client's address for `x-forwarded-for`.

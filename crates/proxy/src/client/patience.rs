@@ -117,6 +117,7 @@ impl Patience {
 mod tests {
     use super::super::Link;
     use super::*;
+    use crate::worker::Worker;
 
     fn client() -> Client {
         let link = Link {
@@ -125,7 +126,7 @@ mod tests {
             trusted: false,
             linger_bytes: 0,
         };
-        Client::new(link, None)
+        Client::new(link, Worker::idle().count_open())
     }
 
     fn at(seconds: u64) -> Timestamp {

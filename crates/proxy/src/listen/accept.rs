@@ -197,7 +197,7 @@ async fn open_connection(
         trusted: is_trusted(worker, peer),
         linger_bytes: manner.linger_bytes,
     };
-    let client = Arc::new(Client::new(link, Some(open)));
+    let client = Arc::new(Client::new(link, open));
     let socket = Socket::new(stream, Arc::clone(&client));
     let Some(ServerTls(config)) = manner.tls else {
         serve::plain(worker, client, socket, manner.http2).await;

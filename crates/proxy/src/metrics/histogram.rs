@@ -1,15 +1,17 @@
-//! A histogram of durations that is cheap to write: one atomic addition per value.
+//! A histogram of durations that is cheap to write, by one thread: an addition or two per value.
 //!
 //! Buckets are log-linear, as in HdrHistogram: every power of two of microseconds (an octave) is
 //! cut into `2^SUB_BITS` equal parts, so a bucket is at most 1/8 as wide as its lower edge and a
 //! quantile read from the middle of its bucket is off by 6 % at most. Written fine, exported
 //! coarse: Prometheus gets two edges per octave.
 //!
-//! Readers add up relaxed counters while writers go on, so a snapshot may miss what was written
+//! Readers add up relaxed counters while the writer goes on, so a snapshot may miss what was written
 //! while it was taken; it never counts anything twice.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use super::{bump, increase};
 
 const SUB_BITS: u32 = 3;
 const SUBS: usize = 1 << SUB_BITS;
@@ -62,8 +64,8 @@ impl Histogram {
     pub(super) fn record(&self, time: Duration) {
         // The sum must not wrap; nothing takes longer than twelve days.
         let micros = time.as_micros().min(1 << 40) as u64;
-        self.counts[bucket_of(micros)].fetch_add(1, Ordering::Relaxed);
-        self.sum_micros.fetch_add(micros, Ordering::Relaxed);
+        bump(&self.counts[bucket_of(micros)]);
+        increase(&self.sum_micros, micros);
     }
 
     pub(super) fn add_to(&self, snapshot: &mut Snapshot) {

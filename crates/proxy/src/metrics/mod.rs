@@ -3,8 +3,8 @@
 //! The engine counts its own decisions (admitted, shed by reason, endings); see
 //! [`Status`](tidegate_sentry::Status). What only the data plane sees is counted here: times,
 //! statuses, connections, retries, failures of replicas. Every worker thread writes its own
-//! [`Core`], so a record is one relaxed addition to a cache line that no other thread writes;
-//! readers add the cores up.
+//! [`Core`], and nobody else does, so a record is an addition that need not be atomic; readers add the
+//! cores up.
 
 mod histogram;
 pub mod text;
@@ -203,7 +203,7 @@ impl Core {
 
     /// Body bytes passed through.
     pub fn record_bytes(&self, direction: Direction, bytes: u64) {
-        self.bytes[direction as usize].fetch_add(bytes, Ordering::Relaxed);
+        increase(&self.bytes[direction as usize], bytes);
     }
 
     /// A client's connection was accepted.
@@ -263,7 +263,13 @@ impl Core {
 }
 
 fn bump(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
+    increase(counter, 1);
+}
+
+/// Adds without the cost of an atomic addition: the worker's thread is the only one that writes.
+fn increase(counter: &AtomicU64, by: u64) {
+    let value = counter.load(Ordering::Relaxed).wrapping_add(by);
+    counter.store(value, Ordering::Relaxed);
 }
 
 fn add(totals: &mut [u64], counters: &[AtomicU64]) {

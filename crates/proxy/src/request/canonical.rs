@@ -92,9 +92,10 @@ fn is_host(host: &[u8]) -> bool {
         },
         host => host.split_at(host.iter().position(|&b| b == b':').unwrap_or(host.len())),
     };
-    let in_name = |byte: &u8| match host[0] {
-        b'[' => byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'),
-        _ => byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~'),
+    let numeric = host.first() == Some(&b'[');
+    let in_name = |&byte: &u8| match numeric {
+        true => byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'),
+        false => NAME[usize::from(byte)],
     };
     let port_ok = match rest {
         [] => true,
@@ -162,6 +163,9 @@ fn encode(target: &str) -> Cow<'_, str> {
 fn is_escape(bytes: &[u8]) -> bool {
     matches!(bytes, [b'%', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
 }
+
+/// What a host's name is made of.
+const NAME: [bool; 256] = letters::with(b"-._~");
 
 /// `pchar`, `/` and `?` of RFC 3986, without the percent sign.
 const TARGET: [bool; 256] = letters::with(b"-._~!$&'()*+,;=:@/?");

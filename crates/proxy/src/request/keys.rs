@@ -77,10 +77,10 @@ impl Keys {
 
     /// The keys of a request that came from `peer`.
     pub(crate) fn marks(&self, asked: &Asked<'_>, peer: IpAddr) -> Marks {
-        let path = asked.path.normal().unwrap_or(asked.path.written());
         let session = self.session.as_ref();
+        let hash = |paths: &PathHasher| paths.hash(asked.path().usual());
         Marks {
-            path: self.paths.as_ref().map(|paths| paths.hash(path)),
+            path: self.paths.as_ref().map(hash),
             tenant: self.tenant.as_ref().map(|source| {
                 let told = self.told(source, asked, asked.trusted);
                 told.unwrap_or_else(|| self.hash(b'a', address(asked, peer, &self.trust)))
@@ -143,7 +143,7 @@ impl Session {
     }
 
     fn may_begin(&self, asked: &Asked<'_>) -> bool {
-        let path = asked.path.normal().unwrap_or(asked.path.written());
+        let path = asked.path().usual();
         self.entry.as_ref().is_none_or(|entry| entry.fits(path))
             && (self.methods.is_empty() || self.methods.contains(asked.method))
     }

@@ -67,7 +67,7 @@ pub(crate) fn serve(
 ) -> Serving<impl Future<Output = Served> + use<>> {
     client.begin_request();
     let settings = worker.state.settings();
-    let mut visit = Visit::begin(worker, client, &settings, &request);
+    let mut visit = Visit::begin(client, &settings, &request);
     match begin(&mut visit, &settings, request) {
         Err(fault) => Serving::Done(Some(decline(visit, &settings, fault))),
         Ok((mut order, mut entry)) => Serving::Going(Box::pin(async move {
@@ -85,7 +85,7 @@ pub(crate) fn refuse(
 ) -> Response<Outbound> {
     client.begin_request();
     let settings = worker.state.settings();
-    let mut visit = Visit::begin(worker, client, &settings, &Request::<()>::default());
+    let mut visit = Visit::begin(client, &settings, &Request::<()>::default());
     visit.is_malformed();
     explain(visit, &settings, &Fault::Malformed(violation))
 }
@@ -162,7 +162,7 @@ fn conclude(mut visit: Visit, served: Result<Response<Outbound>, Fault>) -> Serv
             Served::Response(dismiss(visit, response))
         }
         Err(fault) => {
-            let settings = visit.worker.state.settings();
+            let settings = visit.worker().state.settings();
             decline(visit, &settings, fault)
         }
     }
@@ -177,7 +177,7 @@ fn decline(visit: Visit, settings: &Settings, fault: Fault) -> Served {
         Fault::Invalid(Invalid::Body) if visit.client.protocol() == Protocol::Http2 => {
             Served::Reset(h2::Reason::CANCEL)
         }
-        Fault::Shed(refusal) if !visit.holds_back && !visit.worker.state.is_draining() => {
+        Fault::Shed(refusal) if !visit.holds_back && !visit.worker().state.is_draining() => {
             Served::Shed(turn_away(visit, settings, &refusal))
         }
         fault => Served::Response(explain(visit, settings, &fault)),
@@ -224,7 +224,7 @@ fn reads_ahead(order: &Order) -> bool {
 /// Reads what has to be read of the body.
 async fn read_body(visit: &Visit, order: &mut Order) -> Result<(), Fault> {
     let upload = std::mem::replace(&mut order.request.body, Upload::Empty);
-    let mut alarm = Alarm::set(&*visit.worker, order.deadline.at);
+    let mut alarm = Alarm::set(&**visit.worker(), order.deadline.at);
     let read = alarm.before(upload.read_ahead()).await;
     let upload = read.map_err(|Elapsed| Fault::from(Invalid::BodyTimeout))?;
     order.request.body = upload.inspect_err(|_| visit.client.linger())?;
@@ -234,12 +234,12 @@ async fn read_body(visit: &Visit, order: &mut Order) -> Result<(), Fault> {
 
 /// Asks the engine.
 fn enter(visit: &Visit, order: &Order, now: Timestamp) -> Result<Entry, Fault> {
-    let entry = gate::enter(&visit.worker, now, &order.arrival(visit));
+    let entry = gate::enter(visit.worker(), now, &order.arrival(visit));
     entry.map_err(|refusal| shed(visit, refusal))
 }
 
 fn shed(visit: &Visit, refusal: Refusal) -> Fault {
-    visit.worker.metrics().record_shed(&refusal);
+    visit.worker().metrics().record_shed(&refusal);
     refusal.into()
 }
 
@@ -249,7 +249,7 @@ async fn admit(visit: &Visit, order: &mut Order, entry: Option<Entry>) -> Result
         Some(entry) => Ok(entry),
         None => {
             read_body(visit, order).await?;
-            enter(visit, order, visit.worker.state.now())
+            enter(visit, order, visit.worker().state.now())
         }
     };
     let fault = match entry {
@@ -269,7 +269,7 @@ async fn admit(visit: &Visit, order: &mut Order, entry: Option<Entry>) -> Result
 
 /// Waits in the engine's queue. A client that leaves drops this future, and with it its place.
 async fn queue(visit: &Visit, mut wait: Wait, order: &Order) -> Result<Slot, Fault> {
-    let mut alarm = Alarm::set(&*visit.worker, order.deadline.at);
+    let mut alarm = Alarm::set(&**visit.worker(), order.deadline.at);
     let slot = match alarm.before(wait.answer()).await {
         Ok(Some(answer)) => answer.map_err(|refusal| shed(visit, refusal))?,
         Ok(None) => return Err(Fault::Departed),
@@ -285,9 +285,9 @@ async fn queue(visit: &Visit, mut wait: Wait, order: &Order) -> Result<Slot, Fau
 
 /// Lets a client that writes first finish, so that it reads the refusal instead of a reset.
 async fn discard(visit: &Visit, upload: Upload) {
-    let state = &visit.worker.state;
+    let state = &visit.worker().state;
     let limit = *state.settings().config.limits.refused_body;
-    let mut alarm = Alarm::set(&*visit.worker, state.now() + DISCARD);
+    let mut alarm = Alarm::set(&**visit.worker(), state.now() + DISCARD);
     if !matches!(alarm.before(upload.discard(limit)).await, Ok(true)) {
         visit.client.linger();
     }

@@ -62,7 +62,8 @@ impl Order {
             return Err(Fault::Malformed(Violation::TooManyHeaders));
         }
         let host = canonical::check(&request, &notable)?;
-        let name = host.as_ref().and_then(|host| host.to_str().ok());
+        let name = host.as_ref().map(HeaderValue::as_bytes);
+        let name = name.and_then(|name| std::str::from_utf8(name).ok());
         let asked = Asked::new(
             &request.method,
             name.unwrap_or(""),

@@ -24,7 +24,7 @@ const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// Makes the request of an order canonical: hop-by-hop fields and spoofed ones removed, ours added.
 pub(crate) fn prepare(visit: &Visit, order: &mut Order, slot: &Slot) {
-    let state = &visit.worker.state;
+    let state = &visit.worker().state;
     let settings = state.settings();
     let notes = Notes {
         class: settings.class_name(slot.class()),
@@ -162,6 +162,7 @@ mod tests {
 
     use super::*;
     use crate::client::Link;
+    use crate::worker::Worker;
 
     fn prepared(
         request: http::request::Builder,
@@ -174,7 +175,7 @@ mod tests {
             trusted,
             linger_bytes: 0,
         };
-        let client = Client::new(link, None);
+        let client = Client::new(link, Worker::idle().count_open());
         let mut parts = request.body(()).unwrap().into();
         let host = HeaderValue::from_static("shop.example");
         let class = HeaderValue::from_static("default");

@@ -19,7 +19,6 @@ use crate::worker::Worker;
 /// A request that is being served. Dropped before it is complete, its client has left.
 #[derive(Debug)]
 pub(crate) struct Visit {
-    pub(crate) worker: Arc<Worker>,
     pub(crate) client: Arc<Client>,
     pub(crate) arrived: Timestamp,
     /// How the client wants to be refused, if it has to be.
@@ -43,23 +42,26 @@ enum End {
 
 impl Visit {
     pub(crate) fn begin<B>(
-        worker: &Arc<Worker>,
         client: &Arc<Client>,
         settings: &Settings,
         request: &Request<B>,
     ) -> Self {
         let logs = settings.access_log.is_some();
         Self {
-            arrived: worker.state.now(),
+            arrived: client.worker().state.now(),
             format: Format::Text,
             sticky: None,
             holds_back: false,
             path: None,
             record: logs.then(|| Box::new(Record::new(request, client.peer))),
             end: End::Cancelled,
-            worker: Arc::clone(worker),
             client: Arc::clone(client),
         }
+    }
+
+    /// Where it is served.
+    pub(crate) fn worker(&self) -> &Arc<Worker> {
+        self.client.worker()
     }
 
     /// What came was no request: the one that begins the visit stands in for it.
@@ -87,7 +89,7 @@ impl Visit {
 
     /// It is answered with this status, by us if there is a reason.
     pub(crate) fn answered(&mut self, status: StatusCode, reason: Option<&'static str>) {
-        self.worker.metrics().record_response(status.as_u16());
+        self.worker().metrics().record_response(status.as_u16());
         if let Some(record) = &mut self.record {
             record.status = status.as_u16();
             record.reason = reason;
@@ -102,13 +104,13 @@ impl Visit {
     }
 
     pub(crate) fn count_response_bytes(&self, bytes: usize) {
-        self.worker
+        self.worker()
             .metrics()
             .record_bytes(Direction::Response, bytes as u64);
     }
 
     pub(crate) fn count_request_bytes(&self, bytes: usize) {
-        self.worker
+        self.worker()
             .metrics()
             .record_bytes(Direction::Request, bytes as u64);
     }
@@ -124,12 +126,12 @@ impl Visit {
     }
 
     fn since_arrival(&self) -> Duration {
-        self.worker.state.now() - self.arrived
+        self.worker().state.now() - self.arrived
     }
 
     /// A client that cancels as fast as it asks is told to go away.
     fn charge_reset(&self) {
-        let limits = &self.worker.state.settings().config.limits;
+        let limits = &self.worker().state.settings().config.limits;
         if self.client.protocol() == Protocol::Http2 && self.client.cancels_too_much(limits) {
             self.send_away();
         }
@@ -161,11 +163,11 @@ impl Drop for Visit {
             End::Cancelled => Some("departed"),
             End::Truncated(failure) => Some(failure.as_str()),
         };
-        let settings = self.worker.state.settings();
+        let settings = self.worker().state.settings();
         if let Some(log) = &settings.access_log
             && !log.write(&record, &settings)
         {
-            self.worker.metrics().record_log_line_lost();
+            self.worker().metrics().record_log_line_lost();
         }
     }
 }

@@ -96,7 +96,7 @@ impl Relay {
         ending: Ending,
         kind: Kind,
     ) -> Self {
-        let worker = Arc::clone(&visit.worker);
+        let worker = Arc::clone(visit.worker());
         let now = worker.state.now();
         let about = About::new(visit, &slot);
         let (key, reading) = worker.stalls.watch(slot, kind, now);

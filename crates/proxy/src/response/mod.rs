@@ -43,7 +43,7 @@ pub(crate) fn relay(
         mut response,
         mut body,
     } = answer;
-    let state = &visit.worker.state;
+    let state = &visit.worker().state;
     let settings = state.settings();
     let replica = slot.replica();
     let status = response.status.as_u16();
@@ -55,7 +55,7 @@ pub(crate) fn relay(
         Ok(Ahead::Complete(data)) => {
             slot.set_ending(ending);
             drop(slot);
-            body.give_back(&visit.worker, &settings);
+            body.give_back(visit.worker(), &settings);
             visit.count_response_bytes(data.len());
             Outbound::full(data)
         }
@@ -71,8 +71,8 @@ pub(crate) fn relay(
 /// The replica failed after its first words.
 pub(crate) fn failed(visit: &Visit, mut slot: Slot, failure: UpstreamFailure) -> Fault {
     slot.set_ending(Ending::Dropped);
-    visit.worker.metrics().record_upstream_failure(failure);
-    let board = visit.worker.state.board();
+    visit.worker().metrics().record_upstream_failure(failure);
+    let board = visit.worker().state.board();
     board.record(slot.replica(), Outcome::Failed(failure));
     Fault::Upstream(failure)
 }
@@ -98,7 +98,7 @@ fn mark(visit: &Visit, settings: &Settings, replica: ReplicaId, response: &mut R
 
 /// At shutdown an HTTP/1.1 client learns with its response that the connection ends.
 pub(crate) fn say_goodbye(visit: &Visit, response: &mut Response<Outbound>) {
-    if visit.worker.state.is_draining() && visit.client.protocol() == Protocol::Http1 {
+    if visit.worker().state.is_draining() && visit.client.protocol() == Protocol::Http1 {
         let close = HeaderValue::from_static("close");
         response.headers.insert(CONNECTION, close);
     }

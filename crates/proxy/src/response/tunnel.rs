@@ -47,7 +47,7 @@ pub(crate) fn open(
         return Err(failed(visit, slot, UpstreamFailure::Malformed));
     };
     slot.stream();
-    let state = &visit.worker.state;
+    let state = &visit.worker().state;
     let status = StatusCode::SWITCHING_PROTOCOLS.as_u16();
     let board = state.board();
     board.record(slot.replica(), Outcome::Answered(status));

@@ -93,7 +93,7 @@ enum Failure {
 
 impl<'a> Sending<'a> {
     pub(crate) fn new(visit: &'a Visit, slot: &'a mut Slot, order: &'a mut Order) -> Self {
-        let worker = &*visit.worker;
+        let worker = &**visit.worker();
         Self {
             worker,
             client: &visit.client,

@@ -37,7 +37,7 @@ impl<T> Sentry<T> {
             self.decide(&plan, now, arrival, waiter)
         };
         decision.unwrap_or_else(|refusal| {
-            counters.turned_away(refusal.reason);
+            counters.shed(refusal.reason);
             Verdict::Shed(refusal)
         })
     }

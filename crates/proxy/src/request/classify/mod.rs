@@ -56,7 +56,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) method: &'a Method,
     /// Whom it is for; may be empty in HTTP/1.0.
     pub(crate) host: &'a str,
-    pub(crate) path: Readings<'a>,
+    path: &'a str,
+    readings: OnceCell<Readings<'a>>,
     pub(crate) headers: &'a Fields,
     /// Whether it comes from a proxy whose headers are believed.
     pub(crate) trusted: bool,
@@ -75,7 +76,8 @@ impl<'a> Asked<'a> {
         Self {
             method,
             host,
-            path: Readings::of(path),
+            path,
+            readings: OnceCell::new(),
             headers,
             trusted: false,
             identity: None,
@@ -95,6 +97,12 @@ impl<'a> Asked<'a> {
     pub(crate) fn verified_by(mut self, tokens: Option<&'a Tokens>) -> Self {
         self.tokens = tokens;
         self
+    }
+
+    /// In how many ways its path can be read. Found out when first asked for: where no rule has a path
+    /// nobody asks.
+    pub(crate) fn path(&self) -> &Readings<'a> {
+        self.readings.get_or_init(|| Readings::of(self.path))
     }
 
     /// What its token proves. Verified when first asked for: most rules need no token.
@@ -164,7 +172,7 @@ impl Rule {
     fn fit(&self, asked: &Asked<'_>) -> Fit {
         let mut fit = Fit::from(self.methods.is_empty() || self.methods.contains(asked.method));
         fit = also(fit, &self.host, |host| host.fits(asked.host).into());
-        fit = also(fit, &self.path, |path| path.fit(&asked.path));
+        fit = also(fit, &self.path, |path| path.fit(asked.path()));
         fit = also(fit, &self.fields, |field| field.fit(asked));
         fit = also(fit, &self.certificate, |wanted| {
             asked

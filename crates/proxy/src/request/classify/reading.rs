@@ -45,6 +45,11 @@ impl<'a> Readings<'a> {
     pub(crate) fn normal(&self) -> Option<&str> {
         self.normal.as_deref()
     }
+
+    /// In the form that does not depend on how a client writes it.
+    pub(crate) fn usual(&self) -> &str {
+        self.normal().unwrap_or(&self.written)
+    }
 }
 
 /// Whether there is only one way to read it.
