@@ -208,6 +208,11 @@ impl Running {
         self.state.shut_down();
     }
 
+    /// Begins to shut down, since another process accepts from the same sockets.
+    pub fn hand_over(&self) {
+        self.state.hand_over();
+    }
+
     /// Waits until every worker has finished.
     pub async fn finished(&mut self) {
         // Fails when the last worker has dropped its sender.

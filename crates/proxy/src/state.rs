@@ -34,6 +34,8 @@ pub struct State {
     /// One change of the settings at a time.
     applying: Mutex<()>,
     draining: AtomicBool,
+    /// Whether another process has the listening sockets too.
+    relieved: AtomicBool,
     drain: Notify,
     threads: usize,
     /// Client connections over all workers, for their limit.
@@ -68,6 +70,7 @@ impl State {
             settings: ArcSwap::from_pointee(settings),
             applying: Mutex::new(()),
             draining: AtomicBool::new(false),
+            relieved: AtomicBool::new(false),
             drain: Notify::new(),
             threads,
             connections: AtomicUsize::new(0),
@@ -183,6 +186,17 @@ impl State {
     pub fn shut_down(&self) {
         self.draining.store(true, Ordering::SeqCst);
         self.drain.notify_waiters();
+    }
+
+    /// Begins to shut down, since another process accepts from the same sockets.
+    pub fn hand_over(&self) {
+        self.relieved.store(true, Ordering::SeqCst);
+        self.shut_down();
+    }
+
+    /// Whether another process accepts from the same sockets.
+    pub(crate) fn is_relieved(&self) -> bool {
+        self.relieved.load(Ordering::SeqCst)
     }
 
     /// Whether the proxy is shutting down.

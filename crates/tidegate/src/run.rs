@@ -267,6 +267,7 @@ async fn until_stopped(
     }
     if handover.has_successor() {
         relieve();
+        running.hand_over();
     }
     // Nobody is to wait in the queue of a socket that is not listened on.
     drop(handover);

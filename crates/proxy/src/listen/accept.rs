@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::tls::ServerTls;
-use super::{LATECOMERS, proxy_protocol};
+use super::{LATECOMERS, defer, proxy_protocol};
 use crate::client::identity::Identity;
 use crate::client::socket::{Socket, canonical};
 use crate::client::stream::Stream;
@@ -31,8 +31,7 @@ use crate::worker::{OpenGuard, Worker};
 /// After a failed accept (out of file descriptors) the next one waits a little: connections have to end first.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Accepts connections until the proxy shuts down, and for a while after that: the system may keep
-/// some to itself whose clients believe that they are connected, and may speak yet.
+/// Accepts connections until the proxy shuts down, and for a while after that if nobody else does.
 pub(crate) async fn run(
     worker: Arc<Worker>,
     listener: TcpListener,
@@ -48,7 +47,9 @@ pub(crate) async fn run(
     {
         let mut over = pin!(async {
             worker.state.draining().await;
-            tokio::time::sleep(LATECOMERS).await;
+            if !worker.state.is_relieved() {
+                await_latecomers(listener.get_ref()).await;
+            }
         });
         loop {
             let accepted = tokio::select! {
@@ -65,6 +66,14 @@ pub(crate) async fn run(
         start(accepted);
     }
     Ok(())
+}
+
+/// The system may keep connections to itself whose clients believe that they are connected, and may speak
+/// yet. It is told to begin no more of these, and given the time to hand over what it has.
+async fn await_latecomers(listener: &TcpListener) {
+    // If it cannot be told, some client may have to connect again.
+    let _ = defer(listener, false);
+    tokio::time::sleep(LATECOMERS).await;
 }
 
 #[expect(
