@@ -74,8 +74,13 @@ impl Balancer {
         replicas: &[Arc<Replica>],
         observe: &mut dyn FnMut(Event),
     ) {
-        let aside =
-            policy == Balance::PeakEwma && pace::compare(now, replicas, &self.probes, observe);
+        let aside = match policy {
+            Balance::PeakEwma => pace::compare(now, replicas, &self.probes, observe),
+            _ => {
+                replicas.iter().for_each(|replica| replica.pace.forget());
+                false
+            }
+        };
         self.aside.store(aside, Ordering::Relaxed);
     }
 

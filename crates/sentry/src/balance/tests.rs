@@ -297,3 +297,16 @@ fn a_millisecond_more_is_nothing() {
     bench.answer(1, 30, 1);
     assert_eq!(bench.aside(), [false; 2]);
 }
+
+#[test]
+fn other_policies_set_nobody_aside() {
+    let mut bench = Bench::new(2);
+    bench.serve(300, &[5, 5]);
+    bench.answer(1, 8, 50);
+    assert_eq!(bench.aside(), [false, true]);
+    let policy = Balance::RoundRobin;
+    bench
+        .balancer
+        .on_tick(bench.now, policy, &bench.replicas, &mut |_| {});
+    assert_eq!(bench.aside(), [false; 2]);
+}
