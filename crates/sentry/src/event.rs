@@ -97,6 +97,20 @@ pub enum Event {
         /// The same, the median of the others; NaN without others.
         pack_seconds: f64,
     },
+    /// A replica takes far longer than the others, or no longer. While they have room it gets only
+    /// what it takes to see how it does.
+    Aside {
+        /// When.
+        at: Timestamp,
+        /// Which.
+        replica: ReplicaId,
+        /// Whether it is set aside from now on.
+        on: bool,
+        /// Seconds that a request took there lately.
+        seconds: f64,
+        /// The same, the median of the replicas.
+        others_seconds: f64,
+    },
     /// A class's target followed the arrival rate.
     Target {
         /// When.

@@ -12,7 +12,7 @@ use tidegate_control::Timestamp;
 use crate::answers::Answers;
 use crate::api::{Report, is_time};
 use crate::atomic::{AtomicF64, add_one};
-use crate::balance::Slots;
+use crate::balance::{Pace, Slots};
 use crate::occupancy::Occupancy;
 
 /// A window without bound.
@@ -40,6 +40,8 @@ pub(crate) struct Replica {
     occupancy: Occupancy,
     ages: Ages,
     recent: PeakEwma,
+    /// How long it takes compared with the others.
+    pub(crate) pace: Pace,
     pub(crate) answers: Answers,
     /// What it is meant to carry, relative to the others.
     weight: AtomicU32,
@@ -62,6 +64,7 @@ impl Replica {
             occupancy: Occupancy::new(),
             ages: Ages::default(),
             recent: PeakEwma::default(),
+            pace: Pace::new(),
             answers: Answers::new(),
             weight: AtomicU32::new(1),
             tilt: AtomicF64::new(1.0),
@@ -150,6 +153,15 @@ impl Replica {
             Slots::Free => self.limit(),
             Slots::Any => UNLIMITED,
         };
+        self.take_within(now, limit)
+    }
+
+    /// Takes a slot if there is one and fewer than so many are taken.
+    pub(crate) fn take_below(&self, now: Timestamp, most: u32) -> bool {
+        self.take_within(now, self.limit().min(most))
+    }
+
+    fn take_within(&self, now: Timestamp, limit: u32) -> bool {
         let one_more = |n: u32| (n < limit).then(|| n + 1);
         self.is_up()
             && self
@@ -192,6 +204,7 @@ impl Replica {
         add_one(&self.served);
         self.occupancy.on_done(inside, self.limit());
         self.recent.record(now, residence.as_secs_f64());
+        self.pace.record(residence.as_secs_f64());
     }
 
     /// Residence by concurrency, up to now.
@@ -206,11 +219,17 @@ impl Replica {
         let worse = self.recent.read(now).unwrap_or(0.0) * 2.0;
         let penalty = worse.clamp(FAILURE_SECONDS_MIN, FAILURE_SECONDS_MAX);
         self.recent.record(now, penalty);
+        self.pace.on_late();
     }
 
     /// Its response time lately, for balancing; none before the first sample.
     pub(crate) fn recent_seconds(&self, now: Timestamp) -> Option<f64> {
         self.recent.read(now)
+    }
+
+    /// Begins anew with this response time.
+    pub(crate) fn restart_recent(&self, now: Timestamp, seconds: f64) {
+        self.recent.restart(now, seconds);
     }
 
     /// What it says about what is in it.
@@ -344,6 +363,10 @@ impl PeakEwma {
         let _ = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
+    }
+
+    fn restart(&self, now: Timestamp, seconds: f64) {
+        self.0.store(pack(seconds, now), Ordering::Relaxed);
     }
 
     fn after(&self, packed: u64, now: Timestamp, sample: f64) -> f64 {

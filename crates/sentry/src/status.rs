@@ -136,6 +136,8 @@ pub struct ReplicaStatus {
     pub id: ReplicaId,
     /// Whether it gets requests.
     pub up: bool,
+    /// It takes far longer than the others, which get the requests while they have room.
+    pub aside: bool,
     /// What it is meant to carry, relative to the others.
     pub weight: u32,
     /// Slots; absent when there is no bound.

@@ -5,8 +5,12 @@
 //! A choice is made without a lock and may lose the slot to another core; then whoever has room
 //! is taken, so that a free slot is never overlooked.
 //!
+//! Whoever takes far longer than the others is set aside ([`pace`]).
+//!
 //! Replicas have weights: one of weight 2 is meant to carry twice what one of weight 1 carries.
 //! Chance and turns follow the weights, and in flight counts per weight.
+
+mod pace;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,8 +21,12 @@ use tidegate_control::Timestamp;
 use crate::api::ReplicaId;
 use crate::brownout::EqualDimmers;
 use crate::config::Balance;
+use crate::event::Event;
 use crate::random::Dice;
 use crate::replica::Replica;
+
+pub(crate) use pace::Pace;
+use pace::Probes;
 
 /// Whether a free slot is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +44,9 @@ pub(crate) struct Balancer {
     dice: Dice,
     /// Whether weights differ; as long as they do not, nothing is spent on them.
     weighted: AtomicBool,
+    /// Whether a replica is aside; as long as none is, nothing is spent on that.
+    aside: AtomicBool,
+    probes: Probes,
 }
 
 impl Balancer {
@@ -44,6 +55,8 @@ impl Balancer {
             turn: AtomicUsize::new(0),
             dice: Dice::new(seed),
             weighted: AtomicBool::new(false),
+            aside: AtomicBool::new(false),
+            probes: Probes::default(),
         }
     }
 
@@ -51,6 +64,24 @@ impl Balancer {
     pub(crate) fn weigh(&self, replicas: &[Arc<Replica>]) {
         let differ = replicas.windows(2).any(|w| w[0].weight() != w[1].weight());
         self.weighted.store(differ, Ordering::Relaxed);
+    }
+
+    /// Compares how long the replicas take, where that matters.
+    pub(crate) fn on_tick(
+        &self,
+        now: Timestamp,
+        policy: Balance,
+        replicas: &[Arc<Replica>],
+        observe: &mut dyn FnMut(Event),
+    ) {
+        let aside = match policy {
+            Balance::PeakEwma => pace::compare(now, replicas, &self.probes, observe),
+            _ => {
+                replicas.iter().for_each(|replica| replica.pace.forget());
+                false
+            }
+        };
+        self.aside.store(aside, Ordering::Relaxed);
     }
 
     /// Takes a slot of some replica other than `except`.
@@ -69,13 +100,67 @@ impl Balancer {
                     Slots::Any => replicas[index].is_up(),
                 }
         };
+        let taken = match policy == Balance::PeakEwma && self.aside.load(Ordering::Relaxed) {
+            true => self.place_aside(policy, replicas, now, slots, &eligible),
+            false => self.take(policy, replicas, now, slots, &eligible),
+        }?;
+        u16::try_from(taken).ok().map(ReplicaId)
+    }
+
+    /// As long as another one has room, a replica that is aside is only asked how it does.
+    fn place_aside(
+        &self,
+        policy: Balance,
+        replicas: &[Arc<Replica>],
+        now: Timestamp,
+        slots: Slots,
+        eligible: &impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        if let Some(probed) = self.probe(replicas, now, eligible) {
+            return Some(probed);
+        }
+        let in_front = |index: usize| eligible(index) && !replicas[index].pace.is_aside();
+        let taken = self.take(policy, replicas, now, slots, &in_front);
+        if taken.is_some() {
+            self.probes.on_elsewhere();
+            return taken;
+        }
+        self.take(policy, replicas, now, slots, eligible)
+    }
+
+    /// One that is aside, if it is time to ask it and it has nothing to do, or if it has deserved more.
+    fn probe(
+        &self,
+        replicas: &[Arc<Replica>],
+        now: Timestamp,
+        eligible: &impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let at_a_time = u32::from(self.probes.is_due());
+        let take = |index: &usize| {
+            let replica = &replicas[*index];
+            let most = replica.pace.merit().max(at_a_time);
+            replica.pace.is_aside() && eligible(*index) && replica.take_below(now, most)
+        };
+        let probed = self.starting_anywhere(replicas.len()).find(take)?;
+        self.probes.on_probe();
+        Some(probed)
+    }
+
+    /// Takes a slot of the one to be preferred among the eligible, or of any.
+    fn take(
+        &self,
+        policy: Balance,
+        replicas: &[Arc<Replica>],
+        now: Timestamp,
+        slots: Slots,
+        eligible: &impl Fn(usize) -> bool,
+    ) -> Option<usize> {
         let take = |index: &usize| replicas[*index].take(now, slots);
-        let first = self.choose(policy, replicas, now, &eligible)?;
-        let taken = Some(first).filter(take).or_else(|| {
+        let first = self.choose(policy, replicas, now, eligible)?;
+        Some(first).filter(take).or_else(|| {
             let others = self.starting_anywhere(replicas.len());
             others.filter(|&index| eligible(index)).find(take)
-        })?;
-        u16::try_from(taken).ok().map(ReplicaId)
+        })
     }
 
     fn choose(

@@ -157,3 +157,156 @@ fn equal_dimmers_gives_less_to_who_leaves_out_more() {
     let others = shares_one_by_one(Balance::RoundRobin, &replicas);
     assert_eq!(others, [500; 2], "weights are for this policy alone");
 }
+
+/// A balancer in front of replicas that take so many milliseconds, one request after the other.
+struct Bench {
+    balancer: Balancer,
+    replicas: Vec<Arc<Replica>>,
+    now: Timestamp,
+}
+
+impl Bench {
+    fn new(count: usize) -> Self {
+        let replica = |_| Arc::new(Replica::new(4));
+        Self {
+            balancer: Balancer::new(1),
+            replicas: (0..count).map(replica).collect(),
+            now: NOW,
+        }
+    }
+
+    fn place(&self) -> Option<usize> {
+        let policy = Balance::PeakEwma;
+        self.balancer
+            .place(policy, &self.replicas, self.now, Slots::Free, None)
+            .map(|id| usize::from(id.0))
+    }
+
+    fn end(&mut self, index: usize, millis: u64) {
+        self.now += Duration::from_millis(1);
+        let replica = &self.replicas[index];
+        let inside = replica.release(self.now, replica.enter());
+        replica.on_served(self.now, Duration::from_millis(millis), inside);
+        let policy = Balance::PeakEwma;
+        self.balancer
+            .on_tick(self.now, policy, &self.replicas, &mut |_| {});
+    }
+
+    /// Answers to so many requests that it was given while nobody knew.
+    fn answer(&mut self, index: usize, times: u32, millis: u64) {
+        for _ in 0..times {
+            assert!(self.replicas[index].take(self.now, Slots::Any));
+            self.end(index, millis);
+        }
+    }
+
+    /// How many of so many requests each gets.
+    fn serve(&mut self, requests: u32, millis: &[u64]) -> Vec<u32> {
+        let mut shares = vec![0; self.replicas.len()];
+        for _ in 0..requests {
+            let index = self.place().expect("there is room");
+            shares[index] += 1;
+            self.end(index, millis[index]);
+        }
+        shares
+    }
+
+    fn aside(&self) -> Vec<bool> {
+        let aside = |replica: &Arc<Replica>| replica.pace.is_aside();
+        self.replicas.iter().map(aside).collect()
+    }
+}
+
+#[test]
+fn who_takes_far_longer_is_asked_now_and_then() {
+    let mut bench = Bench::new(3);
+    bench.serve(300, &[5, 5, 5]);
+    bench.answer(2, 8, 50);
+    assert_eq!(bench.aside(), [false, false, true]);
+    let shares = bench.serve(8000, &[5, 5, 50]);
+    assert_eq!(shares[2], 20, "one in four hundred");
+}
+
+#[test]
+fn who_is_aside_has_one_request_at_a_time() {
+    let mut bench = Bench::new(2);
+    bench.serve(300, &[5, 5]);
+    bench.answer(1, 8, 50);
+    for _ in 0..2000 {
+        if bench.place() == Some(0) {
+            bench.end(0, 5);
+        }
+    }
+    assert_eq!(bench.replicas[1].in_flight(), 1);
+}
+
+#[test]
+fn who_is_aside_is_used_when_the_others_are_full() {
+    let mut bench = Bench::new(2);
+    bench.serve(300, &[5, 5]);
+    bench.answer(1, 8, 50);
+    assert_eq!(bench.aside(), [false, true]);
+    let placed: Vec<_> = (0..9).map(|_| bench.place()).collect();
+    let at = |index| placed.iter().filter(|id| **id == Some(index)).count();
+    assert_eq!((at(0), at(1), placed[8]), (4, 4, None));
+}
+
+#[test]
+fn who_is_fast_again_is_one_of_the_others() {
+    let mut bench = Bench::new(3);
+    bench.serve(300, &[5, 5, 5]);
+    bench.answer(2, 8, 50);
+    bench.serve(820, &[5, 5, 5]);
+    assert_eq!(bench.aside(), [false; 3]);
+    let shares = bench.serve(600, &[5, 5, 5]);
+    assert!(shares[2] > 100, "{shares:?}");
+}
+
+#[test]
+fn when_all_get_slow_nobody_is_set_aside() {
+    let mut bench = Bench::new(3);
+    bench.serve(300, &[5, 5, 5]);
+    bench.serve(300, &[100, 100, 100]);
+    assert_eq!(bench.aside(), [false; 3]);
+}
+
+#[test]
+fn when_the_others_get_as_slow_nobody_is_aside_any_more() {
+    let mut bench = Bench::new(3);
+    bench.serve(300, &[5, 5, 5]);
+    bench.answer(2, 8, 50);
+    bench.serve(100, &[50, 50, 50]);
+    assert_eq!(bench.aside(), [false; 3]);
+}
+
+#[test]
+fn half_of_the_replicas_at_most_are_aside() {
+    let mut bench = Bench::new(4);
+    bench.serve(400, &[5, 5, 5, 5]);
+    (1..4).for_each(|index| bench.answer(index, 30, 50));
+    assert_eq!(bench.aside(), [false; 4], "these are the majority");
+    bench.answer(1, 100, 5);
+    (2..4).for_each(|index| bench.answer(index, 30, 50));
+    assert_eq!(bench.aside(), [false, false, true, true]);
+}
+
+#[test]
+fn a_millisecond_more_is_nothing() {
+    let mut bench = Bench::new(2);
+    bench.serve(300, &[0, 0]);
+    bench.answer(1, 30, 1);
+    assert_eq!(bench.aside(), [false; 2]);
+}
+
+#[test]
+fn other_policies_set_nobody_aside() {
+    let mut bench = Bench::new(2);
+    bench.serve(300, &[5, 5]);
+    bench.answer(1, 8, 50);
+    assert_eq!(bench.aside(), [false, true]);
+    let policy = Balance::RoundRobin;
+    bench
+        .balancer
+        .on_tick(bench.now, policy, &bench.replicas, &mut |_| {});
+    assert_eq!(bench.aside(), [false; 2]);
+}

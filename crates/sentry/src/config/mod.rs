@@ -123,7 +123,8 @@ impl ModeName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Balance {
-    /// Two at random, the one with the lower recent response time times requests in flight.
+    /// Two at random, the one with the lower recent response time times requests in flight. A
+    /// replica that takes far longer than the others gets one request in 400 while they have room.
     #[default]
     PeakEwma,
     /// The one with the fewest requests in flight.

@@ -209,6 +209,8 @@ impl<T> Sentry<T> {
             .on_tick(now, plan.balance(), &plan.replicas);
         let (arrived, seconds) = (adaptation.tick.counts.arrived, adaptation.tick.seconds);
         let mut note = |event: Event| observer.on_event(&event);
+        self.balancer
+            .on_tick(now, plan.balance(), &plan.replicas, &mut note);
         adaptation
             .sla
             .on_tick(now, plan, arrived, seconds, &mut note);

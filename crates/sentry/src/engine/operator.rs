@@ -32,6 +32,7 @@ impl<T> Sentry<T> {
             return;
         }
         state.answers.start_anew();
+        state.pace.forget();
         state.set_health(if up { Health::Up } else { Health::Down });
         self.note(Event::Health {
             at: now,
@@ -150,6 +151,7 @@ fn replica_statuses(plan: &Plan) -> Vec<ReplicaStatus> {
         .map(|(index, replica)| ReplicaStatus {
             id: ReplicaId(index as u16),
             up: replica.is_up(),
+            aside: replica.pace.is_aside(),
             weight: replica.weight(),
             window: Some(replica.limit()).filter(|&limit| limit != UNLIMITED),
             in_flight: replica.in_flight(),
