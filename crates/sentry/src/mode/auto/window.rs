@@ -249,10 +249,18 @@ impl WindowSearch {
         self.confirmed
     }
 
+    /// Whether a window is being tried that may be too small.
+    pub(crate) fn tries_less(&self) -> bool {
+        let trial = self.trial.as_ref();
+        trial.is_some_and(|trial| trial.kind != Kind::Up)
+    }
+
     /// Takes a tick; says why the window changed if it did.
     pub(crate) fn on_tick(&mut self, tick: &ReplicaTick, occupancy: &Occupancy) -> Option<Cause> {
         let before = self.window;
         self.residence_long = tick.residence_long;
+        let since = self.binding_since.unwrap_or(tick.now);
+        self.binding_since = tick.binding.then_some(since);
         let seen = match &self.trial {
             // What a smaller window shows is for the trial to say.
             Some(trial) if trial.kind == Kind::Down => self.profile.pass_over(occupancy),
