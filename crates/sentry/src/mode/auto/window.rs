@@ -206,8 +206,8 @@ pub(crate) struct WindowSearch {
     trusted_until: Timestamp,
     /// Since when somebody has had to wait.
     binding_since: Option<Timestamp>,
-    /// Throughput with twice the first window, which seemed to be of no use.
-    larger_rate: Option<f64>,
+    /// Throughput with the first window, and with twice of it, which seemed to be of no use.
+    first_rates: Option<(f64, f64)>,
 }
 
 impl WindowSearch {
@@ -228,7 +228,7 @@ impl WindowSearch {
             trust: TRUST,
             trusted_until: now,
             binding_since: None,
-            larger_rate: None,
+            first_rates: None,
         }
     }
 
@@ -330,8 +330,8 @@ impl WindowSearch {
         if tick.queued < PRESSING * tick.target * rate {
             return "hold";
         }
-        if let Some(larger_rate) = self.larger_rate {
-            return self.look_again(tick.now, rate, larger_rate);
+        if let Some(rates) = self.first_rates {
+            return self.look_again(tick.now, rate, rates);
         }
         match self
             .profile
@@ -360,14 +360,14 @@ impl WindowSearch {
         }
     }
 
-    /// Throughput followed a larger window only in part, perhaps because it had been high by luck before. What it is now says
-    /// so without that luck.
-    fn look_again(&mut self, now: Timestamp, rate: f64, larger_rate: f64) -> Cause {
+    /// Throughput followed a larger window only in part, perhaps because it had been high by luck before. So the larger one is
+    /// compared with the mean of before and after: after it long requests stay behind, and what is done is less than will be.
+    fn look_again(&mut self, now: Timestamp, rate: f64, (before, larger): (f64, f64)) -> Cause {
         if !self.has_reference(&UP_FIRST) {
             return "hold";
         }
-        self.larger_rate = None;
-        if larger_rate < UP_FIRST.least() * rate {
+        self.first_rates = None;
+        if larger < UP_FIRST.least() * 0.5 * (before + rate) {
             self.confirmed = true;
             return "hold";
         }
@@ -465,7 +465,7 @@ impl WindowSearch {
     fn grow(&mut self, now: Timestamp, rate: f64, to: f64) -> Cause {
         self.let_leave(now, LEAVING_UP * f64::from(self.window) / rate);
         self.window = self.bounds.nearest(to);
-        self.larger_rate = None;
+        self.first_rates = None;
         self.restart_meter(None);
         "grow"
     }
@@ -586,9 +586,10 @@ impl WindowSearch {
         if self.confirmed {
             self.enough = f64::from(trial.from);
         } else {
-            let larger_rate = trial.test.served() / trial.test.seconds();
-            self.larger_rate = Some(larger_rate).filter(|rate| *rate > ROSE * trial.test.rate());
-            self.confirmed = self.larger_rate.is_none();
+            let before = trial.test.rate();
+            let larger = trial.test.served() / trial.test.seconds();
+            self.first_rates = (larger > ROSE * before).then_some((before, larger));
+            self.confirmed = self.first_rates.is_none();
             // Until now the window was filling up, and the short ones left first.
             self.restart_meter(None);
         }
