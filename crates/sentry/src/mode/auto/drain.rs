@@ -17,10 +17,11 @@ use std::collections::VecDeque;
 
 use super::chance::Events;
 
-/// Chance deviations a change has to exceed. Chosen: with up to a hundred places to cut at every
-/// tick, a steady history is cut less than once in some minutes, and a needless cut only costs
-/// precision.
-const CUT_Z: f64 = 4.5;
+/// Chance deviations a change has to exceed. The place to cut is the one that looks worst, of up to a hundred at every
+/// tick, and what is left of the history after a needless cut is bad luck by selection: arrivals look like an overload beside it. So
+/// needless cuts have to be as rare as refusals with room, one in a thousand runs of ten minutes: of some 10^4 places
+/// that do not overlap each may be wrong once in 10^7 times (5.2 deviations), and a bit more for a dispersion that is estimated.
+const CUT_Z: f64 = 5.5;
 
 /// Longest history, in seconds of waiting requests, and the completions it has at least: what 200
 /// say is off by 7 %, and at twenty requests per second a queue is long when they say too little.

@@ -146,6 +146,10 @@ impl Fleet {
             let from = member.search.window();
             let cause = member.on_tick(step, fleet, full);
             member.publish(step.now, self.warm_up, fleet.residence_mean);
+            // What a window that may be too small lets through is no capacity. In overload it is all there is to
+            // go by.
+            let counts = fleet.overloaded || !member.search.tries_less();
+            let full = if counts { full } else { Full::default() };
             fulls.push((member.search.rate(), full));
             if let Some(cause) = cause {
                 step.observe(&Event::Window {
@@ -166,6 +170,12 @@ impl Fleet {
         let up = || self.members.iter().filter(|member| member.up);
         let known = up().filter(|member| member.search.confirmed()).count();
         known > 0 && known * 2 >= up().count()
+    }
+
+    /// Whether some window is being tried that may be too small.
+    pub(crate) fn tries_less(&self) -> bool {
+        let mut up = self.members.iter().filter(|member| member.up);
+        up.any(|member| member.search.tries_less())
     }
 
     /// Residence of a request that meets no crowd, the mean of all members that know.

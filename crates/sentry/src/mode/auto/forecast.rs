@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::burst::burst;
 use crate::class::{NEVER, saturating_nanos};
 use crate::number::within;
 
@@ -18,13 +19,8 @@ const IDLE: f64 = 0.01;
 const BUSY_LEAST: f64 = 2.0;
 const BUSY_MOST: f64 = 20.0;
 
-/// Backlog that chance alone hardly brings about at four fifths of capacity (one request in 10^5
-/// meets it, 0.8^50), for service as irregular as exponential times.
-const BURST_REQUESTS: f64 = 50.0;
-
-/// A burst is waited for at least and at most this many targets.
-const BURST_TARGETS_LEAST: f64 = 2.0;
-const BURST_TARGETS: f64 = 4.0;
+/// A burst is waited for at least this many targets.
+const BURST_TARGETS: f64 = 2.0;
 
 /// Nobody lets others pass before this share of the target.
 const LATE_LEAST: f64 = 0.5;
@@ -39,6 +35,8 @@ pub(crate) struct Situation {
     pub(crate) pressure: f64,
     pub(crate) pressure_with_tolls: f64,
     pub(crate) overloaded: bool,
+    /// The queue is of our own making: windows were not known, or a smaller one was tried.
+    pub(crate) ours: bool,
     /// Index of dispersion of what is served.
     pub(crate) dispersion: f64,
     /// Time in a replica: mean, what most and what nearly all stay below.
@@ -118,8 +116,10 @@ impl Situation {
     }
 
     fn in_a_burst(&self, target: f64) -> f64 {
-        let burst = BURST_REQUESTS * self.dispersion.max(1.0) / self.drain;
-        within(burst, BURST_TARGETS_LEAST * target, BURST_TARGETS * target)
+        if self.ours {
+            return f64::INFINITY;
+        }
+        (burst(self.drain, self.dispersion) / self.drain).max(BURST_TARGETS * target)
     }
 }
 
@@ -149,6 +149,7 @@ mod tests {
             pressure: 4.0,
             pressure_with_tolls: 4.0,
             overloaded,
+            ours: false,
             dispersion: 1.0,
             residence: 0.02,
             residence_most: 0.06,
@@ -187,10 +188,19 @@ mod tests {
     #[test]
     fn a_burst_waits_and_never_expires() {
         let calm = situation(false).limits(0.2, part(1.0));
-        assert_eq!(calm.ahead, 50);
+        assert_eq!(f64::from(calm.ahead), burst(100.0, 1.0).ceil());
         assert_eq!(calm.wait_ns, NEVER);
-        // Never for more than four targets.
-        assert_eq!(situation(false).limits(0.1, part(1.0)).ahead, 40);
+        // Two targets are waited for anyway.
+        assert_eq!(situation(false).limits(5.0, part(1.0)).ahead, 1000);
+    }
+
+    #[test]
+    fn nobody_is_refused_for_a_queue_of_our_own_making() {
+        let ours = Situation {
+            ours: true,
+            ..situation(false)
+        };
+        assert_eq!(ours.limits(0.2, part(1.0)).ahead, u32::MAX);
     }
 
     #[test]

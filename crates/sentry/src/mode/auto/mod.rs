@@ -22,6 +22,7 @@
 //! What breaks it: a target below what the service needs for one request. Then everything is
 //! late, and the queue is kept at the little that keeps the service busy.
 
+mod burst;
 mod chance;
 pub(super) mod drain;
 mod fleet;
@@ -243,7 +244,8 @@ impl Auto {
             drain_seconds: self.total.seconds(),
             dispersion: self.total.dispersion(),
             target,
-            backlog: f64::from(step.plan.queued()) / drain / target,
+            queued: f64::from(step.plan.queued()),
+            ours: self.fleet.tries_less(),
         });
         if self.overload.is_overloaded() != before {
             step.observe(&Event::Overload {
@@ -348,6 +350,7 @@ impl Auto {
             pressure: (self.offered() / drain).max(1.0),
             pressure_with_tolls: ((self.offered() + tolls) / drain).max(1.0),
             overloaded: self.overload.is_overloaded(),
+            ours: self.overload.is_ours(),
             dispersion: self.total.dispersion(),
             residence,
             residence_most: residence * self.residence.spread(MOST),

@@ -8,16 +8,20 @@
 //! - more arrived than could be served, by more than chance allows ([`Events::above`]), over some
 //!   recent time; or
 //! - the queue is beyond the target, and the load of the last while leaves no room for bursts; or
-//! - it has stood there for longer than bursts last, without getting shorter.
+//! - it is beyond the target, and longer than chance brings about ([`burst`]).
+//!
+//! The last does not hold for a queue of our own making: while windows are not known yet, or a smaller one is being tried,
+//! requests wait because of that. Nobody is refused for the length of such a queue until it has been worked off; what arrives is
+//! compared with what could be served before.
 //!
 //! A fixed number of clients that ask again as soon as they are answered is always exactly as much as can be
 //! served. They wait for each other, and are refused only if that takes longer than the target.
 //!
 //! It is over when arrivals have been within capacity and the queue short for a second.
 
+use super::burst::burst;
 use super::chance::Events;
 use super::recent::Recent;
-use crate::number::within;
 
 /// Chance deviations by which arrivals have to exceed capacity.
 const EXCESS_Z: f64 = 4.0;
@@ -35,13 +39,6 @@ const ROOM_Z: f64 = 3.0;
 /// Completions without which nothing is said about that: just after the drain rate seemed to have
 /// changed, it may have been a short run of long requests.
 const ROOM_SAMPLES: f64 = 10.0;
-
-/// A queue beyond the target is no burst if it stands longer than bursts of its size last. The more
-/// requests a target's worth of queue holds, the less likely is such a burst at all; chosen: so
-/// many squared requests, at least and at most so many seconds.
-const STANDING_REQUESTS: f64 = 12_000.0;
-const STANDING_LEAST: f64 = 1.0;
-const STANDING_MOST: f64 = 40.0;
 
 /// Quiet for this long ends the overload.
 const QUIET_SECONDS: f64 = 1.0;
@@ -64,11 +61,18 @@ pub(crate) struct Pressure {
     pub(crate) dispersion: f64,
     /// The target, in seconds.
     pub(crate) target: f64,
-    /// Time to drain the queue, over the target.
-    pub(crate) backlog: f64,
+    /// Those who wait.
+    pub(crate) queued: f64,
+    /// A window that may be too small is being tried.
+    pub(crate) ours: bool,
 }
 
 impl Pressure {
+    /// Time to drain the queue, over the target.
+    fn backlog(&self) -> f64 {
+        self.queued / self.drain / self.target
+    }
+
     /// By how many chance deviations arrivals are beyond this share of what can be served.
     fn excess(&self, arrivals: Events, share: f64) -> f64 {
         arrivals.above(self.served(share), self.dispersion.max(1.0))
@@ -89,9 +93,8 @@ impl Pressure {
 pub(crate) struct Overload {
     overloaded: bool,
     arrivals: Recent,
-    standing_seconds: f64,
-    /// The shortest that the queue has been since it was beyond the target.
-    backlog_least: f64,
+    /// The queue is of our own making, and has not been worked off.
+    ours: bool,
     quiet_seconds: f64,
 }
 
@@ -100,8 +103,7 @@ impl Overload {
         Self {
             overloaded: false,
             arrivals: Recent::new(WHILE),
-            standing_seconds: 0.0,
-            backlog_least: f64::INFINITY,
+            ours: true,
             quiet_seconds: 0.0,
         }
     }
@@ -126,39 +128,32 @@ impl Overload {
     /// Counts arrivals while nothing is known to compare them with.
     pub(crate) fn on_arrivals(&mut self, arrived: f64, seconds: f64) {
         self.arrivals.push(arrived, seconds);
+        self.ours = true;
+    }
+
+    /// Whether the queue is of our own making.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.ours
     }
 
     pub(crate) fn on_tick(&mut self, pressure: &Pressure) {
         self.arrivals.push(pressure.arrived, pressure.seconds);
-        let long = pressure.backlog > LONG_SHARE;
-        let quiet = pressure.backlog < QUIET_SHARE && self.arrival_rate() < pressure.drain;
-        let stands = self.stands(pressure.backlog);
-        count(&mut self.standing_seconds, stands, pressure.seconds);
+        let backlog = pressure.backlog();
+        let long = backlog > LONG_SHARE;
+        self.ours = pressure.ours || (self.ours && long);
+        let quiet = backlog < QUIET_SHARE && self.arrival_rate() < pressure.drain;
         count(&mut self.quiet_seconds, quiet, pressure.seconds);
         if self.overloaded {
             self.overloaded = self.quiet_seconds < QUIET_SECONDS;
         } else if long {
-            let standing = within(
-                STANDING_REQUESTS / (pressure.drain * pressure.drain * pressure.target),
-                STANDING_LEAST,
-                STANDING_MOST,
-            );
-            self.overloaded = self.standing_seconds >= standing
-                || (pressure.backlog > 1.0 && !self.has_room(pressure))
-                || self.exceeds(pressure);
+            self.overloaded = self.is_no_burst(pressure) || self.exceeds(pressure);
         }
     }
 
-    /// Whether the queue is beyond the target and not shorter than before: one that is being worked off
-    /// was left behind by something that is over.
-    fn stands(&mut self, backlog: f64) -> bool {
-        if backlog <= 1.0 {
-            self.backlog_least = f64::INFINITY;
-            return false;
-        }
-        let stands = backlog >= self.backlog_least;
-        self.backlog_least = self.backlog_least.min(backlog);
-        stands
+    /// Whether the queue is beyond the target, and there is no room for bursts or the queue is longer than they are.
+    fn is_no_burst(&self, pressure: &Pressure) -> bool {
+        let longer = || pressure.queued > burst(pressure.drain, pressure.dispersion);
+        pressure.backlog() > 1.0 && (!self.has_room(pressure) || (!self.ours && longer()))
     }
 
     /// Whether some stretch of the recent past brought more than can be served.
@@ -177,6 +172,7 @@ fn count(seconds: &mut f64, holds: bool, tick: f64) {
 mod tests {
     use super::*;
 
+    /// A hundred requests per second can be served, so that a target is worth fifty.
     fn pressure(arrived: f64, backlog: f64) -> Pressure {
         Pressure {
             seconds: 0.1,
@@ -185,16 +181,19 @@ mod tests {
             drain_seconds: 10.0,
             dispersion: 1.0,
             target: 0.5,
-            backlog,
+            queued: 50.0 * backlog,
+            ours: false,
         }
     }
 
-    fn ticks_until_overloaded(arrived: f64) -> usize {
+    /// With a queue of one and a half targets that grows by what cannot be served.
+    fn ticks_until_overloaded(arrived: f64) -> u32 {
         let mut overload = Overload::new();
         (0..40).for_each(|_| overload.on_tick(&pressure(8.0, 0.0)));
         (1..100)
-            .find(|_| {
-                overload.on_tick(&pressure(arrived, 1.5));
+            .find(|&tick| {
+                let beyond = f64::from(tick - 1) * (arrived - 10.0) / 50.0;
+                overload.on_tick(&pressure(arrived, 1.5 + beyond));
                 overload.is_overloaded()
             })
             .unwrap()
@@ -217,19 +216,36 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_stands_is_no_burst() {
+    fn a_queue_that_chance_does_not_bring_about_is_no_burst() {
         let mut overload = Overload::new();
         (0..200).for_each(|_| overload.on_tick(&pressure(8.0, 0.4)));
-        (0..30).for_each(|_| overload.on_tick(&pressure(9.0, 1.1)));
+        overload.on_tick(&pressure(8.0, 2.0));
+        assert!(!overload.is_overloaded());
+        overload.on_tick(&pressure(8.0, 3.0));
         assert!(overload.is_overloaded());
     }
 
     #[test]
-    fn a_queue_that_gets_shorter_does_not_stand() {
+    fn a_queue_of_our_own_making_is_no_evidence_until_it_is_worked_off() {
         let mut overload = Overload::new();
-        (0..200).for_each(|_| overload.on_tick(&pressure(8.0, 0.4)));
-        (0..60).for_each(|tick| overload.on_tick(&pressure(8.0, 3.0 - 0.03 * f64::from(tick))));
-        assert!(!overload.is_overloaded());
+        let trial = Pressure {
+            ours: true,
+            ..pressure(8.0, 3.0)
+        };
+        (0..20).for_each(|_| overload.on_tick(&trial));
+        (0..20).for_each(|_| overload.on_tick(&pressure(8.0, 3.0)));
+        assert!(overload.is_ours() && !overload.is_overloaded());
+        overload.on_tick(&pressure(8.0, 0.4));
+        overload.on_tick(&pressure(8.0, 3.0));
+        assert!(!overload.is_ours() && overload.is_overloaded());
+    }
+
+    #[test]
+    fn what_arrives_is_evidence_whatever_the_queue_is() {
+        let mut overload = Overload::new();
+        (0..40).for_each(|_| overload.on_arrivals(8.0, 0.1));
+        (0..10).for_each(|_| overload.on_tick(&pressure(40.0, 3.0)));
+        assert!(overload.is_ours() && overload.is_overloaded());
     }
 
     #[test]

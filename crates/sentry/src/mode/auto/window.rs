@@ -49,7 +49,7 @@ use super::profile::{Profile, Seen};
 use super::speed::Speed;
 use super::sprt::{Finding, RateTest};
 use super::trial::{
-    CHECK, DOWN, DOWN_FIRST, DOWN_FROM_LATE, DOWN_TO_KNEE, Kind, Test, Trial, UP, UP_FIRST,
+    CHECK, DOWN, DOWN_FIRST, DOWN_FROM_LATE, DOWN_TO_KNEE, Kind, ROSE, Test, Trial, UP, UP_FIRST,
 };
 use crate::occupancy::{Full, Occupancy};
 
@@ -101,12 +101,13 @@ const TIGHT: f64 = 1.25;
 /// A window below this many knees is too small.
 const NARROW: f64 = 1.05;
 /// While capacity is unknown: residence below this many bases calls for a larger window, above
-/// that many it is longer for certain and throughput is capacity; and the samples it takes, fewer
-/// the longer it is.
+/// that many, and by so many chance deviations beyond the former, throughput is capacity; and the samples it takes at
+/// least. With forty samples instead, which are one deviation there, 200 workers looked full with 64 inside in one start
+/// of a hundred.
 const NARROW_FIRST: f64 = 1.35;
 const CROWDED_FIRST: f64 = 1.6;
+const CROWDED_Z: f64 = 3.0;
 const FIRST_SAMPLES: f64 = 15.0;
-const CROWDED_SAMPLES: f64 = 40.0;
 /// While capacity is unknown, a queue that takes less than this share of the target is no reason to
 /// look for more.
 const PRESSING: f64 = 0.1;
@@ -150,6 +151,9 @@ const SPEED_REFERENCE: f64 = 100.0;
 /// window is not tried.
 const LATE: f64 = 0.8;
 const LONG: f64 = 0.5;
+/// A larger window is not tried before requests have had to wait for this long. When they begin to, capacity may just have
+/// fallen: throughput before says nothing then, and the larger window fills up for nothing.
+const ONSET: Duration = Duration::from_secs(1);
 /// Pause between trials up.
 const PAUSE: Duration = Duration::from_secs(20);
 /// The same before capacity is known, after load that went away.
@@ -200,6 +204,10 @@ pub(crate) struct WindowSearch {
     /// For how long the base of the last trials is believed.
     trust: Duration,
     trusted_until: Timestamp,
+    /// Since when somebody has had to wait.
+    binding_since: Option<Timestamp>,
+    /// Throughput with the first window, and with twice of it, which seemed to be of no use.
+    first_rates: Option<(f64, f64)>,
 }
 
 impl WindowSearch {
@@ -219,6 +227,8 @@ impl WindowSearch {
             enough: f64::INFINITY,
             trust: TRUST,
             trusted_until: now,
+            binding_since: None,
+            first_rates: None,
         }
     }
 
@@ -249,10 +259,18 @@ impl WindowSearch {
         self.confirmed
     }
 
+    /// Whether a window is being tried that may be too small.
+    pub(crate) fn tries_less(&self) -> bool {
+        let trial = self.trial.as_ref();
+        trial.is_some_and(|trial| trial.kind != Kind::Up)
+    }
+
     /// Takes a tick; says why the window changed if it did.
     pub(crate) fn on_tick(&mut self, tick: &ReplicaTick, occupancy: &Occupancy) -> Option<Cause> {
         let before = self.window;
         self.residence_long = tick.residence_long;
+        let since = self.binding_since.unwrap_or(tick.now);
+        self.binding_since = tick.binding.then_some(since);
         let seen = match &self.trial {
             // What a smaller window shows is for the trial to say.
             Some(trial) if trial.kind == Kind::Down => self.profile.pass_over(occupancy),
@@ -300,12 +318,20 @@ impl WindowSearch {
         self.meter.rests_on(completions, REFERENCE_SECONDS)
     }
 
+    /// Whether enough is known of throughput to compare another with it.
+    fn has_reference(&self, test: &Test) -> bool {
+        self.rests_on(test.reference) && self.meter.seconds() >= test.reference_seconds
+    }
+
     /// Whether throughput is capacity is not known yet: speed matters more than precision.
     fn find_capacity(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
         let window = f64::from(self.window);
         let residence = window / rate;
         if tick.queued < PRESSING * tick.target * rate {
             return "hold";
+        }
+        if let Some(rates) = self.first_rates {
+            return self.look_again(tick.now, rate, rates);
         }
         match self
             .profile
@@ -317,8 +343,10 @@ impl WindowSearch {
                 self.grow(tick.now, rate, window * GROWTH_FIRST)
             }
             Some(base) if residence > base * CROWDED_FIRST => {
-                let crowd = residence / (base * CROWDED_FIRST);
-                self.confirmed = self.rests_on(CROWDED_SAMPLES / crowd);
+                // So many completions tell the logarithm of the residence to `1 / √samples`.
+                let beyond = (residence / (base * NARROW_FIRST)).ln();
+                let samples = (CROWDED_Z / beyond).powi(2);
+                self.confirmed = self.rests_on(samples.max(FIRST_SAMPLES));
                 "hold"
             }
             _ if residence > LONG * tick.target && !self.is_refuted(tick.now, rate) => {
@@ -330,6 +358,20 @@ impl WindowSearch {
                 self.start(tick, Kind::Up, UP_FIRST, to, PAUSE_FIRST)
             }
         }
+    }
+
+    /// Throughput followed a larger window only in part, perhaps because it had been high by luck before. So the larger one is
+    /// compared with the mean of before and after: after it long requests stay behind, and what is done is less than will be.
+    fn look_again(&mut self, now: Timestamp, rate: f64, (before, larger): (f64, f64)) -> Cause {
+        if !self.has_reference(&UP_FIRST) {
+            return "hold";
+        }
+        self.first_rates = None;
+        if larger < UP_FIRST.least() * 0.5 * (before + rate) {
+            self.confirmed = true;
+            return "hold";
+        }
+        self.grow(now, rate, f64::from(self.window) * GROWTH_FIRST)
     }
 
     /// Requests that the replica holds at its maximal throughput without queueing, if known.
@@ -375,7 +417,8 @@ impl WindowSearch {
         {
             return self.start(tick, Kind::Down, test, to, Duration::ZERO);
         }
-        if residence > LONG * tick.target {
+        let just_now = |since| tick.now < since + ONSET;
+        if residence > LONG * tick.target || self.binding_since.is_none_or(just_now) {
             return "hold";
         }
         self.start(tick, Kind::Up, UP, window * GROWTH, PAUSE)
@@ -422,6 +465,7 @@ impl WindowSearch {
     fn grow(&mut self, now: Timestamp, rate: f64, to: f64) -> Cause {
         self.let_leave(now, LEAVING_UP * f64::from(self.window) / rate);
         self.window = self.bounds.nearest(to);
+        self.first_rates = None;
         self.restart_meter(None);
         "grow"
     }
@@ -446,7 +490,7 @@ impl WindowSearch {
         pause: Duration,
     ) -> Cause {
         let to = self.bounds.nearest(to);
-        let known = self.rests_on(test.reference) && self.meter.seconds() >= test.reference_seconds;
+        let known = self.has_reference(&test);
         let Some(rate) = self.meter.rate().filter(|_| known) else {
             return "hold";
         };
@@ -517,22 +561,7 @@ impl WindowSearch {
                 self.last_up = Some(tick.now);
                 "hold"
             }
-            (Kind::Up, _) => {
-                self.window = trial.from;
-                if self.confirmed {
-                    self.enough = f64::from(trial.from);
-                } else {
-                    // Until now the window was filling up, and the short ones left first.
-                    self.restart_meter(None);
-                }
-                self.confirmed = true;
-                self.last_up = Some(tick.now);
-                self.let_leave(
-                    tick.now,
-                    LEAVING_UP * f64::from(trial.from) / trial.test.rate(),
-                );
-                "back"
-            }
+            (Kind::Up, _) => self.of_no_use(tick.now, &trial),
             (Kind::Down, Finding::Changed) => self.go_back(tick.now, &trial),
             (Kind::Down, _) if !self.confirmed => {
                 // As much with half the window: throughput is capacity.
@@ -547,6 +576,25 @@ impl WindowSearch {
                 "hold"
             }
         }
+    }
+
+    /// Throughput did not follow a larger window, so that it is capacity. The first time that may be because throughput before was
+    /// high by luck: where it did rise, it is looked at again.
+    fn of_no_use(&mut self, now: Timestamp, trial: &Trial) -> Cause {
+        self.window = trial.from;
+        self.last_up = Some(now);
+        if self.confirmed {
+            self.enough = f64::from(trial.from);
+        } else {
+            let before = trial.test.rate();
+            let larger = trial.test.served() / trial.test.seconds();
+            self.first_rates = (larger > ROSE * before).then_some((before, larger));
+            self.confirmed = self.first_rates.is_none();
+            // Until now the window was filling up, and the short ones left first.
+            self.restart_meter(None);
+        }
+        self.let_leave(now, LEAVING_UP * f64::from(trial.from) / trial.test.rate());
+        "back"
     }
 
     /// There was more throughput with a larger window than before. If that is because of the window,
