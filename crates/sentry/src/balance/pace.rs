@@ -36,9 +36,8 @@ const NOTICEABLE: f64 = 0.001;
 const LATE_COUNTS: u32 = 2;
 const DOUBT_MAX: u32 = 10;
 
-/// Whoever takes no more than so many times as long as the others is one of them, however many of its answers
-/// were late: so were theirs.
-const ALIKE: f64 = 2.0;
+/// With less doubt than this most of the last answers were in time.
+const DOUBT_HALF: u32 = DOUBT_MAX / 2;
 
 /// Samples that the mean looks back on, and that it takes to be judged.
 const MEMORY: u32 = 16;
@@ -121,7 +120,8 @@ impl Pace {
             true => self.doubt() > 0,
             false => self.doubt() == DOUBT_MAX,
         };
-        let aside = doubted && self.times_as_long(others) > ALIKE;
+        // Who is not late on average is one of the others, however many of its answers were: so were theirs.
+        let aside = doubted && self.times_as_long(others) > LATE;
         self.aside.store(aside, Ordering::Relaxed);
         aside
     }
@@ -185,7 +185,7 @@ pub(super) fn compare(
 /// It starts with the peak that the others have: with its own it would wait for long, and without any it would
 /// look better than they do. If they have become as slow as it is, its peak is higher by what it takes longer.
 fn come_back(now: Timestamp, replica: &Replica, others: f64, replicas: &[Arc<Replica>]) {
-    let recovered = replica.pace.doubt() == 0;
+    let recovered = replica.pace.doubt() < DOUBT_HALF;
     let times = match recovered {
         true => 1.0,
         false => replica.pace.times_as_long(others).max(1.0),
