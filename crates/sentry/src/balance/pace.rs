@@ -1,9 +1,8 @@
 //! How long a replica takes compared with the others, and what becomes of one that takes far longer.
 //!
 //! Peak EWMA cannot keep requests from a slow replica for good: the peak of a fast one is the worst of
-//! the thousands it was given lately, that of a slow one the worst of a few, fading while nobody asks; and
-//! one stall of the machine makes all peaks alike. So every answer is held against what the replicas take
-//! on the median, and whoever answers too late too often is set *aside*: while another one has room it gets a
+//! the thousands it was given lately, that of a slow one the worst of a few, fading while nobody asks. So
+//! every answer is held against what the replicas take on the median, and whoever answers too late too often is set *aside*: while another one has room it gets a
 //! request now and then, one at a time and a bounded share of all, to see how it does. The better it does the
 //! more it gets, until it is one of the others again.
 //!
@@ -31,8 +30,9 @@ const LATE: f64 = 3.0;
 const NOTICEABLE: f64 = 0.001;
 
 /// An answer that is late counts twice one that is not: the log-likelihoods are 2.7 and -1.3 by the shares above.
-/// Their sum is Page's test (1954), both ways: a replica is set aside at the top and back at zero. Chosen: one false
-/// alarm in a million answers.
+/// Their sum is Page's test (1954), both ways: a replica is set aside at the top, and back at zero at the latest. Chosen: one false
+/// alarm in a million answers that are late independently of each other. They are not where requests share a core and work varies much: one long
+/// request makes a dozen others late, and now and then a replica is aside for some tenths of a second for nothing.
 const LATE_COUNTS: u32 = 2;
 const DOUBT_MAX: u32 = 10;
 
