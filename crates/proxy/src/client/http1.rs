@@ -288,7 +288,7 @@ impl Wire {
                 }
             }
             let leaves = client.order() >= Order::Close && !reader.has_begun();
-            if leaves || inner.ended || ready!(inner.poll_read(cx, STEP)).is_err() {
+            if !ready!(inner.poll_more(cx, leaves)) {
                 return Poll::Ready(Next::End);
             }
         }
@@ -505,6 +505,19 @@ impl Inner {
         }
     }
 
+    /// Reads on; whether something came. A connection that `leaves` does so when nothing has come: what the client
+    /// has said before it could know is answered, be it that the runtime has not heard of it yet.
+    fn poll_more(&mut self, cx: &mut Context<'_>, leaves: bool) -> Poll<bool> {
+        if self.ended {
+            return Poll::Ready(false);
+        }
+        match self.poll_read(cx, STEP) {
+            Poll::Ready(read) => Poll::Ready(read.is_ok()),
+            Poll::Pending if leaves && !self.pipe.below().has_unread() => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
     /// Reads on. An error if nothing will come any more.
     fn poll_read(&mut self, cx: &mut Context<'_>, step: usize) -> Poll<io::Result<()>> {
         let read = ready!(poll_fill(&mut self.pipe, cx, &mut self.input, step));
@@ -540,5 +553,56 @@ impl Inner {
             }
         }
         self.ended && self.decoder.is_end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::{TcpListener, TcpStream};
+    use std::task::Waker;
+
+    use super::super::Link;
+    use super::super::stream::Stream;
+    use super::*;
+
+    const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+    /// A connection of ours, and the client's end of it.
+    fn connection() -> io::Result<(Arc<Client>, Wire, TcpStream)> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let peer = TcpStream::connect(listener.local_addr()?)?;
+        let (accepted, addr) = listener.accept()?;
+        accepted.set_nonblocking(true)?;
+        let link = Link {
+            peer: addr,
+            tls: false,
+            trusted: false,
+            linger_bytes: 0,
+        };
+        let client = Arc::new(Client::new(link, Worker::idle().count_open()));
+        let socket = Socket::new(Stream::Fresh(accepted), Arc::clone(&client));
+        let wire = Wire::new(Pipe::Plain(socket), BytesMut::new());
+        Ok((client, wire, peer))
+    }
+
+    #[tokio::test]
+    async fn who_has_spoken_before_it_was_told_to_go_is_heard() {
+        let (client, wire, mut peer) = connection().unwrap();
+        let (mut reader, limits) = (HeadReader::default(), client.worker().state.head_limits());
+        let mut cx = Context::from_waker(Waker::noop());
+        let waits = wire.poll_head(&mut cx, &client, &mut reader, &limits);
+        assert!(waits.is_pending(), "nothing was said");
+
+        // It is in the socket, and the runtime has not looked since.
+        peer.write_all(GET).unwrap();
+        client.give(Order::Close);
+        let waits = wire.poll_head(&mut cx, &client, &mut reader, &limits);
+        assert!(waits.is_pending(), "it is not let go unheard");
+        let heard = poll_fn(|cx| wire.poll_head(cx, &client, &mut reader, &limits)).await;
+        assert!(matches!(heard, Next::Head(..)));
+
+        let next = wire.poll_head(&mut cx, &client, &mut reader, &limits);
+        assert!(matches!(next, Poll::Ready(Next::End)), "then it is let go");
     }
 }

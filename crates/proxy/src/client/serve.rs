@@ -104,12 +104,16 @@ async fn obey<F: Future>(
             client.set_task(cx.waker());
             known = Some(cx.waker().clone());
         }
-        match client.order() {
-            Order::Abort => return Poll::Ready(None),
-            Order::Close if after_close == After::End => return Poll::Ready(None),
-            Order::None | Order::Timeout | Order::Close => {}
+        if client.order() == Order::Abort {
+            return Poll::Ready(None);
         }
-        future.as_mut().poll(cx).map(Some)
+        // What the client has said before it could know that it is to go is heard.
+        match future.as_mut().poll(cx) {
+            Poll::Pending if client.order() == Order::Close && after_close == After::End => {
+                Poll::Ready(None)
+            }
+            polled => polled.map(Some),
+        }
     })
     .await
 }

@@ -44,12 +44,21 @@ impl Socket {
 
     /// Whether the client has closed its sending side, bytes not yet read or not.
     pub(crate) fn has_closed(&self) -> bool {
-        let Some(descriptor) = self.stream.descriptor() else {
-            return true;
-        };
-        let mut fds = [PollFd::new(&descriptor, PollFlags::RDHUP)];
         let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|_| fds[0].revents().intersects(gone))
+        self.is_any(gone).unwrap_or(true)
+    }
+
+    /// Whether there is something to read, the end included.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.is_any(PollFlags::IN).unwrap_or(false)
+    }
+
+    /// Asks the system for the state of the socket; `None` where there is no socket.
+    fn is_any(&self, of: PollFlags) -> Option<bool> {
+        let descriptor = self.stream.descriptor()?;
+        let mut fds = [PollFd::new(&descriptor, of)];
+        let asked = poll(&mut fds, Some(&Timespec::default()));
+        Some(asked.is_ok_and(|_| fds[0].revents().intersects(of)))
     }
 
     fn watch_write<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
