@@ -153,7 +153,7 @@ pub struct ReplicaStatus {
 /// The central queue.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct QueueStatus {
-    /// Requests that wait.
+    /// Requests that wait, and those that had to make room for more important ones and have not been told yet.
     pub requests: u32,
     /// Bytes they hold.
     pub bytes: u64,

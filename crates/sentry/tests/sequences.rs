@@ -341,7 +341,8 @@ impl Model {
             self.waiting.len(),
             "the queue is conserved"
         );
-        assert!(status.queue.requests <= QUEUE_MAX);
+        let queued: u32 = status.classes.iter().map(|class| class.queued).sum();
+        assert!(queued <= QUEUE_MAX && queued <= status.queue.requests);
         assert!(status.queue.bytes <= 40_000);
         assert!(
             status

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate_control::Timestamp;
 
 use super::Sentry;
-use crate::api::Resolution;
+use crate::api::{ReplicaId, Resolution};
 use crate::balance::Weighing;
 use crate::error::SentryError;
 use crate::event::{Event, Measurement, Observer};
@@ -86,6 +86,14 @@ impl Adaptation {
 
     pub(super) fn brownout(&self) -> Option<BrownoutStatus> {
         self.strategy.brownout()
+    }
+
+    pub(super) fn windows(&self) -> Vec<(ReplicaId, u32)> {
+        self.strategy.windows()
+    }
+
+    pub(super) fn resume(&mut self, now: Timestamp, windows: &[(ReplicaId, u32)]) {
+        self.strategy.resume(now, windows);
     }
 
     pub(super) fn drain_rate(&self) -> Option<f64> {

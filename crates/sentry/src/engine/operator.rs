@@ -81,6 +81,18 @@ impl<T> Sentry<T> {
         Ok(added)
     }
 
+    /// The windows that mode `auto` has found, where they are not those it began with: for
+    /// [`Sentry::resume`] of another engine.
+    pub fn windows(&self) -> Vec<(ReplicaId, u32)> {
+        self.adaptation.lock().windows()
+    }
+
+    /// Begins with windows that were found before, by an engine that is no more. They are believed no more than the first
+    /// ones are: what they are good for is found out. For an engine that has served nobody yet.
+    pub fn resume(&self, now: Timestamp, windows: &[(ReplicaId, u32)]) {
+        self.adaptation.lock().resume(now, windows);
+    }
+
     /// Decide and report, but admit everything; what waits is admitted at once.
     pub fn set_dry_run(&self, now: Timestamp, on: bool, wake: &mut dyn FnMut(T, Resolution)) {
         self.switch(now, "dry_run", &self.dry_run, on);

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
+use crate::api::ReplicaId;
 use crate::config::{GateKind, ModeName, SentryConfig};
 use crate::error::SentryError;
 use crate::event::{Event, Observer};
@@ -88,6 +89,16 @@ pub(crate) trait Strategy: std::fmt::Debug + Send {
     fn reconfigure(&mut self, now: Timestamp, plan: &Plan) -> bool {
         let _ = (now, plan);
         false
+    }
+
+    /// The windows that were found, where they are not those it began with.
+    fn windows(&self) -> Vec<(ReplicaId, u32)> {
+        Vec::new()
+    }
+
+    /// Goes on from windows that were found before.
+    fn resume(&mut self, now: Timestamp, windows: &[(ReplicaId, u32)]) {
+        let _ = (now, windows);
     }
 
     /// What the replicas can serve per second, if it is known.

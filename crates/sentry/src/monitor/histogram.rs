@@ -94,6 +94,11 @@ impl Histogram {
         (self.count > 0.0).then(|| self.sum_seconds / self.count)
     }
 
+    pub(crate) fn sum_of_squares(&self) -> f64 {
+        let square = |(bucket, count): (usize, &f64)| count * middle_seconds(bucket).powi(2);
+        self.buckets.iter().enumerate().map(square).sum()
+    }
+
     /// The value below which the share `q` of the samples lies.
     pub(crate) fn quantile_seconds(&self, q: f64) -> Option<f64> {
         let rank = q * self.count;
@@ -167,6 +172,13 @@ mod tests {
         }
         assert!((histogram.mean_seconds().unwrap() - 0.5005).abs() < 1e-9);
         // Uniform: variance (b-a)^2/12 over mean^2 is one third.
+    }
+
+    #[test]
+    fn squares_are_those_of_the_samples() {
+        let histogram = filled([10, 10, 200].map(Duration::from_millis));
+        let exact = 0.01_f64.powi(2) * 2.0 + 0.2_f64.powi(2);
+        assert!((histogram.sum_of_squares() / exact - 1.0).abs() < 0.13);
     }
 
     #[test]

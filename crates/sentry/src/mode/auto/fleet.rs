@@ -38,6 +38,8 @@ pub(crate) struct FleetTick {
     /// See [`ReplicaTick`].
     pub(crate) residence_max: f64,
     /// See [`ReplicaTick`].
+    pub(crate) residence_doubtful: f64,
+    /// See [`ReplicaTick`].
     pub(crate) residence_long: f64,
     /// Mean time in a replica.
     pub(crate) residence_mean: f64,
@@ -96,6 +98,26 @@ impl Fleet {
             let member = Member::new(replica, window, self.bounds, now);
             replica.set_limit(member.search.window());
             self.members.push(member);
+        }
+    }
+
+    /// The windows that were found, where they are not those it began with.
+    pub(crate) fn windows(&self) -> Vec<(ReplicaId, u32)> {
+        let found = |(index, member): (usize, &Member)| {
+            let window = member.search.settled();
+            let differs = window != self.initial_of(&member.replica);
+            differs.then_some((ReplicaId(index as u16), window))
+        };
+        self.members.iter().enumerate().filter_map(found).collect()
+    }
+
+    /// Begins with windows that were found before.
+    pub(crate) fn resume(&mut self, now: Timestamp, windows: &[(ReplicaId, u32)]) {
+        for &(id, window) in windows {
+            if let Some(member) = self.members.get_mut(usize::from(id.0)) {
+                member.search = WindowSearch::new(window, self.bounds, now);
+                member.replica.set_limit(member.search.window());
+            }
         }
     }
 
@@ -239,6 +261,7 @@ impl Member {
             overloaded: fleet.overloaded,
             target: fleet.target,
             residence_max: fleet.residence_max,
+            residence_doubtful: fleet.residence_doubtful,
             residence_long: fleet.residence_long,
         };
         self.search.on_tick(&tick, self.replica.occupancy(step.now))

@@ -52,7 +52,7 @@ use self::residence::Residence;
 use self::target::DerivedTarget;
 use super::dimming::OfferedDimming;
 use super::{Handover, Step, Strategy};
-use crate::api::ClassId;
+use crate::api::{ClassId, ReplicaId};
 use crate::class::{Class, NEVER, saturating_nanos};
 use crate::config::SentryConfig;
 use crate::event::{Event, Outlook};
@@ -66,6 +66,12 @@ use crate::status::{BrownoutStatus, ControllerStatus};
 const RESIDENCE_SHARE: f64 = 0.4;
 const RESIDENCE_TAIL_SHARE: f64 = 0.5;
 const RESIDENCE_SHARE_LEAST: f64 = 0.1;
+
+/// Targets that residence may take before what trials have shown is doubted in overload, on average and for the slowest of a
+/// hundred. The latter decides where those take more than six times the mean (4.6 for exponential times): long requests stay
+/// behind in a smaller window and make it look too small. With 1.2 thrashing services lose half a point over steps, with 1 more than one.
+const DOUBTFUL_SHARE: f64 = 0.25;
+const DOUBTFUL_TAIL: f64 = 1.5;
 
 /// A derived target allows for no wider spread of residence than this (that of exponential times).
 const TARGET_SPREAD_MAX: f64 = 5.0;
@@ -191,29 +197,44 @@ impl Auto {
         if let Some(factor) = self.fleet.follow(step.now, step.plan) {
             self.total.scale(factor);
         }
-        let waiting = match step.dry_run {
-            true => step.plan.in_flight_beyond_windows() > 0,
-            false => step.plan.queued() > 0,
-        };
-        let tail = RESIDENCE_TAIL_SHARE / self.residence.spread(NEARLY_ALL);
-        let fleet_tick = FleetTick {
-            waiting,
-            queued: match self.overload.is_overloaded() {
-                true => f64::INFINITY,
-                false => f64::from(step.plan.queued()),
-            },
-            overloaded: self.overload.is_overloaded(),
-            target,
-            residence_max: target * within(tail, RESIDENCE_SHARE_LEAST, RESIDENCE_SHARE),
-            residence_long: self.residence.quantile(MOST),
-            residence_mean: self.residence.mean().unwrap_or(0.0),
-        };
+        let fleet_tick = self.fleet_tick(step, target);
+        self.total.set_variation(self.residence.variation());
         let full = self.fleet.on_tick(step, &fleet_tick);
         if full.seconds > 0.0 {
             self.total.on_tick(full.done, full.seconds);
         }
         self.fleet.publish_shares();
         self.residence.on_tick(step.interval);
+    }
+
+    /// What all replicas have in common in a tick.
+    fn fleet_tick(&self, step: &Step<'_>, target: f64) -> FleetTick {
+        let waiting = match step.dry_run {
+            true => step.plan.in_flight_beyond_windows() > 0,
+            false => step.plan.queued() > 0,
+        };
+        let overloaded = self.overload.is_overloaded();
+        let queued = match overloaded {
+            true => f64::INFINITY,
+            false => f64::from(step.plan.queued()),
+        };
+        let spread = self.residence.spread(NEARLY_ALL);
+        let tail = RESIDENCE_TAIL_SHARE / spread;
+        // A derived target follows the slowest anyway.
+        let doubtful = match has_target(step.plan) {
+            true => DOUBTFUL_SHARE.min(DOUBTFUL_TAIL / spread),
+            false => DOUBTFUL_SHARE,
+        };
+        FleetTick {
+            waiting,
+            queued,
+            overloaded,
+            target,
+            residence_max: target * within(tail, RESIDENCE_SHARE_LEAST, RESIDENCE_SHARE),
+            residence_doubtful: target * doubtful,
+            residence_long: self.residence.quantile(MOST),
+            residence_mean: self.residence.mean().unwrap_or(0.0),
+        }
     }
 
     /// What can be served per second: what was done with all windows full, and no less than what
@@ -381,6 +402,12 @@ impl Auto {
     }
 }
 
+/// Whether somebody said what is in time.
+fn has_target(plan: &Plan) -> bool {
+    let mut classes = 0..plan.classes.len();
+    classes.any(|index| plan.config.target_of(ClassId(index as u16)).is_some())
+}
+
 fn publish_class(class: &Class, situation: &Situation, part: Part) {
     let forecast = &class.forecast;
     let Some(target) = forecast.target() else {
@@ -432,6 +459,14 @@ impl Strategy for Auto {
         self.target.reconfigure(&plan.config.auto);
         self.derive_target(plan);
         true
+    }
+
+    fn windows(&self) -> Vec<(ReplicaId, u32)> {
+        self.fleet.windows()
+    }
+
+    fn resume(&mut self, now: Timestamp, windows: &[(ReplicaId, u32)]) {
+        self.fleet.resume(now, windows);
     }
 
     fn drain_rate(&self) -> Option<f64> {

@@ -10,9 +10,15 @@
 //! the window is made smaller until throughput falls: in a window that costs throughput there is no
 //! crowd, and residence in it is the base. Once may be bad luck unless it fell far; twice is believed.
 //!
+//! What is done at a concurrency shows as well what the replica can do, with no window full: completions over the time with `n` inside
+//! are the arrivals with one less inside (levels are crossed up as often as down), whatever the law of the work. They grow
+//! with `n` up to the knee, and no further. So where requests took far longer than without a crowd, what was done is
+//! capacity.
+//!
 //! Times are those at one and the same speed of the service, so that a change of its capacity leaves
 //! the profile as it is.
 
+use super::drain::DISPERSION_MAX;
 use crate::occupancy::{BINS, Occupancy, middle_of, top_of};
 
 /// Requests a bin remembers.
@@ -20,6 +26,21 @@ const MEMORY: f64 = 500.0;
 
 /// There is no crowd where less than this share of the capacity is done.
 const CALM: f64 = 0.9;
+
+/// While capacity is unknown: residence below this many bases calls for a larger window, above
+/// that many, and by so many chance deviations beyond the former, throughput is capacity. With forty samples instead, which are one
+/// deviation there, 200 workers looked full with 64 inside in one start of a hundred.
+pub(super) const NARROW_FIRST: f64 = 1.35;
+pub(super) const CROWDED_FIRST: f64 = 1.6;
+const CROWDED_Z: f64 = 3.0;
+
+/// Completions that it takes to tell a crowd, with a residence of so many bases, from chance: they tell its logarithm to `1 / √samples`.
+pub(super) fn crowd_samples(bases: f64) -> f64 {
+    match bases > CROWDED_FIRST {
+        true => (CROWDED_Z / (bases / NARROW_FIRST).ln()).powi(2),
+        false => f64::INFINITY,
+    }
+}
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Bin {
@@ -185,6 +206,24 @@ impl Profile {
         least
     }
 
+    /// What can be done per second at speed 1, going by what was done with so many inside that they held each other up beyond doubt,
+    /// however much the work varies. Where that is so from several concurrencies on, the most: a window that is too large is
+    /// better than one that is too small.
+    pub(crate) fn crowded_rate(&self, samples: f64) -> Option<f64> {
+        let base = self.seen(f64::INFINITY, samples, f64::INFINITY)?;
+        let from_here_on = |sum: &mut Bin, bin: &Bin| {
+            *sum = sum.plus(bin);
+            Some(*sum)
+        };
+        let is_crowd = |sum: &Bin| {
+            let needed = DISPERSION_MAX * crowd_samples(sum.residence() / base);
+            sum.done >= needed.max(samples)
+        };
+        let sums = self.bins[1..].iter().rev();
+        let crowds = sums.scan(Bin::default(), from_here_on).filter(is_crowd);
+        crowds.map(|sum| sum.throughput()).reduce(f64::max)
+    }
+
     /// What is known is about another service.
     pub(crate) fn forget(&mut self) {
         *self = Self::new();
@@ -258,6 +297,28 @@ mod tests {
         assert_eq!(profile.base(10.0, 50.0, ANY), Some(0.05));
         assert!(profile.doubt());
         assert_eq!(profile.base(10.0, 50.0, ANY), None);
+    }
+
+    /// Four workers: what is done grows up to four inside, and then does not.
+    #[test]
+    fn what_a_crowd_does_is_what_can_be_done() {
+        let mut profile = Profile::new();
+        crowd(&mut profile, 2, 0.02);
+        crowd(&mut profile, 4, 0.02);
+        crowd(&mut profile, 6, 0.03);
+        assert_eq!(profile.crowded_rate(50.0), None, "not beyond doubt");
+        crowd(&mut profile, 16, 0.08);
+        let rate = profile.crowded_rate(50.0).unwrap();
+        // 200, but for the middle of bins.
+        assert!((180.0..=200.0).contains(&rate), "{rate}");
+    }
+
+    #[test]
+    fn a_few_that_are_slow_are_no_crowd() {
+        let mut profile = Profile::new();
+        crowd(&mut profile, 1, 0.01);
+        crowd(&mut profile, 2, 0.018);
+        assert_eq!(profile.crowded_rate(50.0), None);
     }
 
     #[test]

@@ -16,7 +16,8 @@
 //! target, a larger window costs nothing: it grows. Otherwise the throughput at a larger one is
 //! compared ([`RateTest`]), until it does not follow any more: then throughput is capacity. Where
 //! requests take long already a larger one would make everybody late, and a smaller one is compared:
-//! if that brings as much, throughput is capacity as well.
+//! if that brings as much, throughput is capacity as well. While nobody waits, what is done with many inside shows
+//! it too ([`Profile::crowded_rate`]), and the window is made smaller before it is ever full.
 //!
 //! **Afterwards** the window is kept at somewhat more than the knee. It grows when it is found below
 //! the knee, and shrinks when it is far above; should throughput fall with it, the knee was wrong,
@@ -45,7 +46,7 @@ use std::time::Duration;
 use tidegate_control::Timestamp;
 
 use super::drain::DrainMeter;
-use super::profile::{Profile, Seen};
+use super::profile::{CROWDED_FIRST, NARROW_FIRST, Profile, Seen, crowd_samples};
 use super::speed::Speed;
 use super::sprt::{Finding, RateTest};
 use super::trial::{
@@ -88,6 +89,8 @@ pub(crate) struct ReplicaTick {
     pub(crate) residence_long: f64,
     /// Largest mean time a request should spend in the replica, in seconds.
     pub(crate) residence_max: f64,
+    /// Beyond this mean time in the replica what trials have shown is doubted in overload, in seconds.
+    pub(crate) residence_doubtful: f64,
 }
 
 /// Why a window changed, for the event.
@@ -100,13 +103,7 @@ const ROOMY: f64 = 1.5;
 const TIGHT: f64 = 1.25;
 /// A window below this many knees is too small.
 const NARROW: f64 = 1.05;
-/// While capacity is unknown: residence below this many bases calls for a larger window, above
-/// that many, and by so many chance deviations beyond the former, throughput is capacity; and the samples it takes at
-/// least. With forty samples instead, which are one deviation there, 200 workers looked full with 64 inside in one start
-/// of a hundred.
-const NARROW_FIRST: f64 = 1.35;
-const CROWDED_FIRST: f64 = 1.6;
-const CROWDED_Z: f64 = 3.0;
+/// Samples it takes at least to compare residence with the base while capacity is unknown.
 const FIRST_SAMPLES: f64 = 15.0;
 /// While capacity is unknown, a queue that takes less than this share of the target is no reason to
 /// look for more.
@@ -130,10 +127,11 @@ const CLEAR_SAMPLES: f64 = 60.0;
 /// How far the knee can be beyond a window that was enough: a trial lets a loss of a third pass.
 const BEYOND: f64 = 1.5;
 /// A base that was found by trials is doubted after this time, and after twice the time whenever it was
-/// found again, while requests take more than this share of the target.
+/// found again, while requests take too long.
 const TRUST: Duration = Duration::from_secs(5);
 const TRUST_MOST: Duration = Duration::from_secs(600);
-const CROWD: f64 = 0.25;
+/// Throughput that is this many times what was taken for capacity, with a larger window, says that it was none.
+const OUTGROWN: f64 = 1.5;
 /// Growth while capacity is unknown, and later.
 const GROWTH_FIRST: f64 = 2.0;
 const GROWTH: f64 = 1.5;
@@ -208,6 +206,8 @@ pub(crate) struct WindowSearch {
     binding_since: Option<Timestamp>,
     /// Throughput with the first window, and with twice of it, which seemed to be of no use.
     first_rates: Option<(f64, f64)>,
+    /// What was taken for capacity when the window was last made larger because of it.
+    outgrown: Option<f64>,
 }
 
 impl WindowSearch {
@@ -229,11 +229,20 @@ impl WindowSearch {
             trusted_until: now,
             binding_since: None,
             first_rates: None,
+            outgrown: None,
         }
     }
 
     pub(crate) fn window(&self) -> u32 {
         self.window
+    }
+
+    /// The window that stays if what is being tried is of no use.
+    pub(crate) fn settled(&self) -> u32 {
+        match &self.trial {
+            Some(trial) if trial.kind != Kind::Check => trial.from,
+            _ => self.window,
+        }
     }
 
     /// Residence of a request that meets no crowd, if that was ever seen.
@@ -289,9 +298,16 @@ impl WindowSearch {
         if tick.full.seconds > 0.0 {
             self.meter.on_tick(tick.full.done, tick.full.seconds);
         }
+        if !self.confirmed && !tick.binding {
+            return self.adjust_unknown(tick);
+        }
         let Some(rate) = self.meter.rate() else {
             return "hold";
         };
+        if self.confirmed && self.rests_on(REFERENCE) && self.was_no_capacity(rate) {
+            self.confirmed = false;
+            self.forget();
+        }
         if self.confirmed && self.rests_on(SPEED_REFERENCE) {
             self.speed.on_rate(rate);
         }
@@ -305,6 +321,12 @@ impl WindowSearch {
             (true, false) => self.adjust_unused(tick, rate),
             _ => "hold",
         }
+    }
+
+    /// Whether far more is done with a larger window than was taken for capacity with the smaller one.
+    fn was_no_capacity(&mut self, rate: f64) -> bool {
+        let before = self.outgrown.take();
+        before.is_some_and(|before| rate > OUTGROWN * before)
     }
 
     /// What is known is about another service.
@@ -343,9 +365,7 @@ impl WindowSearch {
                 self.grow(tick.now, rate, window * GROWTH_FIRST)
             }
             Some(base) if residence > base * CROWDED_FIRST => {
-                // So many completions tell the logarithm of the residence to `1 / √samples`.
-                let beyond = (residence / (base * NARROW_FIRST)).ln();
-                let samples = (CROWDED_Z / beyond).powi(2);
+                let samples = crowd_samples(residence / base);
                 self.confirmed = self.rests_on(samples.max(FIRST_SAMPLES));
                 "hold"
             }
@@ -398,8 +418,9 @@ impl WindowSearch {
         let smaller = match self.knee(rate) {
             Some(knee) => {
                 let least = if late { tightest(knee) } else { TIGHT * knee };
-                let enough = bound.clamp(least + 1.0, ROOMY * knee + 1.0);
+                let enough = roomy(knee, bound, least);
                 if window < NARROW * knee {
+                    self.outgrown.get_or_insert(rate);
                     return self.grow(tick.now, rate, enough);
                 }
                 let (test, worth) = match late {
@@ -436,7 +457,7 @@ impl WindowSearch {
             self.forget();
             return true;
         }
-        residence > CROWD * tick.target && self.profile.doubt()
+        residence > tick.residence_doubtful && self.profile.doubt()
     }
 
     /// The next smaller window to try without a knee.
@@ -447,10 +468,17 @@ impl WindowSearch {
         (to < window).then_some((test, to))
     }
 
+    /// The window has hardly ever been full; what was done with many inside shows what it takes.
+    fn adjust_unknown(&mut self, tick: &ReplicaTick) -> Cause {
+        let rate = self.profile.crowded_rate(BASE_SAMPLES);
+        rate.map_or("hold", |rate| self.adjust_unused(tick, rate))
+    }
+
     /// Nobody waits, so no trial can tell; but what is far beyond the knee would only fill up when
     /// capacity falls.
     fn adjust_unused(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
-        let roomy = |knee: f64| (ROOMY * knee + 1.0).max(rate * BRIEF_S);
+        let bound = rate * tick.residence_max;
+        let roomy = |knee: f64| roomy(knee, bound, TIGHT * knee).max(rate * BRIEF_S);
         let enough = self.knee(rate).map(roomy);
         let worth = |enough: &f64| *enough < f64::from(self.window) * WORTH;
         if let Some(enough) = enough.filter(worth)
@@ -690,6 +718,11 @@ impl WindowSearch {
     }
 }
 
+/// The window for a knee: room to spare as far as the bound leaves any, beside what it takes at least.
+fn roomy(knee: f64, bound: f64, least: f64) -> f64 {
+    bound.clamp(least + 1.0, ROOMY * knee + 1.0)
+}
+
 /// Where answers are late every request inside counts: no more than what keeps many workers busy, the
 /// chance deviation of how many are inside above a window that is just not too small.
 fn tightest(knee: f64) -> f64 {
@@ -730,6 +763,7 @@ mod tests {
                 target: 0.5,
                 residence_long: 0.001,
                 residence_max: 0.1,
+                residence_doubtful: 0.1,
             };
             search.on_tick(&tick, &occupancy);
         }
