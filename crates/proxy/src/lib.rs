@@ -28,6 +28,7 @@ mod gather;
 pub mod health;
 mod hop;
 mod http1;
+mod learnt;
 mod letters;
 mod listen;
 mod message;
@@ -45,6 +46,7 @@ mod tcp;
 mod upstream;
 mod worker;
 
+pub use learnt::Learnt;
 pub use listen::ListenError;
 pub use listen::inherited::Inherited;
 pub use notice::notice;

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use crate::alarm::SWEEP;
 use crate::config::Config;
+use crate::learnt;
 use crate::listen::inherited::{self, Inherited};
 use crate::listen::{self, ListenError, accept};
 use crate::settings::SettingsError;
@@ -61,6 +62,7 @@ impl Proxy {
     /// What is wrong, and what to do about it.
     pub fn take_over(config: Config, inherited: &mut Inherited) -> Result<Bound, BindError> {
         let state = State::new(config)?;
+        learnt::resume(&state, inherited.learnt.as_ref());
         let listeners = &state.config().listen;
         let mut sockets: Vec<Vec<TcpListener>> = Vec::new();
         let mut addrs = Vec::new();

@@ -12,7 +12,7 @@ use tidegate_config::{ConfigError, Dur};
 use tidegate_proxy::admin::{Operations, OperationsError};
 use tidegate_proxy::config::{self, Admin, Config, Listener, Loaded, Replica, Severity};
 use tidegate_proxy::reload::Source;
-use tidegate_proxy::{BindError, Bound, Proxy, Running, notice};
+use tidegate_proxy::{BindError, Bound, Learnt, Proxy, Running, notice};
 use tidegate_sentry::ModeName;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -41,7 +41,8 @@ pub(crate) struct Args {
     /// Response time within which an answer is worth something; found by itself if not given.
     #[arg(long, value_name = "DURATION")]
     target: Option<Dur>,
-    /// Who decides how much is admitted: auto, static, step, pi, pid, lqr or off [default: auto]
+    /// Who decides how much is admitted: auto, static, step, pi, pid, lqr, ilac, sentry or off
+    /// [default: auto]
     #[arg(long, value_parser = parse_mode)]
     mode: Option<ModeName>,
     /// Where operators connect, or `off` [default: 127.0.0.1:9190]
@@ -255,7 +256,7 @@ async fn until_stopped(
     loop {
         tokio::select! {
             () = stop.requested() => break,
-            _ = upgrades.recv() => match handover.start() {
+            _ = upgrades.recv() => match handover.start(&Learnt::of(running.state())) {
                 Ok(()) => notice("a new process was started and will take over"),
                 Err(error) => notice(format_args!("no new process was started: {error}")),
             },

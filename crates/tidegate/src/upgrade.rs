@@ -2,7 +2,7 @@
 //!
 //! On SIGUSR2 the proxy starts its own command line again, which by now may be another binary,
 //! and passes its listening sockets on, in the way of systemd's socket activation: from descriptor
-//! 3 on, `LISTEN_FDS` many, `LISTEN_FDNAMES` says which is which. Once the new process serves it
+//! 3 on, `LISTEN_FDS` many, `LISTEN_FDNAMES` says which is which. What it has learnt goes with them. Once the new process serves it
 //! tells the old one by SIGTERM, which finishes what it has and ends. If the new process fails
 //! before that, the old one goes on as if nothing had happened.
 
@@ -15,7 +15,7 @@ use std::process::{self, ExitStatus};
 use command_fds::{CommandFdExt, FdMapping};
 use listenfd::ListenFd;
 use rustix::process::{Pid, Signal, getppid, kill_process};
-use tidegate_proxy::Inherited;
+use tidegate_proxy::{Inherited, Learnt};
 use tokio::process::{Child, Command};
 
 /// Process id of the one that is relieved once this one serves.
@@ -25,7 +25,12 @@ const NAMES: &str = "LISTEN_FDNAMES";
 /// Where passed descriptors begin.
 const FIRST: i32 = 3;
 
-/// The sockets that were passed to this process. To be called first of all: it changes the
+/// What the predecessor has learnt ([`Learnt`]).
+const LEARNT: &str = "TIDEGATE_LEARNT";
+/// A variable with its name takes less than this (execve(2), `MAX_ARG_STRLEN`).
+const VARIABLE_MAX: usize = 128 << 10;
+
+/// What was passed to this process. To be called first of all: it changes the
 /// environment, which other threads may read.
 pub(crate) fn inherited() -> Inherited {
     let names = env::var(NAMES).unwrap_or_default();
@@ -34,7 +39,12 @@ pub(crate) fn inherited() -> Inherited {
         let socket = passed.take_tcp_listener(index).ok().flatten()?;
         Some((name.to_owned(), socket))
     });
-    Inherited::new(sockets.collect())
+    Inherited {
+        sockets: sockets.collect(),
+        learnt: env::var(LEARNT)
+            .ok()
+            .and_then(|text| Learnt::parse(&text).ok()),
+    }
 }
 
 /// Whether this process takes over from one that waits for it.
@@ -56,6 +66,12 @@ fn predecessor() -> Option<Pid> {
     getppid().filter(|parent| parent.as_raw_nonzero().get() == named)
 }
 
+/// What has been learnt, as a variable of the successor; nothing where it is longer than the system lets a variable be.
+fn variable(learnt: &Learnt) -> Option<(&'static str, String)> {
+    let text = learnt.to_string();
+    (LEARNT.len() + text.len() < VARIABLE_MAX).then_some((LEARNT, text))
+}
+
 /// What is needed to start a successor.
 #[derive(Debug)]
 pub(crate) struct Handover {
@@ -71,8 +87,8 @@ impl Handover {
         }
     }
 
-    /// Starts this command line again.
-    pub(crate) fn start(&mut self) -> io::Result<()> {
+    /// Starts this command line again, with what has been learnt so far.
+    pub(crate) fn start(&mut self, learnt: &Learnt) -> io::Result<()> {
         if self.has_successor() {
             let busy = "the process started by the last SIGUSR2 has not taken over yet";
             return Err(io::Error::other(busy));
@@ -87,6 +103,8 @@ impl Handover {
             .env_remove("LISTEN_PID")
             .env(NAMES, names.join(":"))
             .env(PREDECESSOR, process::id().to_string())
+            .env_remove(LEARNT)
+            .envs(variable(learnt))
             .fd_mappings(self.mappings()?)
             .map_err(io::Error::other)?;
         self.successor = Some(Command::from(command).spawn()?);

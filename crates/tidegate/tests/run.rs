@@ -270,3 +270,24 @@ fn a_new_process_that_cannot_start_leaves_the_old_one_alone() {
     assert!(failed);
     assert!(old.ask("listen", "/").ends_with("hello"));
 }
+
+#[test]
+fn what_was_learnt_goes_from_the_file_to_one_process_and_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, learnt) = (dir.path().join("tidegate.toml"), dir.path().join("state"));
+    std::fs::write(&file, format!("state_file = '{}'", learnt.display())).unwrap();
+    let upstream = format!("http://{}", service());
+    std::fs::write(&learnt, format!(r#"{{"windows":{{"{upstream}":77}}}}"#)).unwrap();
+    let line = ["-c", file.to_str().unwrap(), "--upstream", &upstream];
+    let mut old = Running::start(&flags(&line));
+    assert!(old.ask("admin", "/api/status").contains(r#""window":77"#));
+
+    // The next one has it from the process.
+    std::fs::write(&learnt, "{").unwrap();
+    let pid = old.process.id();
+    old.signal(Signal::USR2);
+    assert!(old.process.wait().unwrap().success());
+    let successor = successor_of(pid, &upstream).unwrap();
+    assert!(old.ask("admin", "/api/status").contains(r#""window":77"#));
+    drop(successor);
+}

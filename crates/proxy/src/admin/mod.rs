@@ -40,6 +40,7 @@ pub use events::{Events, Subscription};
 use crate::channel::{self, Channel};
 use crate::config::Secret;
 use crate::health;
+use crate::learnt;
 use crate::listen::inherited::Inherited;
 use crate::notice::notice;
 use crate::reload::{ReloadError, Reloader, Source, Trigger, WATCH_PERIOD};
@@ -175,6 +176,7 @@ impl Operations {
             () = ticker::run(Arc::clone(&operator)) => {}
             () = health::run(Arc::clone(&operator.state), seed, notice) => {}
             () = watch_files(Arc::clone(&operator)) => {}
+            () = learnt::keep(Arc::clone(&operator.state), notice) => {}
             () = serve(listener, Arc::clone(&operator)) => {}
             () = channel::run(Arc::clone(&operator.state), channel) => {}
         }

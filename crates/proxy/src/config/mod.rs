@@ -106,6 +106,10 @@ pub struct Config {
     /// The admin listener: an address, `"off"`, or a table.
     #[serde(deserialize_with = "types::short")]
     pub admin: Admin,
+    /// File in which mode `auto` keeps what it has found out about the replicas, so that a restart need not find it
+    /// out again under load; none by default. An upgrade passes it on without a file.
+    #[schemars(example = &"/var/lib/tidegate/state.json")]
+    pub state_file: Option<PathBuf>,
     /// The channel that tells clients when to send; none by default.
     pub channel: Option<Channel>,
 }

@@ -15,6 +15,9 @@ impl Config {
         if self.access_log.to != LogTarget::Off {
             lines.push(format!("logs every request to {}", self.access_log.to));
         }
+        if let Some(path) = &self.state_file {
+            lines.push(format!("keeps what it learns in {}", path.display()));
+        }
         lines
     }
 

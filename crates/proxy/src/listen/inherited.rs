@@ -1,4 +1,5 @@
-//! Listening sockets that another process opened: the predecessor of this one, or systemd.
+//! What another process passes on: listening sockets, of the predecessor of this one or of systemd, and what a
+//! predecessor has learnt.
 //!
 //! A socket that is passed on keeps its queue of connections. Whoever connects while one process
 //! takes over from another is answered by the one or by the other, and never refused.
@@ -6,25 +7,26 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-/// Sockets by the name of what listens on them: `listen-0` is the first listener of the
-/// configuration, then there are `admin` and `channel`.
+use crate::learnt::Learnt;
+
+/// See the module's description.
 #[derive(Debug, Default)]
-pub struct Inherited(Vec<(String, TcpListener)>);
+pub struct Inherited {
+    /// By the name of what listens on them: `listen-0` is the first listener of the configuration, then there are
+    /// `admin` and `channel`.
+    pub sockets: Vec<(String, TcpListener)>,
+    /// What was found out about the replicas.
+    pub learnt: Option<Learnt>,
+}
 
 impl Inherited {
-    /// Sockets with their names.
-    #[must_use]
-    pub fn new(sockets: Vec<(String, TcpListener)>) -> Self {
-        Self(sockets)
-    }
-
     /// Those of this name, if they listen where they should; port 0 is anywhere.
     pub(crate) fn take(&mut self, name: &str, wanted: SocketAddr) -> Vec<TcpListener> {
         let suits = |socket: &TcpListener| {
             let at = socket.local_addr();
             at.is_ok_and(|at| at == wanted || wanted.port() == 0 && at.ip() == wanted.ip())
         };
-        let named = self.0.extract_if(.., |(found, _)| *found == name);
+        let named = self.sockets.extract_if(.., |(found, _)| *found == name);
         named
             .map(|(_, socket)| socket)
             .filter(suits)
@@ -73,7 +75,10 @@ mod tests {
             named("listen-0", second),
             named("admin", socket()),
         ];
-        let mut inherited = Inherited::new(sockets);
+        let mut inherited = Inherited {
+            sockets,
+            learnt: None,
+        };
         let taken = inherited.take("listen-0", at);
         assert_eq!(taken.len(), 1, "the other one listens elsewhere");
         assert_eq!(taken[0].local_addr().unwrap(), at);

@@ -57,6 +57,9 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
     operate::refusal(&config.refusal, &mut report);
     operate::admin(config, &mut report);
     operate::access_log(&config.access_log, &mut report);
+    if let Some(path) = &config.state_file {
+        operate::written("state_file", path, &mut report);
+    }
     if let Some(section) = &config.channel {
         channel::channel(section, &mut report);
         channel::beside(section, config.protect.target, &mut report);

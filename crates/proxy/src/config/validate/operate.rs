@@ -115,19 +115,23 @@ pub(super) fn admin(config: &Config, report: &mut Report) {
 }
 
 pub(super) fn access_log(log: &AccessLog, report: &mut Report) {
-    let LogTarget::File(path) = &log.to else {
-        return;
-    };
+    if let LogTarget::File(path) = &log.to {
+        written("access_log", path, report);
+    }
+}
+
+/// A file that the proxy writes.
+pub(super) fn written(key: &str, path: &Path, report: &mut Report) {
     let directory = path.parent().filter(|p| !p.as_os_str().is_empty());
     let exists = directory.is_none_or(Path::is_dir);
     report.error_if(
         !exists,
-        "access_log",
+        key,
         "the file's directory does not exist; create it",
     );
     report.error_if(
         path.is_dir(),
-        "access_log",
+        key,
         "this is a directory; give a file's name",
     );
 }

@@ -1,0 +1,254 @@
+//! What mode `auto` has found out, kept for the next process.
+//!
+//! A proxy that starts in front of a busy service knows nothing of it. A service of 200 workers makes a thousand requests
+//! wait until the first window of sixteen has grown to its size. So the windows that were found are written to `state_file`
+//! when they have changed, and passed on in an upgrade. They are where the search begins, and are believed no more than the
+//! first window is: a file that is old, or of another service, costs what knowing nothing costs.
+//!
+//! The file is written beside itself and renamed, so that a crash or a full disk leaves the last one whole. One that
+//! cannot be read all the same is told of and left alone until there is something to write.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tidegate_sentry::ReplicaId;
+
+use crate::notice;
+use crate::state::State;
+
+/// Time between two looks at whether something has changed. Chosen: what is learnt in less is learnt again in less.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// The most that is read: some ten thousand replicas.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// What was found out about the replicas. Keys that another version writes are passed over.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Learnt {
+    /// How many requests each one holds at once, by its URL.
+    windows: BTreeMap<String, u32>,
+}
+
+impl Learnt {
+    /// What is known by now.
+    #[must_use]
+    pub fn of(state: &State) -> Self {
+        let windows: BTreeMap<_, _> = state.sentry().windows().into_iter().collect();
+        let named = by_url(state).filter_map(|(url, id)| Some((url, *windows.get(&id)?)));
+        Self {
+            windows: named.collect(),
+        }
+    }
+
+    /// Lets the search go on from what is known of the replicas that are still there.
+    pub(crate) fn resume(&self, state: &State) {
+        let known = by_url(state).filter_map(|(url, id)| Some((id, *self.windows.get(&url)?)));
+        let windows: Vec<_> = known.collect();
+        state.sentry().resume(state.now(), &windows);
+    }
+
+    /// Reads what another process has written or passed on.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// Nothing is known where there is no file.
+    fn read(path: &Path) -> io::Result<Self> {
+        let file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            opened => opened?,
+        };
+        let mut text = String::new();
+        file.take(BYTES_MAX).read_to_string(&mut text)?;
+        Self::parse(&text).map_err(io::Error::from)
+    }
+
+    /// Whole or not at all.
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".new");
+        let mut file = File::create(&beside)?;
+        writeln!(file, "{self}")?;
+        file.sync_all()?;
+        fs::rename(beside, path)
+    }
+}
+
+/// As [`Learnt::parse`] reads it.
+impl std::fmt::Display for Learnt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = serde_json::to_string(self).map_err(|_| std::fmt::Error)?;
+        f.write_str(&text)
+    }
+}
+
+/// The replicas in force.
+fn by_url(state: &State) -> impl Iterator<Item = (String, ReplicaId)> {
+    let settings = state.settings();
+    let named = |&id| Some((settings.replica(id)?.origin().to_string(), id));
+    let named: Vec<_> = settings.replica_ids().iter().filter_map(named).collect();
+    named.into_iter()
+}
+
+/// Begins with what a predecessor has passed on, or else with the file.
+pub(crate) fn resume(state: &State, passed_on: Option<&Learnt>) {
+    let config = state.config();
+    match (passed_on, &config.state_file) {
+        (Some(learnt), _) => learnt.resume(state),
+        (None, Some(path)) => match Learnt::read(path) {
+            Ok(learnt) => learnt.resume(state),
+            Err(error) => notice(format_args!(
+                "{} cannot be read, so what was learnt before is learnt again: {error}",
+                path.display()
+            )),
+        },
+        (None, None) => {}
+    }
+}
+
+/// Writes what is learnt to the state file, for ever; until another process does that.
+pub(crate) async fn keep(state: Arc<State>, notice: impl Fn(&str)) {
+    let mut keeper = Keeper::of(Learnt::of(&state));
+    loop {
+        tokio::time::sleep(PERIOD).await;
+        let path = state.config().state_file.clone();
+        if let Some(path) = path.filter(|_| !state.is_relieved()) {
+            keeper.look(Learnt::of(&state), path, &notice).await;
+        }
+    }
+}
+
+/// Remembers what is in the file.
+struct Keeper {
+    kept: Learnt,
+    /// Whether the last attempt failed, which is said once.
+    failing: bool,
+}
+
+impl Keeper {
+    fn of(kept: Learnt) -> Self {
+        Self {
+            kept,
+            failing: false,
+        }
+    }
+
+    /// Writes what is learnt by now, if that is something else.
+    async fn look(&mut self, learnt: Learnt, path: PathBuf, notice: &impl Fn(&str)) {
+        if learnt == self.kept {
+            return;
+        }
+        let (copy, shown) = (learnt.clone(), path.display().to_string());
+        let written = tokio::task::spawn_blocking(move || copy.write(&path)).await;
+        match written.map_err(io::Error::other).flatten() {
+            Ok(()) => {
+                self.kept = learnt;
+                self.failing = false;
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.failing, true) {
+                    notice(&format!(
+                        "{shown} cannot be written, so a restart would learn anew: {error}"
+                    ));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::config::Config;
+
+    const URL: &str = "http://127.0.0.1:1";
+
+    fn state(more: &str) -> Arc<State> {
+        let text = format!("{more}\nupstream = ['{URL}', 'http://127.0.0.1:2']");
+        State::new(Config::from_text("state.toml", &text).unwrap()).unwrap()
+    }
+
+    fn windows(state: &State) -> Vec<Option<u32>> {
+        let status = state.sentry().status(state.now());
+        status
+            .replicas
+            .iter()
+            .map(|replica| replica.window)
+            .collect()
+    }
+
+    #[test]
+    fn what_is_passed_on_is_where_the_search_begins() {
+        let state = state("");
+        let passed = format!(r#"{{ "windows": {{ "{URL}": 77, "http://gone": 5 }}, "later": 1 }}"#);
+        resume(&state, Some(&Learnt::parse(&passed).unwrap()));
+        assert_eq!(windows(&state), [Some(77), Some(16)]);
+        let learnt = Learnt::of(&state);
+        assert_eq!(
+            learnt.to_string(),
+            format!(r#"{{"windows":{{"{URL}":77}}}}"#)
+        );
+    }
+
+    #[test]
+    fn windows_stay_within_their_bounds() {
+        let state = state("protect.limits = { window_min = 2, window_max = 50 }");
+        let passed =
+            format!(r#"{{ "windows": {{ "{URL}": 4294967295, "http://127.0.0.1:2": 0 }} }}"#);
+        resume(&state, Some(&Learnt::parse(&passed).unwrap()));
+        assert_eq!(windows(&state), [Some(50), Some(2)]);
+    }
+
+    #[tokio::test]
+    async fn what_was_written_is_read_by_the_next_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.json");
+        let configured = format!("state_file = '{}'", path.display());
+        let first = state(&configured);
+        // There is no file yet.
+        resume(&first, None);
+        let learnt = Learnt::parse(&format!(r#"{{ "windows": {{ "{URL}": 77 }} }}"#)).unwrap();
+        let mut keeper = Keeper::of(Learnt::default());
+        let silent = |line: &str| panic!("{line}");
+        keeper.look(learnt, path.clone(), &silent).await;
+        let second = state(&configured);
+        resume(&second, None);
+        assert_eq!(windows(&second), [Some(77), Some(16)]);
+
+        // Torn, as by a disk that lost the end of it.
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, &text[..text.len() / 2]).unwrap();
+        let third = state(&configured);
+        resume(&third, None);
+        assert_eq!(windows(&third), [Some(16), Some(16)]);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_written_is_told_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("gone").join("state.json");
+        let told = RefCell::new(Vec::new());
+        let notice = |line: &str| told.borrow_mut().push(line.to_owned());
+        let mut keeper = Keeper::of(Learnt::default());
+        let learnt = Learnt::parse(r#"{ "windows": { "a": 1 } }"#).unwrap();
+        keeper.look(learnt.clone(), path.clone(), &notice).await;
+        keeper.look(learnt.clone(), path.clone(), &notice).await;
+        assert_eq!(told.borrow().len(), 1, "{told:?}");
+        fs::create_dir(dir.path().join("gone")).unwrap();
+        keeper.look(learnt.clone(), path.clone(), &notice).await;
+        assert_eq!(
+            (keeper.failing, Learnt::read(&path).unwrap()),
+            (false, learnt)
+        );
+    }
+}
