@@ -62,9 +62,13 @@ impl Loop {
 
     /// Time passes; whoever is answered asks again.
     fn run(&mut self, millis: u64) {
+        self.run_at(DONE_PER_MS, millis);
+    }
+
+    fn run_at(&mut self, done_per_ms: usize, millis: u64) {
         for _ in 0..millis {
             self.now += Duration::from_millis(1);
-            for _ in 0..DONE_PER_MS.min(self.inside.len()) {
+            for _ in 0..done_per_ms.min(self.inside.len()) {
                 let Some((client, permit)) = self.inside.pop_front() else {
                     break;
                 };
@@ -114,4 +118,18 @@ fn who_leaves_takes_nothing_of_what_is_known() {
         assert!(after > 0.8 * before, "{before} before, {after} after");
         assert_eq!(clients.refused, 0);
     }
+}
+
+/// Connections have to be opened for those who come first.
+#[test]
+fn the_moment_in_which_a_crowd_comes_says_little() {
+    let mut clients = Loop::new();
+    (0..8).for_each(|client| clients.ask(client));
+    clients.run(1000);
+    clients.all_leave();
+    clients.run(1130);
+    clients.all_ask();
+    clients.run_at(1, 80);
+    clients.run(3000);
+    assert_eq!(clients.refused, 0);
 }
