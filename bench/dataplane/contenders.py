@@ -213,8 +213,9 @@ MODES = {"tidegate": "", "engine off": "protect.mode = 'off'",
 class Contenders:
     """Starts the origin and the proxies for one scenario after the other."""
 
-    def __init__(self, directory, tools, binary, envoy, threads):
+    def __init__(self, directory, tools, binary, envoy, threads, beside=None, without=()):
         self.dir, self.tools, self.binary, self.envoy, self.threads = directory, tools, binary, envoy, threads
+        self.beside, self.without = beside, without
         self.servers = []
         www = directory / "www"
         www.mkdir()
@@ -234,14 +235,17 @@ class Contenders:
         """Every proxy by its name, in front of a new origin."""
         origin = self._nginx("origin", lambda port: ORIGIN.format(port=port, dir=self.dir), 1)
         how = {"http2": http2, "tls": tls, "origin": origin.port}
-        started = {"nginx": self._nginx_proxy(**how), "haproxy": self._haproxy(**how)}
+        started = {"nginx": self._nginx_proxy(**how)}
+        if "haproxy" not in self.without:
+            started["haproxy"] = self._haproxy(**how)
         if self.envoy:
             started["envoy"] = self._envoy(**how)
-        if refuse:
-            started["tidegate"] = self._tidegate("tidegate", "refuse", **how)
-        else:
-            for mode in ("tidegate", "engine off"):
-                started[mode] = self._tidegate(mode, mode, **how)
+        mode = "refuse" if refuse else "tidegate"
+        started["tidegate"] = self._tidegate("tidegate", self.binary, mode, **how)
+        if self.beside:
+            started["beside"] = self._tidegate("beside", self.beside, mode, **how)
+        if not refuse and "engine off" not in self.without:
+            started["engine off"] = self._tidegate("engine off", self.binary, "engine off", **how)
         return started
 
     def stop(self):
@@ -284,9 +288,9 @@ class Contenders:
         command = [self.envoy, "--disable-hot-restart", "--log-level", "error", "--concurrency", self.threads, "-c"]
         return self._serve("envoy", command + [self._file("envoy.yaml", text)], port)
 
-    def _tidegate(self, name, mode, http2, tls, origin):
+    def _tidegate(self, name, binary, mode, http2, tls, origin):
         del http2
         port = free_port()
         secret = f'tls = {{ cert = "{self.dir}/cert.pem", key = "{self.dir}/key.pem" }}' if tls else ""
         text = TIDEGATE.format(port=port, threads=self.threads, origin=origin, tls=secret, protect=MODES[mode])
-        return self._serve(name, [self.binary, "run", "-c", self._file(f"{name}.toml", text)], port)
+        return self._serve(name, [binary, "run", "-c", self._file(f"{name}.toml", text)], port)

@@ -7,6 +7,10 @@
 //! Beside that, how long the window was full and how many were done meanwhile: that is what the
 //! replica can do, whether or not others were waiting.
 //!
+//! Slots that are kept after their clients have left ([`lingering`](crate::engine)) take room, but nobody hears of them
+//! again. So they count in `n`, and not in either integral: a slot of a full window that is kept takes its share
+//! from the time, and a replica all of whose clients have left at once has shown nothing.
+//!
 //! Filled by many threads, emptied by one. Two threads that change `n` at the same moment may
 //! attribute the time between them to each other's bin.
 
@@ -51,6 +55,8 @@ pub(crate) fn middle_of(bin: usize) -> f64 {
 #[derive(Debug)]
 pub(crate) struct Occupancy {
     last_ns: AtomicU64,
+    /// Slots that are kept after their clients have left.
+    kept: AtomicU32,
     /// Request-nanoseconds.
     inside: [AtomicU64; BINS],
     done: [AtomicU32; BINS],
@@ -69,6 +75,7 @@ impl Occupancy {
     pub(crate) fn new() -> Self {
         Self {
             last_ns: AtomicU64::new(u64::MAX),
+            kept: AtomicU32::new(0),
             inside: std::array::from_fn(|_| AtomicU64::new(0)),
             done: std::array::from_fn(|_| AtomicU32::new(0)),
             full_ns: AtomicU64::new(0),
@@ -85,12 +92,21 @@ impl Occupancy {
         };
         let elapsed = now.saturating_sub(last);
         if n > 0 && elapsed > 0 {
-            let amount = elapsed.saturating_mul(u64::from(n));
+            let heard_of = n.saturating_sub(self.kept.load(Ordering::Relaxed));
+            let amount = elapsed.saturating_mul(u64::from(heard_of));
             self.inside[bin_of(n)].fetch_add(amount, Ordering::Relaxed);
             if n >= limit {
-                self.full_ns.fetch_add(elapsed, Ordering::Relaxed);
+                let share = amount / u64::from(n);
+                self.full_ns.fetch_add(share, Ordering::Relaxed);
             }
         }
+    }
+
+    /// A client has left, and its slot is kept (`true`), or it is kept no longer. To be called after
+    /// [`Occupancy::on_change`].
+    pub(crate) fn on_kept(&self, kept: bool) {
+        let change = if kept { 1 } else { u32::MAX };
+        self.kept.fetch_add(change, Ordering::Relaxed);
     }
 
     /// A request was done while `n` were inside a window of `limit`.
@@ -146,5 +162,22 @@ mod tests {
         assert_eq!(occupancy.take(bin_of(2)), (0.0, 0.0));
         let full = occupancy.take_full();
         assert_eq!((full.seconds, full.done), (3.0, 3.0));
+    }
+
+    #[test]
+    fn slots_that_are_kept_take_room_and_no_time() {
+        let occupancy = Occupancy::new();
+        let at = Timestamp::from_secs_f64;
+        occupancy.on_change(at(0.0), 3, 4);
+        occupancy.on_kept(true);
+        occupancy.on_change(at(2.0), 4, 4);
+        occupancy.on_done(4, 4);
+        (0..3).for_each(|_| occupancy.on_kept(true));
+        occupancy.on_change(at(9.0), 4, 4);
+        occupancy.on_kept(false);
+        occupancy.on_change(at(10.0), 3, 4);
+        assert_eq!(occupancy.take(bin_of(4)), (6.0, 1.0));
+        let full = occupancy.take_full();
+        assert_eq!((full.seconds, full.done), (1.5, 1.0));
     }
 }

@@ -184,6 +184,17 @@ impl Replica {
         before
     }
 
+    /// Keeps a slot whose client has left, until [`Replica::release_kept`].
+    pub(crate) fn keep(&self, now: Timestamp) {
+        self.occupancy(now).on_kept(true);
+    }
+
+    /// Gives back a slot that was kept.
+    pub(crate) fn release_kept(&self, now: Timestamp, generation: u32) {
+        self.release(now, generation);
+        self.occupancy.on_kept(false);
+    }
+
     /// A request became a stream: its slot is free again.
     pub(crate) fn start_stream(&self, now: Timestamp, generation: u32) {
         self.streams.fetch_add(1, Ordering::Relaxed);

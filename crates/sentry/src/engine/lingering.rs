@@ -4,7 +4,8 @@
 //! away at once, clients that ask and leave would fill a replica far beyond its window, out of sight.
 //! So the slot is kept for as long as a request takes at present: how long this one has been inside
 //! already says little about the rest (nothing, for exponential times). It never counts as
-//! throughput: a replica whose clients all leave would look like a fast one.
+//! throughput: a replica whose clients all leave would look like a fast one. Nor does the time count in
+//! which nobody could hear of it: a replica whose clients all leave would look like one that has stopped.
 //!
 //! What breaks it: a server that does notice; there the slots are idle for that time. That costs no
 //! more than the clients who leave would have cost by staying.
@@ -55,6 +56,7 @@ impl Lingering {
         replica: &Arc<Replica>,
         generation: u32,
     ) {
+        replica.keep(now);
         let mut slots = self.slots.lock();
         slots.push_back(Slot {
             until: now + Duration::from_secs_f64(seconds.min(LINGER_MAX)),
@@ -64,7 +66,7 @@ impl Lingering {
         self.publish(&slots);
     }
 
-    /// Gives back what is due, in the order in which clients left.
+    /// Gives back what is due, in the order in which clients left, as of when it was due.
     pub(super) fn release(&self, now: Timestamp) {
         if now.as_nanos() < self.next_ns.load(Ordering::Relaxed) {
             return;
@@ -73,7 +75,7 @@ impl Lingering {
         while slots.front().is_some_and(|slot| slot.until <= now)
             && let Some(slot) = slots.pop_front()
         {
-            slot.replica.release(now, slot.generation);
+            slot.replica.release_kept(slot.until, slot.generation);
         }
         self.publish(&slots);
     }

@@ -29,7 +29,8 @@ const CUT_Z: f64 = 5.5;
 const MEMORY_SECONDS: f64 = 10.0;
 const MEMORY_SAMPLES: f64 = 400.0;
 
-/// Less time than this at full window makes no tick of its own.
+/// Less time than this at full window makes no tick of its own, and no change: at ten thousand requests a second a pause of the
+/// scheduler, or the moment in which a crowd of clients comes or leaves, is beyond what chance brings about.
 const TICK_MIN: f64 = 0.08;
 
 /// Completions without which there is no estimate. Chosen: good for ±30 %.
@@ -165,7 +166,7 @@ impl DrainMeter {
         let mut worst = (CUT_Z, 0);
         for (index, tick) in self.ticks.iter().enumerate().rev() {
             let older = self.sum.minus(recent);
-            if recent.seconds > 0.0 && older.seconds > 0.0 {
+            if recent.seconds >= TICK_MIN && older.seconds > 0.0 {
                 let z = recent.above(older, dispersion).abs();
                 if z > worst.0 {
                     worst = (z, index + 1);
@@ -291,6 +292,17 @@ mod tests {
         assert_eq!(meter.rate(), Some(90.0));
         meter.scale(2.0);
         assert_eq!(meter.rate(), Some(180.0));
+    }
+
+    /// As when the clients of a fast service leave, and nothing was heard of the last of them.
+    #[test]
+    fn a_moment_is_no_change() {
+        let mut meter = DrainMeter::default();
+        (0..50).for_each(|_| meter.on_tick(1700.0, TICK));
+        meter.on_tick(0.0, 0.02);
+        assert!(meter.rate().is_some_and(|rate| rate > 13_000.0));
+        (0..3).for_each(|_| meter.on_tick(0.0, TICK));
+        assert!(meter.rate().is_some_and(|rate| rate < 100.0));
     }
 
     #[test]

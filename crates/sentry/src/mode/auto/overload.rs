@@ -15,7 +15,8 @@
 //! compared with what could be served before.
 //!
 //! A fixed number of clients that ask again as soon as they are answered is always exactly as much as can be
-//! served. They wait for each other, and are refused only if that takes longer than the target.
+//! served. They wait for each other, and are refused only if that takes longer than the target. That they have all come at
+//! once is no excess: while the queue that this has made is in time, a stretch is looked at without the two ticks that brought most.
 //!
 //! It is over when arrivals have been within capacity and the queue short for a second.
 
@@ -156,11 +157,14 @@ impl Overload {
         pressure.backlog() > 1.0 && (!self.has_room(pressure) || (!self.ours && longer()))
     }
 
-    /// Whether some stretch of the recent past brought more than can be served.
+    /// Whether some stretch of the recent past brought more than can be served; while all are in time, without a
+    /// crowd that came at once.
     fn exceeds(&self, pressure: &Pressure) -> bool {
-        self.arrivals
-            .stretches(HISTORY)
-            .any(|(count, seconds)| pressure.excess(Events { count, seconds }, 1.0) > EXCESS_Z)
+        let more = |(count, seconds)| pressure.excess(Events { count, seconds }, 1.0) > EXCESS_Z;
+        match pressure.backlog() > 1.0 {
+            true => self.arrivals.stretches(HISTORY).any(more),
+            false => self.arrivals.stretches_without_crowd(HISTORY).any(more),
+        }
     }
 }
 
@@ -213,6 +217,19 @@ mod tests {
         overload.on_tick(&pressure(20.0, 1.2));
         (0..5).for_each(|_| overload.on_tick(&pressure(8.0, 1.1)));
         assert!(!overload.is_overloaded());
+    }
+
+    /// Forty come at once, and from then on as many as are served: they wait for each other.
+    #[test]
+    fn a_crowd_that_is_in_time_is_no_overload_however_it_came() {
+        let mut overload = Overload::new();
+        (0..40).for_each(|_| overload.on_tick(&pressure(0.0, 0.0)));
+        overload.on_tick(&pressure(50.0, 0.8));
+        (0..400).for_each(|_| overload.on_tick(&pressure(10.0, 0.8)));
+        assert!(!overload.is_overloaded());
+        // Twice as many are more than a crowd.
+        (0..10).for_each(|_| overload.on_tick(&pressure(20.0, 0.9)));
+        assert!(overload.is_overloaded());
     }
 
     #[test]

@@ -56,6 +56,26 @@ impl Recent {
         };
         self.ticks.iter().take(ticks).scan((0.0, 0.0), add)
     }
+
+    /// The same without the two ticks of each that brought most: a crowd that comes at once is in one of them, or in two.
+    pub(crate) fn stretches_without_crowd(
+        &self,
+        ticks: usize,
+    ) -> impl Iterator<Item = (f64, f64)> + '_ {
+        let mut most = [(0.0, 0.0); 2];
+        let pairs = self.ticks.iter().zip(self.stretches(ticks));
+        pairs
+            .map(move |(&tick, sum)| {
+                if tick.0 > most[0].0 {
+                    most = [tick, most[0]];
+                } else if tick.0 > most[1].0 {
+                    most[1] = tick;
+                }
+                let crowd = (most[0].0 + most[1].0, most[0].1 + most[1].1);
+                (sum.0 - crowd.0, sum.1 - crowd.1)
+            })
+            .filter(|(_, seconds)| *seconds > 0.0)
+    }
 }
 
 #[cfg(test)]
@@ -74,5 +94,15 @@ mod tests {
         assert_eq!(recent.newest(), 4.0);
         let stretches: Vec<_> = recent.stretches(2).collect();
         assert_eq!(stretches, [(4.0, 0.5), (7.0, 1.0)]);
+    }
+
+    #[test]
+    fn a_crowd_is_left_out_wherever_it_is() {
+        let mut recent = Recent::new(9);
+        for count in [1.0, 9.0, 8.0, 2.0, 3.0] {
+            recent.push(count, 0.5);
+        }
+        let stretches: Vec<_> = recent.stretches_without_crowd(5).collect();
+        assert_eq!(stretches, [(2.0, 0.5), (5.0, 1.0), (6.0, 1.5)]);
     }
 }
