@@ -72,6 +72,10 @@ impl StatusView {
 const LOG_REFUSED: &str = "the access log cannot be written, its lines are lost; make room where it \
                            is, or choose another place with `access_log.to`";
 
+pub(super) const BLIND: &str = "the mode regulates the utilization of the replicas, and no answer has told it, so that the \
+     admitted rate stays what it is; let answers or health checks carry `tidegate-utilization`, \
+     choose another `measure`, or use mode `auto`";
+
 /// What is wrong in a way that only running shows.
 fn warnings(engine: &Status) -> Vec<String> {
     let guarantees = engine.classes.iter().filter_map(|class| class.guarantee);
@@ -83,7 +87,8 @@ fn warnings(engine: &Status) -> Vec<String> {
              that the replicas can serve now: they cannot all be kept; lower them or add replicas"
         )
     });
-    warning.into_iter().collect()
+    let blind = engine.blind.then(|| BLIND.to_owned());
+    warning.into_iter().chain(blind).collect()
 }
 
 /// A refusal as the event stream shows it.
