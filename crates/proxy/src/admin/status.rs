@@ -54,6 +54,11 @@ impl StatusView {
         let refused = &settings.log_refused;
         let mut warnings = warnings(&engine);
         warnings.extend(refused.now().then(|| LOG_REFUSED.to_owned()));
+        let failing = |id: &ReplicaId| {
+            let (trip, replica) = (state.board().trip(*id)?, settings.replica(*id)?);
+            Some(format!("replica {}: {}", replica.origin(), trip.as_str()))
+        };
+        warnings.extend(settings.replica_ids().iter().filter_map(failing));
         Self {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: operator.started.elapsed().as_secs_f64(),
