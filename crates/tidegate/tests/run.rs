@@ -122,6 +122,21 @@ fn it_says_where_it_listens_serves_and_ends_in_order() {
 }
 
 #[test]
+fn a_service_that_cannot_be_reached_is_told_of_with_the_cause() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+    let upstream = format!("http://{}", nobody.unwrap());
+    let running = Running::start(&flags(&["--upstream", &upstream]));
+    for _ in 0..5 {
+        assert!(running.ask("listen", "/").starts_with("HTTP/1.1 503"));
+    }
+    let status = running.ask("admin", "/api/status");
+    assert!(
+        status.contains("connections to it fail (Connection refused"),
+        "{status}"
+    );
+}
+
+#[test]
 fn flags_come_on_top_of_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tidegate.toml");

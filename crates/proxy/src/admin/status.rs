@@ -8,6 +8,7 @@ use serde::Serialize;
 use tidegate_sentry::{ClassStatus, Refusal, ReplicaId, SentryConfig, Status};
 
 use super::Operator;
+use crate::health::explain;
 use crate::metrics::{ClassTimes, Snapshot};
 use crate::reload::ReloadStatus;
 
@@ -56,7 +57,8 @@ impl StatusView {
         warnings.extend(refused.now().then(|| LOG_REFUSED.to_owned()));
         let failing = |id: &ReplicaId| {
             let (trip, replica) = (state.board().trip(*id)?, settings.replica(*id)?);
-            Some(format!("replica {}: {}", replica.origin(), trip.as_str()))
+            let cause = explain(trip.as_str(), Some(replica));
+            Some(format!("replica {}: {cause}", replica.origin()))
         };
         warnings.extend(settings.replica_ids().iter().filter_map(failing));
         Self {

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::probe::{Answer, probe};
-use super::{Action, Machine};
+use super::{Action, Machine, explain};
 use crate::config::{Config, Origin};
 use crate::state::State;
 
@@ -91,7 +91,8 @@ impl<N: Fn(&str)> Driver<N> {
             let trip = self.state.board().trip(id);
             match trip.filter(|_| self.machine.is_up(id)) {
                 Some(trip) if self.ailing.insert(id) => {
-                    let cause = trip.as_str();
+                    let settings = self.state.settings();
+                    let cause = explain(trip.as_str(), settings.replica(id));
                     let line = format!("{cause}, and it is asked all the same: no other one works");
                     (self.notice)(&format!("replica {origin}: {line}"));
                 }
@@ -118,6 +119,8 @@ impl<N: Fn(&str)> Driver<N> {
                 } else {
                     "gets no requests"
                 };
+                let settings = self.state.settings();
+                let cause = explain(cause, settings.replica(replica));
                 (self.notice)(&format!("replica {whom} {what}: {cause}"));
                 self.state
                     .resolving(|sentry, wake| sentry.set_health(now, replica, up, wake));

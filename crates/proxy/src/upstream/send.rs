@@ -235,7 +235,13 @@ impl<'a> Sending<'a> {
             self.worker,
             (state.now() + limit).min(self.order.deadline.at),
         );
-        match alarm.before(open(self.worker, &replica)).await {
+        let opened = alarm.before(open(self.worker, &replica)).await;
+        match &opened {
+            Ok(Err(cause)) => replica.note_unreachable(cause),
+            Err(Elapsed) => replica.note_unreachable(&io::ErrorKind::TimedOut.into()),
+            Ok(Ok(_)) => {}
+        }
+        match opened {
             Ok(opened) => Ok(opened.map(|sender| {
                 shape(self.order, &state.settings(), &replica, &sender);
                 Connection {
