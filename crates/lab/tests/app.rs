@@ -5,9 +5,10 @@ mod support;
 
 use std::time::Duration;
 
+use http::Method;
 use support::{PATIENCE, fetch, get, patient, post, run, upstream, url};
 use tidegate_lab::app::{self, Params, SlowPath, Stats};
-use tidegate_lab::load::{self, LoadConfig, Protocol};
+use tidegate_lab::load::{self, LoadConfig, Protocol, RequestSpec};
 use tidegate_sim::workload::RateFunction;
 use tokio::net::TcpStream;
 
@@ -206,6 +207,11 @@ async fn http2_serves_many_requests_over_one_connection() {
     config.timeout = PATIENCE;
     config.connections = 1;
     config.protocol = Protocol::Http2 { streams: 100 };
+    // A body in the answer to it would be an error of the protocol.
+    config.requests.push(RequestSpec {
+        method: Method::HEAD,
+        ..RequestSpec::default()
+    });
     let report = run(config).await;
     assert_eq!(
         report.requests.ok,

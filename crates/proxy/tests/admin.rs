@@ -215,13 +215,17 @@ async fn every_documented_call_is_served_and_every_served_one_documented() {
     assert_eq!(documented, served);
 }
 
-/// Every `$ref` in the document leads somewhere.
+/// Every `$ref` in the document leads somewhere, and every default is one that its schema allows.
 #[tokio::test]
 async fn the_document_is_whole() {
     fn refs<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
         match value {
             Value::Object(map) => {
                 found.extend(map.get("$ref").and_then(Value::as_str));
+                if let Some(default) = map.get("default").and_then(Value::as_array) {
+                    let least = map.get("minItems").and_then(Value::as_u64);
+                    assert!(least.unwrap_or(0) <= default.len() as u64, "{map:?}");
+                }
                 map.values().for_each(|inner| refs(inner, found));
             }
             Value::Array(items) => items.iter().for_each(|inner| refs(inner, found)),

@@ -134,12 +134,21 @@ fn keys_that_contradict_each_other_are_refused() {
         "6:8: ",
         "begins with `/`",
     );
+    for path in ["/a b", "/a\\r\\nx: y", "/a#b"] {
+        let file = format!("[health.active]\npath = \"{path}\"");
+        refused(&file, "6:8: ", "no request can ask for it");
+    }
+    refused("[health.active]\nhost = 'a b'", "6:8: ", "it is not a host");
     refused(
         "[health.passive]\neject = '2m'",
         "6:9: ",
         "raise `eject_max`",
     );
     refused("[protect.limits]\nwindow_min = 0", "", "window");
+    for mode in ["pi", "pid"] {
+        let file = format!("protect.mode = '{mode}'\nprotect.{mode}.gain = nan");
+        refused(&file, "", "gain must be finite");
+    }
 }
 
 #[test]
@@ -158,6 +167,10 @@ fn an_admin_listener_others_can_reach_needs_a_token() {
         "keep one",
     );
     refused("admin = ':8080'", "5:9: ", "choose another port");
+    for token in ["", " ", " a", "schlüssel", "a\tb"] {
+        let file = format!("[admin]\naddr = '0.0.0.0:9'\ntoken = '{token}'");
+        refused(&file, "7:9: ", "at least one character");
+    }
 }
 
 #[test]

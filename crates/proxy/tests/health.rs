@@ -168,6 +168,29 @@ async fn failing_requests_eject_and_a_connection_brings_back() {
 }
 
 #[tokio::test]
+async fn the_only_replica_is_asked_however_it_fails_and_that_is_said() {
+    let a = Patient::start().await;
+    let desk = Desk::start(&config(&[a.addr], "interval = '50ms'\n"));
+    let mut events = desk.events().await;
+    let says = |what: &'static str| {
+        move |event: &serde_json::Value| event["line"].as_str().unwrap().contains(what)
+    };
+    let record = |outcome| desk.state.board().record(ReplicaId(0), outcome);
+    for _ in 0..5 {
+        record(Outcome::Failed(UpstreamFailure::Connect));
+    }
+    events.wait_for("notice", says("no other one works")).await;
+    let status = desk.get("/api/status").await.json();
+    assert_eq!(status["engine"]["replicas"][0]["up"], true);
+    let warning = status["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("connections to it fail"), "{warning}");
+    record(Outcome::Answered(200));
+    events.wait_for("notice", says("answers again")).await;
+    let status = desk.get("/api/status").await.json();
+    assert_eq!(status["warnings"].as_array().unwrap().len(), 0);
+}
+
+#[tokio::test]
 async fn what_a_health_check_says_of_the_utilization_reaches_the_controller() {
     let a = Patient::start().await;
     let pi = "[protect]\nmode = 'pi'\n[protect.pi]\ngain = 50\nintegral_time = '3s'\nsetpoint = 0.9\n\

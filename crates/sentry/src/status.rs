@@ -24,6 +24,8 @@ pub struct Status {
     pub overloaded: Option<bool>,
     /// The controller's last step, where the mode has one.
     pub controller: Option<ControllerStatus>,
+    /// The controller looks at the utilization of the replicas, they answer, and none has ever said it.
+    pub blind: bool,
     /// Optional content, where the mode decides about it.
     pub brownout: Option<BrownoutStatus>,
     /// How requests are judged, in mode `sentry`.

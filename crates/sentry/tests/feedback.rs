@@ -79,3 +79,20 @@ fn a_gate_that_is_shut_opens_again_without_reports() {
 fn a_service_that_never_reports_is_left_alone() {
     assert_eq!(after_silence(None), 100.0);
 }
+
+#[test]
+fn a_gate_that_begins_shut_opens_for_a_service_that_never_reports_and_says_so() {
+    for mode in ["step", "pi", "pid"] {
+        let text = format!("mode = '{mode}'\n");
+        let config: SentryConfig = tidegate_config::parse("test.toml", &text).expect("it parses");
+        let sentry = Sentry::new(&config, 1, Timestamp::ZERO, 1).expect("it is valid");
+        let blind = |seconds| sentry.status(at(seconds)).blind;
+        assert!(!blind(0), "{mode}: nothing is known yet");
+        let admitted = (0..5).fold(f64::NAN, |_, s| {
+            second(&sentry, at(s), Ending::Served, None)
+        });
+        assert!(admitted > 0.0 && blind(5), "{mode}: {admitted}");
+        second(&sentry, at(5), Ending::Served, Some(0.5));
+        assert!(!blind(6), "{mode}");
+    }
+}

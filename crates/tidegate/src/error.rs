@@ -33,7 +33,7 @@ impl CliError {
 
     /// Prints the message and gives the exit status.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("tidegate: {self}");
+        tidegate_proxy::notice(self);
         ExitCode::from(2)
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -163,8 +164,25 @@ fn mistakes_are_refused_with_their_remedy_and_no_output() {
             ],
             "lower the rate",
         ),
+        (
+            &[
+                "--rate",
+                "1/s",
+                "--duration",
+                "20s",
+                "--csv",
+                "nowhere/seconds.csv",
+                "http://127.0.0.1/",
+            ],
+            "nowhere/seconds.csv",
+        ),
     ] {
+        let begun = Instant::now();
         let output = load(flags);
+        assert!(
+            begun.elapsed().as_secs() < 15,
+            "{flags:?}: nothing is sent before"
+        );
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{flags:?}: {stderr}");
         assert!(stderr.contains(message), "{flags:?}: {stderr}");

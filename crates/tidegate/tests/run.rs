@@ -122,6 +122,21 @@ fn it_says_where_it_listens_serves_and_ends_in_order() {
 }
 
 #[test]
+fn a_service_that_cannot_be_reached_is_told_of_with_the_cause() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+    let upstream = format!("http://{}", nobody.unwrap());
+    let running = Running::start(&flags(&["--upstream", &upstream]));
+    for _ in 0..5 {
+        assert!(running.ask("listen", "/").starts_with("HTTP/1.1 503"));
+    }
+    let status = running.ask("admin", "/api/status");
+    assert!(
+        status.contains("connections to it fail (Connection refused"),
+        "{status}"
+    );
+}
+
+#[test]
 fn flags_come_on_top_of_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tidegate.toml");
@@ -275,7 +290,8 @@ fn a_new_process_that_cannot_start_leaves_the_old_one_alone() {
 fn what_was_learnt_goes_from_the_file_to_one_process_and_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let (file, learnt) = (dir.path().join("tidegate.toml"), dir.path().join("state"));
-    std::fs::write(&file, format!("state_file = '{}'", learnt.display())).unwrap();
+    // Beside the file that names it, wherever the proxy is started from.
+    std::fs::write(&file, "state_file = 'state'").unwrap();
     let upstream = format!("http://{}", service());
     std::fs::write(&learnt, format!(r#"{{"windows":{{"{upstream}":77}}}}"#)).unwrap();
     let line = ["-c", file.to_str().unwrap(), "--upstream", &upstream];

@@ -49,13 +49,14 @@ impl Site {
         &self,
         request: Request<Incoming>,
     ) -> Result<Response<Body>, Infallible> {
+        let is_head = *request.method() == Method::HEAD;
         let answer = match (request.method(), request.uri().path()) {
             (&Method::GET, "/_app/stats") => self.stats(),
             (&Method::POST, "/_app/params") => self.change(request).await,
             (_, path) if path.starts_with("/_app/") => not_found(),
             _ => self.work(request).await,
         };
-        Ok(answer)
+        Ok(if is_head { bodiless(answer) } else { answer })
     }
 
     /// The counts; with the report that every answer carries, so that a health check can ask for it.
@@ -164,6 +165,16 @@ fn stream(query: Option<&str>) -> Response<Body> {
     let events = HeaderValue::from_static("text/event-stream");
     answer.headers_mut().insert(header::CONTENT_TYPE, events);
     answer
+}
+
+/// The answer to HEAD: what the body would be like, without it. hyper sees to that in HTTP/1.1 only.
+fn bodiless(answer: Response<Body>) -> Response<Body> {
+    let (mut head, body) = answer.into_parts();
+    if let Some(length) = body.size_hint().exact() {
+        head.headers
+            .insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    Response::from_parts(head, Either::Left(Full::default()))
 }
 
 async fn read(body: Incoming) -> Option<Bytes> {

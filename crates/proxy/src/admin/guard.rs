@@ -65,8 +65,9 @@ fn check_token(headers: &HeaderMap, token: Option<&Secret>) -> Result<(), ApiErr
     let given = text(headers, AUTHORIZATION)
         .and_then(|value| value.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-        .map_or("", |(_, given)| given.trim());
-    match bool::from(given.as_bytes().ct_eq(token.expose().as_bytes())) {
+        .map(|(_, given)| given.trim());
+    let same = |given: &str| bool::from(given.as_bytes().ct_eq(token.expose().as_bytes()));
+    match given.is_some_and(same) {
         true => Ok(()),
         false => Err(ApiError::new(
             StatusCode::UNAUTHORIZED,

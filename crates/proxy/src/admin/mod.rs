@@ -27,6 +27,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -121,6 +122,7 @@ impl Operations {
             token: ArcSwap::from_pointee(token),
             events: Events::default(),
             pictures: Mutex::default(),
+            blind: AtomicBool::new(false),
             started: Instant::now(),
             relieved: Notify::new(),
         });
@@ -250,6 +252,8 @@ struct Operator {
     token: ArcSwap<Option<Secret>>,
     events: Events,
     pictures: Mutex<Pictures>,
+    /// It has been said that the controller sees nothing.
+    blind: AtomicBool,
     started: Instant,
     /// Another process answers operators from now on.
     relieved: Notify,
@@ -303,6 +307,10 @@ impl Operator {
 
     fn take_picture(&self) {
         let status = self.state.sentry().status(self.state.now());
+        if status.blind && !self.blind.swap(true, Ordering::Relaxed) {
+            self.notice(status::BLIND);
+        }
+        self.blind.fetch_and(status.blind, Ordering::Relaxed);
         let mut pictures = self.pictures.lock();
         pictures.add(Picture {
             at: Instant::now(),

@@ -8,6 +8,7 @@ use serde::Serialize;
 use tidegate_sentry::{ClassStatus, Refusal, ReplicaId, SentryConfig, Status};
 
 use super::Operator;
+use crate::health::explain;
 use crate::metrics::{ClassTimes, Snapshot};
 use crate::reload::ReloadStatus;
 
@@ -54,6 +55,12 @@ impl StatusView {
         let refused = &settings.log_refused;
         let mut warnings = warnings(&engine);
         warnings.extend(refused.now().then(|| LOG_REFUSED.to_owned()));
+        let failing = |id: &ReplicaId| {
+            let (trip, replica) = (state.board().trip(*id)?, settings.replica(*id)?);
+            let cause = explain(trip.as_str(), Some(replica));
+            Some(format!("replica {}: {cause}", replica.origin()))
+        };
+        warnings.extend(settings.replica_ids().iter().filter_map(failing));
         Self {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: operator.started.elapsed().as_secs_f64(),
@@ -72,6 +79,10 @@ impl StatusView {
 const LOG_REFUSED: &str = "the access log cannot be written, its lines are lost; make room where it \
                            is, or choose another place with `access_log.to`";
 
+pub(super) const BLIND: &str = "the mode regulates the utilization of the replicas, and no answer has told it, so that the \
+     admitted rate stays what it is; let answers or health checks carry `tidegate-utilization`, \
+     choose another `measure`, or use mode `auto`";
+
 /// What is wrong in a way that only running shows.
 fn warnings(engine: &Status) -> Vec<String> {
     let guarantees = engine.classes.iter().filter_map(|class| class.guarantee);
@@ -83,7 +94,8 @@ fn warnings(engine: &Status) -> Vec<String> {
              that the replicas can serve now: they cannot all be kept; lower them or add replicas"
         )
     });
-    warning.into_iter().collect()
+    let blind = engine.blind.then(|| BLIND.to_owned());
+    warning.into_iter().chain(blind).collect()
 }
 
 /// A refusal as the event stream shows it.

@@ -195,6 +195,7 @@ impl Config {
             .chain(authorities)
             .flatten()
             .for_each(resolve);
+        self.state_file.iter_mut().for_each(resolve);
         if let LogTarget::File(path) = &mut self.access_log.to {
             resolve(path);
         }

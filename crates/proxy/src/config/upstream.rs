@@ -22,7 +22,6 @@ use super::types::{one_or_many, written_as_string};
 pub struct Upstream {
     /// The replicas, each an URL or a table. All of them serve the same requests.
     #[serde(deserialize_with = "replicas")]
-    #[schemars(length(min = 1))]
     pub replicas: Vec<Replica>,
     /// Which HTTP version replicas are spoken to in.
     pub http2: Http2,

@@ -1,6 +1,6 @@
 //! Carries out what the [`Machine`] decides: sends probes, tells the engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::probe::{Answer, probe};
-use super::{Action, Machine};
+use super::{Action, Machine, explain};
 use crate::config::{Config, Origin};
 use crate::state::State;
 
@@ -26,6 +26,7 @@ pub async fn run(state: Arc<State>, seed: u64, notice: impl Fn(&str)) {
         state,
         roster: BTreeMap::new(),
         config: None,
+        ailing: BTreeSet::new(),
         probes: JoinSet::new(),
         notice,
     };
@@ -42,6 +43,8 @@ struct Driver<N> {
     /// Who has which id; ids of removed replicas are given to new ones.
     roster: BTreeMap<ReplicaId, Origin>,
     config: Option<Arc<Config>>,
+    /// Replicas that fail and stay in, since no other one works; it has been said of them.
+    ailing: BTreeSet<ReplicaId>,
     probes: JoinSet<(ReplicaId, Answer)>,
     notice: N,
 }
@@ -79,6 +82,28 @@ impl<N: Fn(&str)> Driver<N> {
         for action in self.machine.handle_timeout(now, self.state.board()) {
             self.carry_out(now, action);
         }
+        self.tell_ailing();
+    }
+
+    /// Says once of a replica that it fails although it cannot be taken out, and once that it is well.
+    fn tell_ailing(&mut self) {
+        for (&id, origin) in &self.roster {
+            let trip = self.state.board().trip(id);
+            match trip.filter(|_| self.machine.is_up(id)) {
+                Some(trip) if self.ailing.insert(id) => {
+                    let settings = self.state.settings();
+                    let cause = explain(trip.as_str(), settings.replica(id));
+                    let line = format!("{cause}, and it is asked all the same: no other one works");
+                    (self.notice)(&format!("replica {origin}: {line}"));
+                }
+                // One that was taken out is told of elsewhere.
+                None if self.ailing.remove(&id) && self.machine.is_up(id) => {
+                    (self.notice)(&format!("replica {origin}: it answers again"));
+                }
+                _ => {}
+            }
+        }
+        self.ailing.retain(|id| self.roster.contains_key(id));
     }
 
     fn carry_out(&mut self, now: Timestamp, action: Action) {
@@ -94,6 +119,8 @@ impl<N: Fn(&str)> Driver<N> {
                 } else {
                     "gets no requests"
                 };
+                let settings = self.state.settings();
+                let cause = explain(cause, settings.replica(replica));
                 (self.notice)(&format!("replica {whom} {what}: {cause}"));
                 self.state
                     .resolving(|sentry, wake| sentry.set_health(now, replica, up, wake));

@@ -240,12 +240,12 @@ impl Machine {
             Trip::Unreachable => {
                 patient.state = State::Unreachable;
                 patient.next_probe = now + EMERGENCY_PERIOD;
-                down(id, "connections to it fail")
+                down(id, trip.as_str())
             }
             Trip::Faulty => {
                 let until = now + patient.ejection(now, &config.passive);
                 patient.state = State::Faulty { until };
-                down(id, "too many requests to it fail")
+                down(id, trip.as_str())
             }
         }
     }

@@ -9,6 +9,19 @@ mod machine;
 mod probe;
 mod vitals;
 
+use std::sync::Arc;
+
+use crate::upstream::Replica;
+
 pub use driver::run;
 pub use machine::{Action, Machine};
 pub use vitals::{Board, Outcome, Trip};
+
+/// Why a replica is ill, with what the system or TLS said where it cannot be reached.
+pub(crate) fn explain(cause: &str, replica: Option<&Arc<Replica>>) -> String {
+    let said = replica.and_then(|replica| replica.unreachable());
+    match said.filter(|_| cause == Trip::Unreachable.as_str()) {
+        Some(said) => format!("{cause} ({said})"),
+        None => cause.to_owned(),
+    }
+}

@@ -35,6 +35,17 @@ pub enum Trip {
     Faulty,
 }
 
+impl Trip {
+    /// In a few words for the log.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreachable => "connections to it fail",
+            Self::Faulty => "too many requests to it fail",
+        }
+    }
+}
+
 /// The vitals of every replica, shared by the request path and the health task.
 #[derive(Debug)]
 pub struct Board {

@@ -35,6 +35,7 @@ pub(crate) fn read(input: &mut BytesMut, method: &Method) -> Result<Option<Head>
     let Some(extent) = Extent::of(input)? else {
         return match input.len() > LIMITS.bytes {
             true => Err(Violation::HeadTooLarge),
+            false if !may_become_http(input) => Err(Violation::Version),
             false => Ok(None),
         };
     };
@@ -62,6 +63,12 @@ pub(crate) fn read(input: &mut BytesMut, method: &Method) -> Result<Option<Head>
         framing,
         response,
     }))
+}
+
+/// Whether what has come so far can be the beginning of a response. A server of another protocol may
+/// say one line and wait for the next, and nobody should wait with it.
+fn may_become_http(input: &[u8]) -> bool {
+    input.iter().zip(b"HTTP/1.").all(|(byte, of)| byte == of)
 }
 
 /// Where the lines of a head end: they are sought once.

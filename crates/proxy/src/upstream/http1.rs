@@ -61,6 +61,8 @@ enum Sending {
 pub(crate) enum Failed {
     /// Not a byte of the request has left.
     Unsent,
+    /// The replica has said that it did not look at the request.
+    Declined,
     /// The replica may have seen it.
     Seen(UpstreamFailure),
 }

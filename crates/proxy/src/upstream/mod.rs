@@ -10,11 +10,13 @@ pub(crate) mod send;
 mod shape;
 pub(crate) mod tls;
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::HeaderValue;
 use http::uri::Scheme;
+use parking_lot::Mutex;
 use rustls_pki_types::ServerName;
 use tokio::sync::Semaphore;
 
@@ -63,6 +65,8 @@ pub struct Replica {
     /// Connections that may still be opened.
     connections: Arc<Semaphore>,
     host: HeaderValue,
+    /// Why the last connection that failed did.
+    unreachable: Mutex<Option<String>>,
 }
 
 impl Replica {
@@ -75,9 +79,20 @@ impl Replica {
             connections: Arc::new(Semaphore::new(transport.upstream.connections_max)),
             addresses: Addresses::new(&origin, interval, System),
             host: HeaderValue::try_from(authority).unwrap_or(HeaderValue::from_static("invalid")),
+            unreachable: Mutex::default(),
             origin,
             transport,
         }
+    }
+
+    /// Remembers why it could not be connected to, for whoever wants to know.
+    fn note_unreachable(&self, cause: &io::Error) {
+        *self.unreachable.lock() = Some(cause.to_string());
+    }
+
+    /// Why the last connection that failed did, in the words of the system or of TLS.
+    pub(crate) fn unreachable(&self) -> Option<String> {
+        self.unreachable.lock().clone()
     }
 
     /// Its URL.

@@ -4,12 +4,15 @@
 //! | --- | --- | --- |
 //! | no connection | no | another replica, whatever the method |
 //! | a pooled connection was closed before the request was written | no | another connection |
+//! | an HTTP/2 replica closes the connection before it looked at the request (GOAWAY) | no | another connection, if the body can be sent again |
+//! | an HTTP/2 replica refuses the stream (REFUSED_STREAM) | no | the same, if the budget allows |
 //! | the connection broke before the response's head | perhaps | another replica, if the method is idempotent, the body can be sent again and the budget allows |
 //! | no head before the deadline | perhaps | 504 |
 //!
 //! So POST is never sent twice to anybody who may have seen it. Where another replica is meant and
 //! none has room, the request goes back to the head of the queue.
 
+use std::error::Error as _;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
@@ -85,7 +88,7 @@ pub(crate) struct Sending<'a> {
 enum Failure {
     /// No connection to the replica.
     Unreachable,
-    /// A pooled connection turned out to be closed before the request was written.
+    /// The connection turned out to be closed before the request was written or looked at.
     Stale,
     /// The replica may have seen the request.
     Seen(UpstreamFailure),
@@ -184,6 +187,7 @@ impl<'a> Sending<'a> {
             Err(failed) => failed,
         };
         let failure = match failed {
+            Failed::Declined => return Ok(Err(Failure::Stale)),
             Failed::Unsent if connection.reused => return Ok(Err(Failure::Stale)),
             Failed::Unsent => UpstreamFailure::Connect,
             Failed::Seen(failure) => failure,
@@ -193,7 +197,7 @@ impl<'a> Sending<'a> {
         }
         self.record_failure(id, failure);
         Ok(Err(match failed {
-            Failed::Unsent => Failure::Unreachable,
+            Failed::Unsent | Failed::Declined => Failure::Unreachable,
             Failed::Seen(failure) => Failure::Seen(failure),
         }))
     }
@@ -231,7 +235,13 @@ impl<'a> Sending<'a> {
             self.worker,
             (state.now() + limit).min(self.order.deadline.at),
         );
-        match alarm.before(open(self.worker, &replica)).await {
+        let opened = alarm.before(open(self.worker, &replica)).await;
+        match &opened {
+            Ok(Err(cause)) => replica.note_unreachable(cause),
+            Err(Elapsed) => replica.note_unreachable(&io::ErrorKind::TimedOut.into()),
+            Ok(Ok(_)) => {}
+        }
+        match opened {
             Ok(opened) => Ok(opened.map(|sender| {
                 shape(self.order, &state.settings(), &replica, &sender);
                 Connection {
@@ -275,6 +285,7 @@ impl<'a> Sending<'a> {
         &mut self,
         mut sender: SendRequest<Upload>,
     ) -> Result<Result<Answer, Failed>, Fault> {
+        let spare = self.order.request.body.copy();
         let request = shape::take(&mut self.order.request).into();
         let response = Box::pin(sender.try_send_request(request));
         let mut error = match self.await_head(response).await? {
@@ -286,13 +297,30 @@ impl<'a> Sending<'a> {
             }
             Err(error) => error,
         };
-        Ok(Err(match error.take_message() {
-            Some(request) => {
+        Ok(Err(match (error.take_message(), spare) {
+            (Some(request), _) => {
                 self.order.request.body = request.into_body();
                 Failed::Unsent
             }
-            None => Failed::Seen(kind(error.error())),
+            (None, Some(spare)) if self.is_declined(error.error()) => {
+                self.order.request.body = spare;
+                Failed::Declined
+            }
+            (None, _) => Failed::Seen(kind(error.error())),
         }))
+    }
+
+    /// Whether the replica has said that it did not look at the request, which may then be sent again
+    /// whatever its method (RFC 9113 section 8.7). Of those on a connection that it closes h2 fails
+    /// the ones above its last stream alone with the GOAWAY. One that it refuses by itself may be
+    /// too much for it, so that is a retry like any other.
+    fn is_declined(&self, error: &hyper::Error) -> bool {
+        let cause = error.source().and_then(|it| it.downcast_ref::<h2::Error>());
+        let Some(cause) = cause.filter(|cause| cause.is_remote()) else {
+            return false;
+        };
+        let refused = cause.reason() == Some(h2::Reason::REFUSED_STREAM);
+        cause.is_go_away() || (refused && self.order.repetitions > 0 && self.spend_retry())
     }
 
     /// Waits within the deadline. While a body is still coming in, every piece of it starts the

@@ -228,6 +228,8 @@ async fn a_response_that_breaks_off_is_seen_to_break_off() {
 async fn malformed_responses_are_502_and_the_connection_is_not_used_again() {
     for lie in [
         "nonsense\r\n\r\n",
+        "220 mail.example ESMTP\r\n",
+        "SSH",
         "HTTP/1.1 abc OK\r\n\r\n",
         "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\nab",

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::net::SocketAddr;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::*;
@@ -79,6 +79,69 @@ async fn http1_clients_reach_an_http2_service_over_one_connection() {
             .load(std::sync::atomic::Ordering::SeqCst),
         1
     );
+}
+
+/// Waits for a request, and closes the connection with the word that it has not been looked at.
+async fn take_leave(stream: &mut TcpStream) {
+    const PREFACE: usize = 24;
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const GOAWAY: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    const HEADERS: u8 = 1;
+    stream.write_all(&SETTINGS).await.unwrap();
+    stream.read_exact(&mut [0; PREFACE]).await.unwrap();
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await.unwrap();
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        stream
+            .read_exact(&mut vec![0; length as usize])
+            .await
+            .unwrap();
+        if head[3] == HEADERS {
+            break;
+        }
+    }
+    stream.write_all(&GOAWAY).await.unwrap();
+    let _ = stream.read_to_end(&mut Vec::new()).await;
+}
+
+#[tokio::test]
+async fn what_a_replica_leaves_without_a_look_is_sent_again_whatever_the_method() {
+    let service = raw_service(|mut stream, number| async move {
+        if number < 2 {
+            return take_leave(&mut stream).await;
+        }
+        let mut connection = h2::server::handshake(stream).await.unwrap();
+        while let Some(Ok((_, mut answer))) = connection.accept().await {
+            answer.send_response(Response::new(()), true).unwrap();
+        }
+    })
+    .await;
+    let extra = "upstream.http2 = 'always'\nretry.attempts = 0";
+    let proxy = proxy(&[service], extra);
+    let post = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nok";
+    assert_eq!(ask(proxy.local_addr(), post).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_refused_stream_is_a_retry_whatever_the_method() {
+    for (attempts, status) in [(1, 200), (0, 502)] {
+        let service = raw_service(|stream, _| async move {
+            let mut connection = h2::server::handshake(stream).await.unwrap();
+            let mut refused = false;
+            while let Some(Ok((_, mut answer))) = connection.accept().await {
+                match std::mem::replace(&mut refused, true) {
+                    false => answer.send_reset(h2::Reason::REFUSED_STREAM),
+                    true => drop(answer.send_response(Response::new(()), true)),
+                }
+            }
+        })
+        .await;
+        let extra = format!("upstream.http2 = 'always'\nretry.attempts = {attempts}");
+        let proxy = proxy(&[service], &extra);
+        let post = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nok";
+        assert_eq!(ask(proxy.local_addr(), post).await.status, status);
+    }
 }
 
 #[tokio::test]

@@ -124,7 +124,7 @@ impl IlacConfig {
         }
     }
 
-    pub(super) fn validate(&self, target: Option<Dur>) -> Result<(), SentryError> {
+    pub(crate) fn validate(&self, target: Option<Dur>) -> Result<(), SentryError> {
         let Some(setpoint) = self.setpoint_or(target) else {
             return Err(SentryError::Missing {
                 mode: "ilac",

@@ -5,9 +5,11 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidegate_config::{Dur, Rate, Share};
+use tidegate_control::Timestamp;
 
 use super::{ModeName, SentryConfig};
 use crate::error::SentryError;
+use crate::mode;
 
 /// Parameters of mode `auto`. None of them needs a change for ordinary services.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -297,6 +299,12 @@ impl Default for LqrConfig {
 }
 
 pub(super) fn validate(config: &SentryConfig) -> Result<(), SentryError> {
+    validate_tables(config)?;
+    // The controllers look at their own gains.
+    mode::strategy(config, Timestamp::ZERO).map(drop)
+}
+
+fn validate_tables(config: &SentryConfig) -> Result<(), SentryError> {
     match config.mode {
         ModeName::Auto => interval_above_zero("auto.interval", config.auto.interval),
         ModeName::Static => config.fixed.gate_value().map(|_| ()),
@@ -325,7 +333,7 @@ pub(super) fn refuse(table: &'static str, cause: &str) -> SentryError {
     }
 }
 
-/// The controllers check their own gains; this is what they cannot see.
+/// What the controllers cannot see, who check their own gains.
 fn validate_feedback(table: &'static str, feedback: &Feedback) -> Result<(), SentryError> {
     let finite = [
         feedback.setpoint,

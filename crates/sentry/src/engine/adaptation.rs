@@ -84,6 +84,10 @@ impl Adaptation {
         self.strategy.status()
     }
 
+    pub(super) fn is_blind(&self) -> bool {
+        self.strategy.is_blind()
+    }
+
     pub(super) fn brownout(&self) -> Option<BrownoutStatus> {
         self.strategy.brownout()
     }

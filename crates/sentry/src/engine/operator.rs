@@ -133,6 +133,7 @@ impl<T> Sentry<T> {
             drain_rate: adaptation.drain_rate(),
             overloaded: adaptation.overloaded(),
             controller: adaptation.controller(),
+            blind: adaptation.is_blind(),
             brownout: adaptation.brownout(),
             policing: adaptation.policing(),
             bad_reports: self.tally.reports.bad(),

@@ -14,8 +14,10 @@
 //! (`low_traffic`, unless the gate itself keeps them away) or without a report the command is held.
 //! But reports come with answers. Where replicas used to report, and now every client leaves before
 //! its answer, they do work for nobody, and that counts as full utilization; where the gate let
-//! nobody in and nobody is inside, they count as idle. Holding the command would keep them at it, or
-//! keep it shut, for ever. Health checks that bring reports are better than either guess.
+//! nobody in and nobody is inside, they count as idle, whether they ever reported or not. Holding
+//! the command would keep them at it, or keep it shut, for ever. Health checks that bring reports are
+//! better than either guess. Where nobody reports at all there is nothing to regulate: the command
+//! stays what the first opening made it, and the status says so.
 //!
 //! What breaks it: gains found for one capacity used at a quarter of it.
 
@@ -45,6 +47,8 @@ pub(crate) struct FeedbackLoop {
     measured: f64,
     /// Replicas have reported their utilization.
     reported: bool,
+    /// Replicas have answered requests.
+    answered: bool,
 }
 
 impl FeedbackLoop {
@@ -96,6 +100,7 @@ impl FeedbackLoop {
             controller: Box::new(controller),
             measured: f64::NAN,
             reported: false,
+            answered: false,
         })
     }
 
@@ -107,7 +112,7 @@ impl FeedbackLoop {
         let value = match self.feedback.measure {
             Measure::Utilization => interval
                 .utilization()
-                .or_else(|| unreported_utilization(step).filter(|_| self.reported)),
+                .or_else(|| self.unreported_utilization(step)),
             Measure::ResponseTime => of_samples(interval.response.mean_seconds()),
             Measure::ResponseTimeP95 => of_samples(interval.response.quantile_seconds(0.95)),
             Measure::WaitingTime => of_samples(interval.waiting_seconds()),
@@ -115,6 +120,16 @@ impl FeedbackLoop {
             Measure::InSystem => Some(f64::from(step.in_system())),
         };
         value.unwrap_or(f64::NAN)
+    }
+
+    /// What is known of replicas that report with their answers when there was none.
+    fn unreported_utilization(&self, step: &Step<'_>) -> Option<f64> {
+        let counts = &step.interval.counts;
+        if self.reported && counts.served == 0 && counts.abandoned > 0 {
+            return Some(1.0);
+        }
+        let shut = counts.refused_by_gate > 0 && counts.admitted == 0;
+        (shut && step.in_system() == 0).then_some(0.0)
     }
 
     fn requests(&self) -> f64 {
@@ -137,16 +152,6 @@ impl FeedbackLoop {
             self.feedback.burst,
         );
     }
-}
-
-/// What is known of replicas that report with their answers when there was none.
-fn unreported_utilization(step: &Step<'_>) -> Option<f64> {
-    let counts = &step.interval.counts;
-    if counts.served == 0 && counts.abandoned > 0 {
-        return Some(1.0);
-    }
-    let shut = counts.refused_by_gate > 0 && counts.admitted == 0;
-    (shut && step.in_system() == 0).then_some(0.0)
 }
 
 fn actuator(feedback: &Feedback) -> ActuatorConfig {
@@ -176,6 +181,7 @@ impl Strategy for FeedbackLoop {
 
     fn step(&mut self, step: &mut Step<'_>) {
         self.reported |= step.interval.utilization().is_some();
+        self.answered |= step.interval.counts.served > 0;
         self.measured = self.measure(step);
         let before = self.controller.output();
         let output = self.controller.step(self.feedback.setpoint, self.measured);
@@ -197,6 +203,10 @@ impl Strategy for FeedbackLoop {
 
     fn command(&self) -> Option<(GateKind, f64)> {
         Some((self.feedback.gate, self.requests()))
+    }
+
+    fn is_blind(&self) -> bool {
+        self.feedback.measure == Measure::Utilization && self.answered && !self.reported
     }
 
     fn status(&self) -> Option<ControllerStatus> {

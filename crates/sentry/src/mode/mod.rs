@@ -131,6 +131,11 @@ pub(crate) trait Strategy: std::fmt::Debug + Send {
         None
     }
 
+    /// Whether replicas answer, and none has ever said what the controller looks at.
+    fn is_blind(&self) -> bool {
+        false
+    }
+
     /// What the controller did last, for status and metrics.
     fn status(&self) -> Option<ControllerStatus> {
         None

@@ -2,7 +2,7 @@
 
 mod progress;
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -133,6 +133,10 @@ struct Classes {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let config = args.config()?;
+    if let Some(path) = &args.csv {
+        // Before the load, not after it.
+        File::create(path).map_err(|source| file_error(path, source))?;
+    }
     runtime::raise_file_limit();
     let mut progress = Progress::new(config.duration);
     let usage = |error: load::LoadError| CliError::Usage(error.to_string());

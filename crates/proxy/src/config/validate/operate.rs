@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use http::uri::{Authority, PathAndQuery};
+
 use super::super::{
     AccessLog, ActiveHealth, Config, Health, Listener, LogTarget, PassiveHealth, RefusalTexts,
 };
@@ -19,6 +21,18 @@ fn active(active: &ActiveHealth, report: &mut Report) {
         "health.active.path",
         "a path begins with `/`; add it",
     );
+    let unsendable = |path: &&String| path.starts_with('/') && !is_target(path);
+    report.error_if(
+        active.path.as_ref().filter(unsendable).is_some(),
+        "health.active.path",
+        "no request can ask for it, so every check would fail; write spaces and the like as %20",
+    );
+    let host = active.host.as_ref();
+    report.error_if(
+        host.is_some_and(|host| host.parse::<Authority>().is_err()),
+        "health.active.host",
+        "it is not a host; write \"shop.example\" or \"shop.example:8080\"",
+    );
     policy::positive("health.active.interval", active.interval, report);
     policy::positive("health.active.timeout", active.timeout, report);
     let counts = [
@@ -32,6 +46,12 @@ fn active(active: &ActiveHealth, report: &mut Report) {
             "zero checks decide nothing; give at least 1",
         );
     }
+}
+
+/// Whether it can stand in a request line as it is written.
+fn is_target(path: &str) -> bool {
+    path.parse::<PathAndQuery>()
+        .is_ok_and(|target| target == path)
 }
 
 fn passive(passive: &PassiveHealth, report: &mut Report) {
@@ -106,12 +126,25 @@ pub(super) fn admin(config: &Config, report: &mut Report) {
             "anybody who reaches this address could switch the protection off; give `token`, or \
              listen on 127.0.0.1",
         ),
-        Ok(Some(token)) => report.warn_if(
-            token.expose().len() < SECRET_CHARS_MIN,
-            "admin.token",
-            "it is short enough to be guessed; give at least 16 characters",
-        ),
+        Ok(Some(token)) => self::token(token.expose(), report),
     }
+}
+
+/// A token that nobody has to know is none, and one that no header can carry locks everybody out.
+fn token(token: &str, report: &mut Report) {
+    let visible = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+    let carried = !token.is_empty() && token.trim() == token && token.bytes().all(visible);
+    report.error_if(
+        !carried,
+        "admin.token",
+        "a token is at least one character, of ASCII and without spaces around it; give one that is \
+         hard to guess, or leave the key out",
+    );
+    report.warn_if(
+        carried && token.len() < SECRET_CHARS_MIN,
+        "admin.token",
+        "it is short enough to be guessed; give at least 16 characters",
+    );
 }
 
 pub(super) fn access_log(log: &AccessLog, report: &mut Report) {

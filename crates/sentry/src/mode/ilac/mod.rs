@@ -48,7 +48,7 @@ pub(crate) struct Ilac {
 
 impl Ilac {
     pub(crate) fn new(config: &SentryConfig, _now: Timestamp) -> Result<Self, SentryError> {
-        config.validate()?;
+        config.ilac.validate(config.target)?;
         let setpoint = config.ilac.setpoint_or(config.target).unwrap_or_default();
         let cascade = config.ilac.cascade(setpoint);
         Ok(Self {
