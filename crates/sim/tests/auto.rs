@@ -405,7 +405,8 @@ fn the_least_important_are_refused_at_once() {
         let [gold, bronze] = &outcome.class_totals[..] else {
             panic!("two classes")
         };
-        assert!(gold.goodput_in_target() > 0.95 * 500.0, "{gold:?}");
+        let goodput = gold.goodput_in_target();
+        assert!(goodput > 0.95 * 500.0, "{goodput}");
         let waited = bronze.counts.shed_by[ShedReason::Expired.index()];
         let shed = bronze.counts.shed;
         assert!(waited * 50 < shed, "{waited} of {shed} waited in vain");
@@ -542,6 +543,143 @@ fn slow_readers_hold_no_slot() {
     for service in SERVICES.iter().filter(with_places) {
         let share = honest_share(service, reading) / 0.95;
         bars.at_least(service.name, share, 0.93);
+    }
+    bars.check();
+}
+
+/// Services that hold a hundred requests and more at once, because they wait for others.
+const WIDE: [Service; 10] = [
+    service(
+        "200 workers, 200 ms",
+        "{ law = 'exponential', mean = '200ms' }",
+        0.2,
+        "cores = 200",
+        200.0,
+        1.0,
+    ),
+    service(
+        "100 workers, 1 s",
+        "{ law = 'exponential', mean = '1s' }",
+        1.0,
+        "cores = 100",
+        100.0,
+        5.0,
+    ),
+    service(
+        "40 workers, 500 ms",
+        "{ law = 'exponential', mean = '500ms' }",
+        0.5,
+        "cores = 40",
+        40.0,
+        2.5,
+    ),
+    service(
+        "200 workers, 2 s",
+        "{ law = 'exponential', mean = '2s' }",
+        2.0,
+        "cores = 200",
+        200.0,
+        10.0,
+    ),
+    service(
+        "3 of 100 workers, 200 ms",
+        "{ law = 'exponential', mean = '200ms' }",
+        0.2,
+        "count = 3\ncores = 100",
+        300.0,
+        1.0,
+    ),
+    service(
+        "200 workers, 50 ms",
+        "{ law = 'exponential', mean = '50ms' }",
+        0.05,
+        "cores = 200",
+        200.0,
+        0.5,
+    ),
+    service(
+        "200 workers, regular",
+        "'200ms'",
+        0.2,
+        "cores = 200",
+        200.0,
+        1.0,
+    ),
+    service(
+        "200 workers, log-normal",
+        "{ law = 'log-normal', mean = '100ms', cv2 = 2 }",
+        0.1,
+        "cores = 200",
+        200.0,
+        1.0,
+    ),
+    service(
+        "100 workers, bimodal",
+        "{ law = 'bimodal', fast = '50ms', slow = '1s', slow_share = '5%' }",
+        0.0975,
+        "cores = 100",
+        100.0,
+        2.0,
+    ),
+    service(
+        "64 cores, shared",
+        "{ law = 'exponential', mean = '20ms' }",
+        0.02,
+        "cores = 64\nslots = 'unlimited'",
+        64.0,
+        0.3,
+    ),
+];
+
+/// From the first request on, with nothing known and nobody to say what is in time.
+#[test]
+fn a_start_in_front_of_many_workers_is_hardly_noticed() {
+    let mut bars = Bars::default();
+    for service in &WIDE {
+        let seconds = if service.mean_s > 0.3 { 60 } else { 20 };
+        let target = format!("target = '{}ms'", service.target_s * 1e3);
+        for told in ["", &target] {
+            for load in [0.5, 0.8] {
+                let rate = format!("rate = '{}/s'", load * service.capacity());
+                let scenario = service.protected(seconds, 0, &rate, "", told);
+                let runs = runs(&scenario);
+                let shares: Vec<f64> = runs
+                    .iter()
+                    .map(|run| {
+                        let counts = &run.totals.counts;
+                        counts.in_target as f64 / counts.fresh as f64
+                    })
+                    .collect();
+                let what = format!("{}, {load} times, {told:?}", service.name);
+                let shed = runs.iter().map(|run| run.ledger.shed).sum::<u64>();
+                bars.at_most(&format!("{what}, refused"), shed as f64, 0.0);
+                // Some take longer than the target alone in an empty service, and some are not done at the end.
+                bars.at_least(&what, mean(&shares), 0.95);
+            }
+        }
+    }
+    bars.check();
+}
+
+/// Clients that leave after 400 ms, at three times the capacity, while the service goes on working for them. The sixteen of the first
+/// window take 160 ms in one service and 640 ms in the other: there nobody would ever be served.
+#[test]
+fn a_service_does_not_work_for_clients_that_gave_up() {
+    let work = "{ law = 'exponential', mean = '40ms' }";
+    let shared = |cores: u32| format!("count = 3\ncores = {cores}\nslots = 64");
+    let (four, one) = (shared(4), shared(1));
+    let mut bars = Bars::default();
+    for (replica, cores, target_s, bar) in [(&four, 12.0, 0.3, 0.9), (&one, 3.0, 0.4, 0.7)] {
+        let replica = replica.clone().leak();
+        let service = service("impatient clients", work, 0.04, replica, cores, target_s);
+        let load = format!(
+            "rate = '{}/s'\nclient = {{ timeout = '400ms' }}",
+            3.0 * service.capacity()
+        );
+        let scenario = service.protected(60, 10, &load, "", "");
+        let share = |run: &Outcome| share_of_possible(&service, &scenario, run);
+        let shares: Vec<f64> = runs(&scenario).iter().map(share).collect();
+        bars.at_least(&format!("{cores} cores"), mean(&shares), bar);
     }
     bars.check();
 }

@@ -36,6 +36,10 @@ pub(crate) struct FleetTick {
     /// See [`ReplicaTick`].
     pub(crate) target: f64,
     /// See [`ReplicaTick`].
+    pub(crate) told: bool,
+    /// See [`ReplicaTick`].
+    pub(crate) for_nobody: bool,
+    /// See [`ReplicaTick`].
     pub(crate) residence_max: f64,
     /// See [`ReplicaTick`].
     pub(crate) residence_doubtful: f64,
@@ -170,7 +174,8 @@ impl Fleet {
             member.publish(step.now, self.warm_up, fleet.residence_mean);
             // What a window that may be too small lets through is no capacity. In overload it is all there is to
             // go by.
-            let counts = fleet.overloaded || !member.search.tries_less();
+            let counts =
+                !member.search.is_growing() && (fleet.overloaded || !member.search.tries_less());
             let full = if counts { full } else { Full::default() };
             fulls.push((member.search.rate(), full));
             if let Some(cause) = cause {
@@ -260,6 +265,8 @@ impl Member {
             queued: fleet.queued / step.plan.up().count() as f64,
             overloaded: fleet.overloaded,
             target: fleet.target,
+            told: fleet.told,
+            for_nobody: fleet.for_nobody,
             residence_max: fleet.residence_max,
             residence_doubtful: fleet.residence_doubtful,
             residence_long: fleet.residence_long,

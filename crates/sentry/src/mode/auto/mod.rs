@@ -29,6 +29,7 @@ mod fleet;
 mod forecast;
 mod overload;
 mod profile;
+mod ramp;
 mod recent;
 mod residence;
 mod speed;
@@ -85,6 +86,14 @@ const LATELY: usize = 10;
 
 /// Share of clients that has to leave for waiting to be pointless.
 const LEAVING_SHARE: f64 = 0.05;
+
+/// Share of clients that has to leave for work to be done for nobody.
+const MOST_LEAVE: f64 = 0.5;
+
+/// Where more clients leave than are served their patience is taken for less from tick to tick, and for more elsewhere; half of it in 0.7 s.
+const PATIENCE_LESS: f64 = 0.9;
+const PATIENCE_MORE: f64 = 1.05;
+const PATIENCE_LEAST: f64 = 0.05;
 
 /// However much more important work there is, the forecast of a class assumes that this share of
 /// the drain rate is left for it.
@@ -145,6 +154,8 @@ pub(crate) struct Auto {
     classes: Vec<Lately>,
     residence: Residence,
     target: DerivedTarget,
+    /// Share of the target after which who waits is not worth a slot, where clients give up.
+    patience: f64,
     outlook: Option<Outlook>,
     /// When paths that nobody asks for any more make room.
     next_aging: Timestamp,
@@ -167,6 +178,7 @@ impl Auto {
             classes: Vec::new(),
             residence: Residence::default(),
             target: DerivedTarget::new(&config.auto),
+            patience: 1.0,
             outlook: None,
             next_aging: now + AGING,
             dimming: OfferedDimming::default(),
@@ -197,6 +209,22 @@ impl Auto {
             let admitted = class.counters.admitted.load(Ordering::Relaxed);
             lately.admitted.count(admitted, seconds);
         }
+    }
+
+    /// Whether most clients give up, and more of them than are served.
+    fn works_for_nobody(&self) -> bool {
+        let left = self.left.rate_over(LATELY);
+        left > MOST_LEAVE * self.offered() && left > self.served.rate_over(LATELY)
+    }
+
+    /// Follows how long clients are worth waiting for: by trying, since they do not say how long they will.
+    fn follow_patience(&mut self) {
+        let step = if self.works_for_nobody() {
+            PATIENCE_LESS
+        } else {
+            PATIENCE_MORE
+        };
+        self.patience = within(self.patience * step, PATIENCE_LEAST, 1.0);
     }
 
     /// Brings windows and drain rate up to date.
@@ -238,6 +266,8 @@ impl Auto {
             queued,
             overloaded,
             target,
+            told: has_target(step.plan),
+            for_nobody: self.works_for_nobody(),
             residence_max: target * within(tail, RESIDENCE_SHARE_LEAST, RESIDENCE_SHARE),
             residence_doubtful: target * doubtful,
             residence_long: self.residence.quantile(MOST),
@@ -256,6 +286,12 @@ impl Auto {
     /// Requests arrived per second lately.
     fn offered(&self) -> f64 {
         self.classes.iter().map(|class| class.arrived.rate()).sum()
+    }
+
+    /// Whether clients give up rather than wait.
+    fn clients_leave(&self) -> bool {
+        let left = self.left.rate_over(LATELY);
+        left > LEAVING_SHARE * self.offered() && left > 0.0
     }
 
     fn judge_load(&mut self, step: &mut Step<'_>, target: f64) {
@@ -321,14 +357,17 @@ impl Auto {
     }
 
     /// While capacity is unknown nothing is refused. But where clients give up rather than wait,
-    /// those who have waited for a whole target are not worth a slot.
+    /// those who have waited for a whole target are not worth a slot; nor are those who have waited for less, where
+    /// more give up than are served.
     fn publish_patience(&self, plan: &Plan) {
-        let left = self.left.rate_over(LATELY);
-        let leaving = left > LEAVING_SHARE * self.offered() && left > 0.0;
+        let leaving = self.clients_leave();
         for class in &plan.classes {
             class.forecast.withdraw();
-            let target = class.forecast.target().map_or(NEVER, saturating_nanos);
-            let limit = if leaving { target } else { NEVER };
+            let patience = class
+                .forecast
+                .target()
+                .map(|target| target.mul_f64(self.patience));
+            let limit = patience.filter(|_| leaving).map_or(NEVER, saturating_nanos);
             class.forecast.wait_limit_ns.store(limit, Ordering::Relaxed);
             let late = class.forecast.target().map_or(NEVER, |target| {
                 nanos(late_after(
@@ -451,6 +490,7 @@ impl Strategy for Auto {
     fn step(&mut self, step: &mut Step<'_>) {
         let target = self.target_seconds(step.plan);
         self.count(step);
+        self.follow_patience();
         self.dimming.step(step, target);
         self.measure(step, target);
         self.judge_load(step, target);

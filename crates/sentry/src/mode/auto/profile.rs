@@ -42,8 +42,12 @@ pub(super) fn crowd_samples(bases: f64) -> f64 {
     }
 }
 
+/// While a service fills up, residence of so many times the least is a crowd. Of bimodal work, of which one in twenty takes
+/// twenty times as long, it rises by 1.85 by itself, because the short ones leave first.
+const FILLED: f64 = 2.2;
+
 #[derive(Debug, Clone, Copy, Default)]
-struct Bin {
+pub(super) struct Bin {
     /// Request-seconds.
     inside: f64,
     seconds: f64,
@@ -57,11 +61,15 @@ impl Bin {
         *self = self.times(kept.max(0.0)).plus(new);
     }
 
-    fn residence(&self) -> f64 {
+    pub(super) fn done(&self) -> f64 {
+        self.done
+    }
+
+    pub(super) fn residence(&self) -> f64 {
         self.inside / self.done
     }
 
-    fn throughput(&self) -> f64 {
+    pub(super) fn throughput(&self) -> f64 {
         self.done / self.seconds
     }
 
@@ -211,17 +219,39 @@ impl Profile {
     /// better than one that is too small.
     pub(crate) fn crowded_rate(&self, samples: f64) -> Option<f64> {
         let base = self.seen(f64::INFINITY, samples, f64::INFINITY)?;
-        let from_here_on = |sum: &mut Bin, bin: &Bin| {
-            *sum = sum.plus(bin);
-            Some(*sum)
-        };
         let is_crowd = |sum: &Bin| {
             let needed = DISPERSION_MAX * crowd_samples(sum.residence() / base);
             sum.done >= needed.max(samples)
         };
-        let sums = self.bins[1..].iter().rev();
-        let crowds = sums.scan(Bin::default(), from_here_on).filter(is_crowd);
+        let crowds = self.from_the_top().filter(is_crowd);
         crowds.map(|sum| sum.throughput()).reduce(f64::max)
+    }
+
+    /// What was done with the most inside, with those and the next fewer, and so on.
+    fn from_the_top(&self) -> impl Iterator<Item = Bin> {
+        self.bins[1..]
+            .iter()
+            .rev()
+            .scan(Bin::default(), |sum, bin| {
+                *sum = sum.plus(bin);
+                Some(*sum)
+            })
+    }
+
+    /// Least residence, and throughput with so many inside that they hold each other up, in a service that fills up.
+    pub(crate) fn crowd(&self, samples: f64) -> Option<(f64, f64)> {
+        let base = self.seen(f64::INFINITY, samples, f64::INFINITY)?;
+        let is_crowd = |sum: &Bin| {
+            let bases = sum.residence() / base;
+            bases > FILLED && sum.done >= crowd_samples(bases).max(samples)
+        };
+        let crowd = self.from_the_top().find(is_crowd)?;
+        Some((base, crowd.throughput()))
+    }
+
+    /// All that was seen.
+    pub(super) fn all(&self) -> Bin {
+        self.from_the_top().last().unwrap_or_default()
     }
 
     /// What is known is about another service.

@@ -18,17 +18,6 @@ pub(super) struct Test {
     pub(super) seconds: f64,
 }
 
-impl Test {
-    /// The ratio at which the test changes sign.
-    pub(super) fn least(&self) -> f64 {
-        (self.alternative - 1.0) / self.alternative.ln()
-    }
-}
-
-/// A throughput that rose by less than this with the window twice as large did not rise: of a doubling, seen on as few
-/// completions as the first trial needs in a fast service (some 60 and 80), it is three chance deviations away.
-pub(super) const ROSE: f64 = 1.2;
-
 /// Up, while nothing is known: a gain of 44 % counts. Where twenty are done within two ticks they may
 /// have come fast by luck, and 200 workers looked full with 16 requests in one start of fifteen; chosen
 /// over 120 seeds, where slow services lose no time by it (docs/decisions/0014).

@@ -12,7 +12,8 @@
 //! (its workers), not of its speed: when capacity falls by half, `r` halves and `S` doubles
 //! ([`Speed`]).
 //!
-//! **Discovery.** At first nothing is known. While requests wait and residence is short against the
+//! **Discovery.** At first nothing is known, and the window grows with every request that is done until there is a crowd
+//! ([`Ramp`]). From there on, while requests wait and residence is short against the
 //! target, a larger window costs nothing: it grows. Otherwise the throughput at a larger one is
 //! compared ([`RateTest`]), until it does not follow any more: then throughput is capacity. Where
 //! requests take long already a larger one would make everybody late, and a smaller one is compared:
@@ -47,10 +48,11 @@ use tidegate_control::Timestamp;
 
 use super::drain::DrainMeter;
 use super::profile::{CROWDED_FIRST, NARROW_FIRST, Profile, Seen, crowd_samples};
+use super::ramp::{Course, Ramp};
 use super::speed::Speed;
 use super::sprt::{Finding, RateTest};
 use super::trial::{
-    CHECK, DOWN, DOWN_FIRST, DOWN_FROM_LATE, DOWN_TO_KNEE, Kind, ROSE, Test, Trial, UP, UP_FIRST,
+    CHECK, DOWN, DOWN_FIRST, DOWN_FROM_LATE, DOWN_TO_KNEE, Kind, Test, Trial, UP, UP_FIRST,
 };
 use crate::occupancy::{Full, Occupancy};
 
@@ -85,6 +87,10 @@ pub(crate) struct ReplicaTick {
     pub(crate) overloaded: bool,
     /// The target, in seconds.
     pub(crate) target: f64,
+    /// Somebody has set it.
+    pub(crate) told: bool,
+    /// More clients give up than are served.
+    pub(crate) for_nobody: bool,
     /// What few requests take longer than, at present, in seconds.
     pub(crate) residence_long: f64,
     /// Largest mean time a request should spend in the replica, in seconds.
@@ -166,6 +172,8 @@ const LEAVING_UP: f64 = 1.0;
 const LEAVING_DOWN: f64 = 2.0;
 /// Nothing waits longer than this for them to leave.
 const LEAVING_MAX: f64 = 5.0;
+/// Where clients give up a smaller window is looked at for so many seconds.
+const GIVEN_UP: f64 = 1.0;
 /// How long a smaller window that cost throughput is not tried again, as long as throughput at the
 /// larger one is above this share of what it was before.
 const REFUTED_FOR: Duration = Duration::from_secs(30);
@@ -204,10 +212,10 @@ pub(crate) struct WindowSearch {
     trusted_until: Timestamp,
     /// Since when somebody has had to wait.
     binding_since: Option<Timestamp>,
-    /// Throughput with the first window, and with twice of it, which seemed to be of no use.
-    first_rates: Option<(f64, f64)>,
     /// What was taken for capacity when the window was last made larger because of it.
     outgrown: Option<f64>,
+    /// While nothing is known.
+    ramp: Option<Ramp>,
 }
 
 impl WindowSearch {
@@ -228,8 +236,8 @@ impl WindowSearch {
             trust: TRUST,
             trusted_until: now,
             binding_since: None,
-            first_rates: None,
             outgrown: None,
+            ramp: Some(Ramp::new(window.clamp(bounds.min, bounds.max))),
         }
     }
 
@@ -268,6 +276,11 @@ impl WindowSearch {
         self.confirmed
     }
 
+    /// Whether the window grows with what is done, so that throughput is no capacity.
+    pub(crate) fn is_growing(&self) -> bool {
+        self.ramp.as_ref().is_some_and(Ramp::has_begun)
+    }
+
     /// Whether a window is being tried that may be too small.
     pub(crate) fn tries_less(&self) -> bool {
         let trial = self.trial.as_ref();
@@ -288,10 +301,65 @@ impl WindowSearch {
         self.speed.on_done(seen.done, tick.seconds);
         let cause = match self.trial.take() {
             Some(trial) => self.continue_trial(tick, trial, seen),
+            None if self.ramps(tick) => self.go_on(tick, seen),
             None if tick.now >= self.counts_from => self.hold(tick),
             None => "hold",
         };
         (self.window != before).then_some(cause)
+    }
+
+    /// Whether the first window grows with what is done. It does not where requests were seen without a crowd.
+    fn ramps(&mut self, tick: &ReplicaTick) -> bool {
+        let most = f64::from(self.window) * ELSEWHERE;
+        let base = self.profile.base(most, FIRST_SAMPLES, f64::INFINITY);
+        let Some(ramp) = &mut self.ramp else {
+            return false;
+        };
+        if ramp.is_over(tick.now) || (base.is_some() && !ramp.has_begun()) {
+            self.end_ramp();
+        } else if tick.binding {
+            ramp.on_waiting(tick.now);
+        }
+        self.is_growing()
+    }
+
+    /// Lets the first window grow, or ends that.
+    fn go_on(&mut self, tick: &ReplicaTick, seen: Seen) -> Cause {
+        let window = f64::from(self.window);
+        let rate = seen.done / tick.seconds;
+        let pressed = tick.binding && tick.queued >= PRESSING * tick.target * rate;
+        let Some(ramp) = self.ramp.as_mut().filter(|_| pressed) else {
+            let brief = if tick.binding { rate * BRIEF_S } else { 0.0 };
+            self.window = self.bounds.nearest(window.max(brief));
+            return "grow";
+        };
+        let long = match tick.told {
+            true => LONG * tick.target,
+            false => f64::INFINITY,
+        };
+        let course = ramp.on_tick(window, seen.done, &self.profile, long, tick.for_nobody);
+        let (to, leaving) = match course {
+            Course::Grows(to) => {
+                self.window = self.bounds.nearest(to);
+                return "grow";
+            }
+            Course::First { leaving } => {
+                // What was seen of a crowd that filled up is no base, and what is smaller was not seen.
+                self.profile.forget();
+                (ramp.first(), leaving)
+            }
+            Course::Wide { window, leaving } => (window, leaving),
+        };
+        self.window = self.bounds.nearest(to);
+        self.end_ramp();
+        self.let_leave(tick.now, leaving);
+        "back"
+    }
+
+    /// From here on throughput with the window full is measured.
+    fn end_ramp(&mut self) {
+        self.ramp = None;
+        self.restart_meter(None);
     }
 
     fn hold(&mut self, tick: &ReplicaTick) -> Cause {
@@ -300,6 +368,9 @@ impl WindowSearch {
         }
         if !self.confirmed && !tick.binding {
             return self.adjust_unknown(tick);
+        }
+        if !self.confirmed && tick.for_nobody {
+            return self.serve_somebody(tick.now);
         }
         let Some(rate) = self.meter.rate() else {
             return "hold";
@@ -345,15 +416,21 @@ impl WindowSearch {
         self.rests_on(test.reference) && self.meter.seconds() >= test.reference_seconds
     }
 
+    /// Requests take longer inside than their clients wait, so that nothing is ever known of throughput: fewer at once.
+    fn serve_somebody(&mut self, now: Timestamp) -> Cause {
+        let to = (f64::from(self.window) * AT_ONCE).max(LEAST);
+        self.window = self.window.min(self.bounds.nearest(to));
+        self.restart_meter(None);
+        self.let_leave(now, GIVEN_UP);
+        "shrink"
+    }
+
     /// Whether throughput is capacity is not known yet: speed matters more than precision.
     fn find_capacity(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
         let window = f64::from(self.window);
         let residence = window / rate;
         if tick.queued < PRESSING * tick.target * rate {
             return "hold";
-        }
-        if let Some(rates) = self.first_rates {
-            return self.look_again(tick.now, rate, rates);
         }
         match self
             .profile
@@ -378,20 +455,6 @@ impl WindowSearch {
                 self.start(tick, Kind::Up, UP_FIRST, to, PAUSE_FIRST)
             }
         }
-    }
-
-    /// Throughput followed a larger window only in part, perhaps because it had been high by luck before. So the larger one is
-    /// compared with the mean of before and after: after it long requests stay behind, and what is done is less than will be.
-    fn look_again(&mut self, now: Timestamp, rate: f64, (before, larger): (f64, f64)) -> Cause {
-        if !self.has_reference(&UP_FIRST) {
-            return "hold";
-        }
-        self.first_rates = None;
-        if larger < UP_FIRST.least() * 0.5 * (before + rate) {
-            self.confirmed = true;
-            return "hold";
-        }
-        self.grow(now, rate, f64::from(self.window) * GROWTH_FIRST)
     }
 
     /// Requests that the replica holds at its maximal throughput without queueing, if known.
@@ -493,7 +556,6 @@ impl WindowSearch {
     fn grow(&mut self, now: Timestamp, rate: f64, to: f64) -> Cause {
         self.let_leave(now, LEAVING_UP * f64::from(self.window) / rate);
         self.window = self.bounds.nearest(to);
-        self.first_rates = None;
         self.restart_meter(None);
         "grow"
     }
@@ -606,18 +668,14 @@ impl WindowSearch {
         }
     }
 
-    /// Throughput did not follow a larger window, so that it is capacity. The first time that may be because throughput before was
-    /// high by luck: where it did rise, it is looked at again.
+    /// Throughput did not follow a larger window, so that it is capacity.
     fn of_no_use(&mut self, now: Timestamp, trial: &Trial) -> Cause {
         self.window = trial.from;
         self.last_up = Some(now);
         if self.confirmed {
             self.enough = f64::from(trial.from);
         } else {
-            let before = trial.test.rate();
-            let larger = trial.test.served() / trial.test.seconds();
-            self.first_rates = (larger > ROSE * before).then_some((before, larger));
-            self.confirmed = self.first_rates.is_none();
+            self.confirmed = true;
             // Until now the window was filling up, and the short ones left first.
             self.restart_meter(None);
         }
@@ -750,6 +808,9 @@ mod tests {
         let occupancy = Occupancy::new();
         for _ in 0..100 {
             now += Duration::from_millis(100);
+            let inside = search.window();
+            occupancy.on_change(now, inside, inside);
+            (0..(rate * 0.1) as u32).for_each(|_| occupancy.on_done(inside, inside));
             let tick = ReplicaTick {
                 now,
                 seconds: 0.1,
@@ -761,6 +822,8 @@ mod tests {
                 queued: 4.0,
                 overloaded: false,
                 target: 0.5,
+                told: true,
+                for_nobody: false,
                 residence_long: 0.001,
                 residence_max: 0.1,
                 residence_doubtful: 0.1,

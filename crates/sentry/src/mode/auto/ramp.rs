@@ -1,0 +1,172 @@
+//! The first window, while nothing is known: it grows by one with every request that is done.
+//!
+//! A service that waits for others holds hundreds of requests at once, and one that computes a handful. Nobody can tell them
+//! apart by a window of sixteen that is full. So as long as requests wait, each that is done makes room for two (slow start,
+//! Jacobson 1988): a wide service is filled within a few residence times, since its completions grow with what is inside. Where
+//! they do not, no more pile up than were done meanwhile, whatever arrives, and by Little's law residence grows with the pile.
+//! Once it has, beyond the chance of work that varies and the bias of a service that fills up (short requests leave first), there is a
+//! crowd, and what it takes is about
+//!
+//! ```text
+//! throughput of the crowd x least residence
+//! ```
+//!
+//! That is where the search begins ([`super::window`]); it is no proof.
+//!
+//! What breaks it: a service that thrashes with a hundred more requests inside than it can bear takes a second or two to work
+//! them off.
+
+use std::time::Duration;
+
+use tidegate_control::Timestamp;
+
+use super::profile::Profile;
+
+/// Completions that a residence rests on.
+const SAMPLES: f64 = 20.0;
+
+/// Once nobody has had to wait for this long the window is large enough for now.
+const ABSENCE: Duration = Duration::from_secs(1);
+
+/// A window beyond this many first ones is set with room to spare: less was seen of it than of the first.
+const WIDE: f64 = 2.0;
+const ROOMY: f64 = 1.5;
+
+/// What is to become of the window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Course {
+    /// It grows to this.
+    Grows(f64),
+    /// The first one did as much, or its requests took too long already. What is inside beyond it takes so many seconds.
+    First { leaving: f64 },
+    /// The service is wide, and this is about what it takes.
+    Wide { window: f64, leaving: f64 },
+}
+
+/// See the module's description.
+#[derive(Debug)]
+pub(super) struct Ramp {
+    first: f64,
+    last_binding: Option<Timestamp>,
+    /// Residence in the first window was found short enough.
+    looked: bool,
+}
+
+impl Ramp {
+    pub(super) fn new(first: u32) -> Self {
+        Self {
+            first: f64::from(first),
+            last_binding: None,
+            looked: false,
+        }
+    }
+
+    /// Where it began.
+    pub(super) fn first(&self) -> f64 {
+        self.first
+    }
+
+    /// Whether it has begun.
+    pub(super) fn has_begun(&self) -> bool {
+        self.last_binding.is_some()
+    }
+
+    /// Somebody has to wait, which begins it.
+    pub(super) fn on_waiting(&mut self, now: Timestamp) {
+        self.last_binding = Some(now);
+    }
+
+    /// Whether it has begun, and nobody has to wait any more.
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        self.last_binding.is_some_and(|last| now > last + ABSENCE)
+    }
+
+    /// Takes what was done in a tick by a window that is not large enough for all who wait. Residence beyond `long` seconds at
+    /// first ends it, and clients who give up.
+    pub(super) fn on_tick(
+        &mut self,
+        window: f64,
+        done: f64,
+        seen: &Profile,
+        long: f64,
+        for_nobody: bool,
+    ) -> Course {
+        if let Some((least, rate)) = seen.crowd(SAMPLES) {
+            let enough = least * rate;
+            if enough <= WIDE * self.first {
+                return self.back(window, rate);
+            }
+            let leaving = window / rate;
+            let window = (ROOMY * enough).min(window);
+            return Course::Wide { window, leaving };
+        }
+        let all = seen.all();
+        let first_look = !self.looked && all.done() >= SAMPLES;
+        self.looked |= first_look;
+        if for_nobody || (first_look && all.residence() > long) {
+            return self.back(window, all.throughput());
+        }
+        Course::Grows(window + done.min(window))
+    }
+
+    fn back(&self, window: f64, rate: f64) -> Course {
+        Course::First {
+            leaving: (window - self.first).max(self.first) / rate,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::occupancy::Occupancy;
+
+    const TICK: f64 = 0.1;
+
+    /// The course of a service that does `rate(n)` per second with `n` inside, while more wait than fit, and its last window.
+    fn end(rate: impl Fn(f64) -> f64, long: f64) -> (Course, f64) {
+        let (mut ramp, mut profile, occupancy) = (Ramp::new(16), Profile::new(), Occupancy::new());
+        let (mut window, mut seconds, mut owed) = (16.0, 0.0, 0.0);
+        occupancy.on_change(Timestamp::ZERO, 0, u32::MAX);
+        loop {
+            seconds += TICK;
+            owed += rate(window) * TICK;
+            let done = owed.floor();
+            owed -= done;
+            let inside = window as u32;
+            occupancy.on_change(Timestamp::from_secs_f64(seconds), inside, u32::MAX);
+            (0..done as u32).for_each(|_| occupancy.on_done(inside, u32::MAX));
+            profile.absorb(&occupancy, 1.0);
+            match ramp.on_tick(window, done, &profile, long, false) {
+                Course::Grows(to) if seconds < 10.0 => window = to,
+                course => return (course, window),
+            }
+        }
+    }
+
+    #[test]
+    fn a_service_that_does_no_more_with_more_inside_begins_with_the_first_window() {
+        let (course, most) = end(|_| 100.0, f64::INFINITY);
+        assert!(
+            matches!(course, Course::First { leaving } if leaving < 2.0),
+            "{course:?}"
+        );
+        assert!(most < 150.0, "{most} were inside");
+    }
+
+    #[test]
+    fn a_service_with_many_workers_is_filled_within_a_few_of_its_residence_times() {
+        let (course, _) = end(|n| n.min(200.0) / 0.2, f64::INFINITY);
+        let Course::Wide { window, .. } = course else {
+            panic!("{course:?}");
+        };
+        assert!((200.0..=600.0).contains(&window), "{window}");
+    }
+
+    #[test]
+    fn requests_that_take_too_long_in_the_first_window_end_it() {
+        let (course, most) = end(|_| 20.0, 0.5);
+        assert!(matches!(course, Course::First { .. }), "{course:?}");
+        assert!(most < 48.0, "{most} were inside");
+    }
+}
