@@ -423,7 +423,6 @@ fn tail_over_steps(service: &Service, times: f64) -> f64 {
         // Who came while a loss of a third could not be told from chance waits until it is over.
         _ if service.is(&SLOW) && times < 1.0 => f64::INFINITY,
         _ if service.is(&SLOW) => 1.3,
-        "200 workers" if times < 1.0 => 2.4,
         "200 workers" => 1.8,
         // 1.12 with seeds 201 to 216; one of the eight here is at 1.6.
         "thrashing" => 1.25,
