@@ -223,12 +223,12 @@ impl Profile {
             let needed = DISPERSION_MAX * crowd_samples(sum.residence() / base);
             sum.done >= needed.max(samples)
         };
-        let crowds = self.from_the_top().filter(is_crowd);
+        let crowds = self.top_down().filter(is_crowd);
         crowds.map(|sum| sum.throughput()).reduce(f64::max)
     }
 
     /// What was done with the most inside, with those and the next fewer, and so on.
-    fn from_the_top(&self) -> impl Iterator<Item = Bin> {
+    fn top_down(&self) -> impl Iterator<Item = Bin> {
         self.bins[1..]
             .iter()
             .rev()
@@ -245,13 +245,13 @@ impl Profile {
             let bases = sum.residence() / base;
             bases > FILLED && sum.done >= crowd_samples(bases).max(samples)
         };
-        let crowd = self.from_the_top().find(is_crowd)?;
+        let crowd = self.top_down().find(is_crowd)?;
         Some((base, crowd.throughput()))
     }
 
     /// All that was seen.
     pub(super) fn all(&self) -> Bin {
-        self.from_the_top().last().unwrap_or_default()
+        self.top_down().last().unwrap_or_default()
     }
 
     /// What is known is about another service.
