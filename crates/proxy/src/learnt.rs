@@ -1,7 +1,7 @@
 //! What mode `auto` has found out, kept for the next process.
 //!
-//! A proxy that starts in front of a busy service knows nothing of it. A service of 200 workers makes a thousand requests
-//! wait until the first window of sixteen has grown to its size. So the windows that were found are written to `state_file`
+//! A proxy that starts in front of a busy service knows nothing of it. In front of 200 workers hundreds of requests
+//! wait until the first window of sixteen has grown to their number. So the windows that were found are written to `state_file`
 //! when they have changed, and passed on in an upgrade. They are where the search begins, and are believed no more than the
 //! first window is: a file that is old, or of another service, costs what knowing nothing costs.
 //!

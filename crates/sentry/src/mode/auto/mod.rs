@@ -257,7 +257,8 @@ impl Auto {
         let spread = self.residence.spread(NEARLY_ALL);
         let tail = RESIDENCE_TAIL_SHARE / spread;
         // A derived target follows the slowest anyway.
-        let doubtful = match has_target(step.plan) {
+        let told = has_target(step.plan);
+        let doubtful = match told {
             true => DOUBTFUL_SHARE.min(DOUBTFUL_TAIL / spread),
             false => DOUBTFUL_SHARE,
         };
@@ -266,7 +267,7 @@ impl Auto {
             queued,
             overloaded,
             target,
-            told: has_target(step.plan),
+            told,
             for_nobody: self.works_for_nobody(),
             residence_max: target * within(tail, RESIDENCE_SHARE_LEAST, RESIDENCE_SHARE),
             residence_doubtful: target * doubtful,

@@ -16,21 +16,16 @@
 //! What breaks it: a service that thrashes with a hundred more requests inside than it can bear takes a second or two to work
 //! them off.
 
-use std::time::Duration;
-
 use tidegate_control::Timestamp;
 
 use super::profile::Profile;
+use super::window::{ABSENCE, ROOMY};
 
 /// Completions that a residence rests on.
 const SAMPLES: f64 = 20.0;
 
-/// Once nobody has had to wait for this long the window is large enough for now.
-const ABSENCE: Duration = Duration::from_secs(1);
-
 /// A window beyond this many first ones is set with room to spare: less was seen of it than of the first.
 const WIDE: f64 = 2.0;
-const ROOMY: f64 = 1.5;
 
 /// What is to become of the window.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -89,7 +89,7 @@ pub(crate) struct ReplicaTick {
     pub(crate) target: f64,
     /// Somebody has set it.
     pub(crate) told: bool,
-    /// More clients give up than are served.
+    /// Most clients give up, and more of them than are served.
     pub(crate) for_nobody: bool,
     /// What few requests take longer than, at present, in seconds.
     pub(crate) residence_long: f64,
@@ -104,7 +104,7 @@ pub(crate) type Cause = &'static str;
 
 /// Where the window is set, in knees, and one more: room for the time between two requests, and
 /// for an error of the estimate.
-const ROOMY: f64 = 1.5;
+pub(super) const ROOMY: f64 = 1.5;
 /// The same where requests would take too long otherwise.
 const TIGHT: f64 = 1.25;
 /// A window below this many knees is too small.
@@ -164,8 +164,8 @@ const PAUSE: Duration = Duration::from_secs(20);
 const PAUSE_FIRST: Duration = Duration::from_secs(2);
 /// A trial that has not come to a decision in this time has none.
 const TRIAL_LONGEST: Duration = Duration::from_secs(20);
-/// Load that went away for this long ends a trial.
-const ABSENCE: Duration = Duration::from_secs(1);
+/// Load that went away for this long ends a trial, and the growth of the first window.
+pub(super) const ABSENCE: Duration = Duration::from_secs(1);
 /// The requests of the old window have left after this many residence times. Where they share a
 /// processor the long ones stay behind in a smaller window, and for a while few are done.
 const LEAVING_UP: f64 = 1.0;
@@ -310,12 +310,12 @@ impl WindowSearch {
 
     /// Whether the first window grows with what is done. It does not where requests were seen without a crowd.
     fn ramps(&mut self, tick: &ReplicaTick) -> bool {
-        let most = f64::from(self.window) * ELSEWHERE;
-        let base = self.profile.base(most, FIRST_SAMPLES, f64::INFINITY);
         let Some(ramp) = &mut self.ramp else {
             return false;
         };
-        if ramp.is_over(tick.now) || (base.is_some() && !ramp.has_begun()) {
+        let most = f64::from(self.window) * ELSEWHERE;
+        let base = || self.profile.base(most, FIRST_SAMPLES, f64::INFINITY);
+        if ramp.is_over(tick.now) || (!ramp.has_begun() && base().is_some()) {
             self.end_ramp();
         } else if tick.binding {
             ramp.on_waiting(tick.now);
