@@ -4,13 +4,13 @@
 //! any of them ever fires. An alarm is a number in a table; the worker's sweep walks the table and
 //! wakes what is due. The price is that an alarm rings up to one sweep late.
 
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use slab::Slab;
 use tidegate_control::Timestamp;
 
@@ -23,7 +23,7 @@ pub(crate) const SWEEP: Duration = Duration::from_millis(100);
 /// The alarms of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Alarms {
-    table: Mutex<Slab<Entry>>,
+    table: RefCell<Slab<Entry>>,
 }
 
 #[derive(Debug)]
@@ -37,13 +37,13 @@ impl Alarms {
     /// Rings what is due.
     pub(crate) fn sweep(&self, now: Timestamp) {
         let mut due = Vec::new();
-        for (_, entry) in self.table.lock().iter_mut() {
+        for (_, entry) in self.table.borrow_mut().iter_mut() {
             if entry.due <= now && !entry.rung {
                 entry.rung = true;
                 due.push(entry.waker.clone());
             }
         }
-        // Outside the lock: a woken task may set or drop an alarm at once.
+        // The table is free by now: a task may go with its last waker, and its alarm with it.
         due.into_iter().for_each(Waker::wake);
     }
 }
@@ -73,7 +73,7 @@ impl<W: Deref<Target = Worker>> Alarm<W> {
     pub(crate) fn reset(&mut self, due: Timestamp) {
         self.due = due;
         if let Some(key) = self.key {
-            let entry = &mut self.worker.alarms.table.lock()[key];
+            let entry = &mut self.worker.alarms.table.borrow_mut()[key];
             entry.due = due;
             entry.rung = false;
         }
@@ -81,7 +81,7 @@ impl<W: Deref<Target = Worker>> Alarm<W> {
 
     /// Ready once it has rung.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Elapsed> {
-        let mut table = self.worker.alarms.table.lock();
+        let mut table = self.worker.alarms.table.borrow_mut();
         let Some(key) = self.key else {
             let entry = Entry {
                 due: self.due,
@@ -115,7 +115,7 @@ impl<W: Deref<Target = Worker>> Alarm<W> {
 impl<W: Deref<Target = Worker>> Drop for Alarm<W> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            self.worker.alarms.table.lock().remove(key);
+            self.worker.alarms.table.borrow_mut().remove(key);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! a slot that nobody has marked as served or failed when it is dropped belonged to a client
 //! that left.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use tidegate_control::Timestamp;
 use tidegate_sentry::{
@@ -15,32 +15,26 @@ use tokio::sync::oneshot;
 use crate::worker::Worker;
 
 /// Where the engine's answer arrives.
-type Answer = oneshot::Receiver<Result<Slot, Refusal>>;
+type Answer = oneshot::Receiver<Resolution>;
 
-/// A request parked in the engine: where to send the engine's answer.
+/// A request parked in the engine: where to send the engine's answer, from whichever thread frees
+/// a slot.
 #[derive(Debug)]
-pub struct Waiter {
-    worker: Arc<Worker>,
-    answer: oneshot::Sender<Result<Slot, Refusal>>,
-}
+pub struct Waiter(oneshot::Sender<Resolution>);
 
 impl Waiter {
-    fn new(worker: &Arc<Worker>, receiver: &mut Option<Answer>) -> Self {
-        let (answer, slot) = oneshot::channel();
-        *receiver = Some(slot);
-        Self {
-            worker: Arc::clone(worker),
-            answer,
-        }
+    fn new(receiver: &mut Option<Answer>) -> Self {
+        let (sender, answer) = oneshot::channel();
+        *receiver = Some(answer);
+        Self(sender)
     }
 
-    /// Passes the answer on. A slot comes back if the request is gone.
-    pub(crate) fn resolve(self, resolution: Resolution) -> Option<Slot> {
-        let answer = match resolution {
-            Resolution::Admit(permit) => Ok(Slot::new(self.worker, permit)),
-            Resolution::Shed(refusal) => Err(refusal),
-        };
-        self.answer.send(answer).err().and_then(Result::ok)
+    /// Passes the answer on. A permit comes back if the request is gone.
+    pub(crate) fn resolve(self, resolution: Resolution) -> Option<Permit> {
+        match self.0.send(resolution) {
+            Err(Resolution::Admit(permit)) => Some(permit),
+            Err(Resolution::Shed(_)) | Ok(()) => None,
+        }
     }
 }
 
@@ -53,25 +47,24 @@ pub(crate) enum Entry {
 
 /// Asks the engine for a slot. Touches no lock while there is room.
 pub(crate) fn enter(
-    worker: &Arc<Worker>,
+    worker: &Rc<Worker>,
     now: Timestamp,
     arrival: &Arrival,
 ) -> Result<Entry, Refusal> {
     let mut receiver = None;
-    let waiter = || Waiter::new(worker, &mut receiver);
+    let waiter = || Waiter::new(&mut receiver);
     let verdict = worker.state.sentry().on_arrival(now, arrival, waiter);
     match (verdict, receiver) {
         (Verdict::Admit(permit), _) => {
-            let slot = Slot::new(Arc::clone(worker), permit);
+            let slot = Slot::new(Rc::clone(worker), permit);
             slot.record_waiting();
             Ok(Entry::Admitted(slot))
         }
         (Verdict::Shed(refusal), _) => Err(refusal),
-        (Verdict::Wait(ticket), receiver) => Ok(Entry::Waiting(Wait {
-            worker: Arc::clone(worker),
-            ticket: Some(ticket),
-            answer: receiver.expect(PARKED),
-        })),
+        (Verdict::Wait(ticket), receiver) => {
+            let wait = Wait::new(worker, ticket, receiver.expect(PARKED));
+            Ok(Entry::Waiting(wait))
+        }
     }
 }
 
@@ -81,29 +74,51 @@ const PARKED: &str = "the engine parks no request without its waiter";
 /// A place in the queue. Dropping it leaves the queue at once.
 #[derive(Debug)]
 pub(crate) struct Wait {
-    worker: Arc<Worker>,
+    worker: Rc<Worker>,
     ticket: Option<Ticket>,
     answer: Answer,
 }
 
 impl Wait {
+    fn new(worker: &Rc<Worker>, ticket: Ticket, answer: Answer) -> Self {
+        Self {
+            worker: Rc::clone(worker),
+            ticket: Some(ticket),
+            answer,
+        }
+    }
+
     /// Waits for the engine's answer; `None` if the engine is gone, at shutdown.
     pub(crate) async fn answer(&mut self) -> Option<Result<Slot, Refusal>> {
         let answer = (&mut self.answer).await.ok();
         self.ticket = None;
-        if let Some(Ok(slot)) = &answer {
-            slot.record_waiting();
-        }
-        answer
+        Some(match answer? {
+            Resolution::Admit(permit) => {
+                let slot = Slot::new(Rc::clone(&self.worker), permit);
+                slot.record_waiting();
+                Ok(slot)
+            }
+            Resolution::Shed(refusal) => Err(refusal),
+        })
     }
 }
 
 impl Drop for Wait {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            let state = &self.worker.state;
-            // If it was resolved at the same moment, the slot is dropped with the receiver.
-            state.sentry().on_abandon(state.now(), ticket);
+        let Some(ticket) = self.ticket.take() else {
+            return;
+        };
+        // From here on whoever frees a slot keeps it; one that has been given already goes back.
+        self.answer.close();
+        let state = &self.worker.state;
+        match self.answer.try_recv() {
+            Ok(Resolution::Admit(permit)) => {
+                state.give_back(state.now(), permit, Ending::Abandoned);
+            }
+            Ok(Resolution::Shed(_)) => {}
+            Err(_) => {
+                state.sentry().on_abandon(state.now(), ticket);
+            }
         }
     }
 }
@@ -111,7 +126,7 @@ impl Drop for Wait {
 /// The right to occupy one slot of one replica, given back by drop.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    worker: Arc<Worker>,
+    worker: Rc<Worker>,
     permit: Option<Permit>,
     ending: Ending,
 }
@@ -120,7 +135,7 @@ pub(crate) struct Slot {
 const HELD: &str = "a slot holds its permit until it is dropped";
 
 impl Slot {
-    fn new(worker: Arc<Worker>, permit: Permit) -> Self {
+    fn new(worker: Rc<Worker>, permit: Permit) -> Self {
         Self {
             worker,
             permit: Some(permit),
@@ -128,8 +143,7 @@ impl Slot {
         }
     }
 
-    /// Notes how long the request waited, once. To be called on the worker's own thread: whoever frees a
-    /// slot makes one for the next.
+    /// Notes how long the request waited, once.
     fn record_waiting(&self) {
         if !self.permit().returned() {
             let metrics = self.worker.metrics();
@@ -189,18 +203,14 @@ impl Slot {
     /// comes, this slot is none. Nothing if no other replica is worth waiting for.
     pub(crate) fn requeue(&mut self, bytes: u32, deadline: Option<Timestamp>) -> Option<Wait> {
         let permit = self.permit.take().expect(HELD);
-        let (state, worker) = (&self.worker.state, &self.worker);
+        let state = &self.worker.state;
         let now = state.now();
         let mut receiver = None;
-        let waiter = || Waiter::new(worker, &mut receiver);
+        let waiter = || Waiter::new(&mut receiver);
         let ticket = state
             .resolving(|sentry, wake| sentry.requeue(now, permit, bytes, deadline, waiter, wake));
         match ticket {
-            Ok(ticket) => Some(Wait {
-                worker: Arc::clone(&self.worker),
-                ticket: Some(ticket),
-                answer: receiver.expect(PARKED),
-            }),
+            Ok(ticket) => Some(Wait::new(&self.worker, ticket, receiver.expect(PARKED))),
             Err(permit) => {
                 self.permit = Some(permit);
                 None
@@ -224,12 +234,11 @@ impl Drop for Slot {
         let Some(permit) = self.permit.take() else {
             return;
         };
-        let state = &self.worker.state;
-        let now = state.now();
+        let now = self.worker.state.now();
         if self.ending == Ending::Served {
             let took = now - permit.admitted();
             self.worker.metrics().record_service(permit.class(), took);
         }
-        state.resolving(|sentry, wake| sentry.on_end(now, permit, self.ending, wake));
+        self.worker.state.give_back(now, permit, self.ending);
     }
 }

@@ -3,10 +3,14 @@
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
+use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
+use tokio::task::spawn_local;
 
 use crate::alarm::SWEEP;
 use crate::config::Config;
@@ -154,18 +158,27 @@ impl Bound {
             }
         }
         for (index, sockets) in sockets.into_iter().enumerate() {
-            let worker = Arc::new(Worker::new(index, Arc::clone(&running.state)));
-            let done = done.clone();
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
+            let (state, done) = (Arc::clone(&running.state), done.clone());
+            let (started, start) = sync_channel(1);
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{index}"))
                 .spawn(move || {
-                    runtime.block_on(work(worker, sockets));
+                    // Made here, as it cannot move: what runs on it need not be fit for other threads.
+                    let runtime = tokio::runtime::Builder::new_current_thread()
+                        .enable_all()
+                        .build_local(LocalOptions::default());
+                    let runtime = match runtime {
+                        Ok(runtime) => runtime,
+                        Err(error) => return drop(started.send(error)),
+                    };
+                    drop(started);
+                    runtime.block_on(work(Rc::new(Worker::new(index, state)), sockets));
                     drop(done);
                 })?;
             running.threads.push(thread);
+            if let Ok(error) = start.recv() {
+                return Err(error.into());
+            }
         }
         Ok(running)
     }
@@ -240,15 +253,12 @@ impl Drop for Running {
 type Sockets = Vec<(usize, TcpListener)>;
 
 /// One worker's life.
-async fn work(worker: Arc<Worker>, sockets: Sockets) {
-    let sweep = tokio::spawn(Arc::clone(&worker).sweep());
+async fn work(worker: Rc<Worker>, sockets: Sockets) {
+    let sweep = spawn_local(Rc::clone(&worker).sweep());
     let mut accepting = Vec::new();
     for (index, socket) in sockets {
-        accepting.push(tokio::spawn(accept::run(
-            Arc::clone(&worker),
-            socket,
-            index,
-        )));
+        let accept = accept::run(Rc::clone(&worker), socket, index);
+        accepting.push(spawn_local(accept));
     }
     for accepting in accepting {
         // A socket that was bound and set non-blocking can be watched.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use tidegate_control::Timestamp;
-use tidegate_sentry::{ReplicaId, Resolution, Sentry};
+use tidegate_sentry::{Ending, Permit, ReplicaId, Resolution, Sentry};
 use tokio::sync::Notify;
 
 use crate::channel::Channel;
@@ -128,8 +128,15 @@ impl State {
             unclaimed.extend(waiter.resolve(resolution));
         });
         // Slots whose requests have gone go back through the engine, so not before its call is over.
-        drop(unclaimed);
+        for permit in unclaimed {
+            self.give_back(self.now(), permit, Ending::Abandoned);
+        }
         result
+    }
+
+    /// Gives a slot back, which others may wait for.
+    pub(crate) fn give_back(&self, now: Timestamp, permit: Permit, ending: Ending) {
+        self.resolving(|sentry, wake| sentry.on_end(now, permit, ending, wake));
     }
 
     /// What the data plane counts.

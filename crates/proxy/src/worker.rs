@@ -1,15 +1,17 @@
 //! One worker per core: its own runtime, connections, upstream pool and counters.
 //!
-//! Nothing here is touched by another thread while requests flow, except the oneshot of a waiting
-//! request, which whoever frees a slot completes. So its locks are never contended.
+//! All of it belongs to the worker's thread, so there are no locks and no atomic operations. What
+//! threads share is the [`State`]; what one has to tell another goes through the engine
+//! ([`crate::gate`]).
 
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use http::HeaderValue;
 use httpdate::HttpDate;
-use parking_lot::Mutex;
 use slab::Slab;
 use tidegate_control::Timestamp;
 
@@ -35,18 +37,18 @@ pub(crate) struct Worker {
     pub(crate) stalls: Stalls,
     pub(crate) pool: Pool,
     pub(crate) budget: Budget,
-    clients: Mutex<Slab<Registered>>,
+    clients: RefCell<Slab<Registered>>,
     /// The time of day for responses that say none; renewed by the sweep.
-    date: Mutex<Date>,
+    date: RefCell<Date>,
     /// When the last sweep was: a clock that costs nothing, for what may be off by that much.
-    swept: AtomicU64,
+    swept: Cell<Timestamp>,
     /// Connections past the accept that have not been registered or closed yet count too.
-    open: AtomicUsize,
+    open: Cell<usize>,
 }
 
 #[derive(Debug)]
 struct Registered {
-    client: Arc<Client>,
+    client: Rc<Client>,
     patience: Patience,
 }
 
@@ -59,35 +61,35 @@ impl Worker {
             stalls: Stalls::default(),
             pool: Pool::default(),
             budget: Budget::default(),
-            clients: Mutex::default(),
-            date: Mutex::new(Date::now()),
-            swept: AtomicU64::new(0),
-            open: AtomicUsize::new(0),
+            clients: RefCell::default(),
+            date: RefCell::new(Date::now()),
+            swept: Cell::new(Timestamp::ZERO),
+            open: Cell::new(0),
         }
     }
 
     /// One that has nothing to do.
     #[cfg(test)]
-    pub(crate) fn idle() -> Arc<Self> {
+    pub(crate) fn idle() -> Rc<Self> {
         let config =
             crate::config::Config::from_text("idle.toml", "upstream = 'http://127.0.0.1:1'");
         let state = State::new(config.expect("it is valid")).expect("nothing is read");
-        Arc::new(Self::new(0, state))
+        Rc::new(Self::new(0, state))
     }
 
     /// About now.
     pub(crate) fn about_now(&self) -> Timestamp {
-        Timestamp::from_nanos(self.swept.load(Ordering::Relaxed))
+        self.swept.get()
     }
 
     /// The time of day as a `Date` header has it.
     pub(crate) fn date(&self) -> HeaderValue {
-        self.date.lock().text.clone()
+        self.date.borrow().text.clone()
     }
 
     /// Writes with the time of day, which is not copied for it.
     pub(crate) fn with_date<R>(&self, write: impl FnOnce(&HeaderValue) -> R) -> R {
-        write(&self.date.lock().text)
+        write(&self.date.borrow().text)
     }
 
     pub(crate) fn metrics(&self) -> &Core {
@@ -96,34 +98,37 @@ impl Worker {
 
     /// Connections that are open on this worker.
     pub(crate) fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+        self.open.get()
     }
 
     /// Counts a connection until the guard is dropped.
-    pub(crate) fn count_open(self: &Arc<Self>) -> OpenGuard {
-        self.open.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_open(self: &Rc<Self>) -> OpenGuard {
+        self.open.update(|open| open + 1);
         self.state.connections.fetch_add(1, Ordering::Relaxed);
         self.metrics().record_opened();
-        OpenGuard(Arc::clone(self))
+        OpenGuard(Rc::clone(self))
     }
 
     /// Puts a connection under the sweep's eye until the guard is dropped.
-    pub(crate) fn register(self: &Arc<Self>, client: Arc<Client>) -> Registration {
+    pub(crate) fn register(self: &Rc<Self>, client: Rc<Client>) -> Registration {
         let patience = Patience::new(self.state.now());
-        let key = self.clients.lock().insert(Registered { client, patience });
+        let key = self
+            .clients
+            .borrow_mut()
+            .insert(Registered { client, patience });
         Registration {
-            worker: Arc::clone(self),
+            worker: Rc::clone(self),
             key,
         }
     }
 
     /// Looks after connections, requests and the pool, every [`SWEEP`], for ever.
-    pub(crate) async fn sweep(self: Arc<Self>) {
+    pub(crate) async fn sweep(self: Rc<Self>) {
         loop {
             tokio::time::sleep(SWEEP).await;
             let now = self.state.now();
-            self.swept.store(now.as_nanos(), Ordering::Relaxed);
-            self.date.lock().renew();
+            self.swept.set(now);
+            self.date.borrow_mut().renew();
             self.alarms.sweep(now);
             self.sweep_clients(now);
             self.stalls.sweep(now);
@@ -139,7 +144,7 @@ impl Worker {
         let settings = self.state.settings();
         let timeouts = &settings.config.timeouts;
         let draining = self.state.is_draining();
-        for (_, entry) in self.clients.lock().iter_mut() {
+        for (_, entry) in self.clients.borrow_mut().iter_mut() {
             entry.client.forget_idle_frames();
             let mut order = entry.patience.judge(&entry.client, now, timeouts);
             if draining && order == Order::None {
@@ -193,17 +198,17 @@ fn goodbye(entry: &Registered, now: Timestamp) -> Order {
 
 /// Counts a connection as long as it lives.
 #[derive(Debug)]
-pub(crate) struct OpenGuard(Arc<Worker>);
+pub(crate) struct OpenGuard(Rc<Worker>);
 
 impl OpenGuard {
-    pub(crate) fn worker(&self) -> &Arc<Worker> {
+    pub(crate) fn worker(&self) -> &Rc<Worker> {
         &self.0
     }
 }
 
 impl Drop for OpenGuard {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.open.update(|open| open - 1);
         self.0.state.connections.fetch_sub(1, Ordering::Relaxed);
         self.0.metrics().record_closed();
     }
@@ -212,12 +217,12 @@ impl Drop for OpenGuard {
 /// Keeps a connection under the sweep's eye as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Registration {
-    worker: Arc<Worker>,
+    worker: Rc<Worker>,
     key: usize,
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.worker.clients.lock().remove(self.key);
+        self.worker.clients.borrow_mut().remove(self.key);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
@@ -19,7 +19,7 @@ use crate::pipe::Pipe;
 #[derive(Debug)]
 pub(crate) struct Counted {
     pipe: Pipe<Socket>,
-    client: Arc<Client>,
+    client: Rc<Client>,
     frames: FrameScan,
     /// Read before it was known that this is HTTP/2.
     start: BytesMut,
@@ -28,7 +28,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    pub(crate) fn new(pipe: Pipe<Socket>, client: Arc<Client>, start: BytesMut) -> Self {
+    pub(crate) fn new(pipe: Pipe<Socket>, client: Rc<Client>, start: BytesMut) -> Self {
         let mut frames = FrameScan::new();
         client.count_idle_frames(frames.idle_frames(&start));
         Self {

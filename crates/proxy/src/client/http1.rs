@@ -4,16 +4,16 @@
 //! is in service it also watches whether the client leaves. The body of a request is read by
 //! whoever passes it on ([`super::inbound`]), through the [`Wire`] that they share.
 
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use http::{StatusCode, Version};
 use http_body::{Body as _, Frame};
-use parking_lot::Mutex;
 use tokio::io::AsyncWrite;
 
 use super::inbound::Inbound;
@@ -62,19 +62,15 @@ impl Upgraded {
 
 /// Serves a connection to its end; `start` has been read from it already.
 pub(crate) fn serve(
-    worker: &Arc<Worker>,
-    client: &Arc<Client>,
+    worker: &Rc<Worker>,
+    client: &Rc<Client>,
     pipe: Pipe<Socket>,
     start: BytesMut,
 ) -> impl Future<Output = Option<Upgraded>> {
-    serve_wire(worker, client, Arc::new(Wire::new(pipe, start)))
+    serve_wire(worker, client, Rc::new(Wire::new(pipe, start)))
 }
 
-async fn serve_wire(
-    worker: &Arc<Worker>,
-    client: &Arc<Client>,
-    wire: Arc<Wire>,
-) -> Option<Upgraded> {
+async fn serve_wire(worker: &Rc<Worker>, client: &Rc<Client>, wire: Rc<Wire>) -> Option<Upgraded> {
     let mut reader = HeadReader::default();
     loop {
         let limits = worker.state.head_limits();
@@ -123,9 +119,9 @@ enum Ended {
 /// Serves the request of a head. What has become of the head is no part of the future: it would be
 /// kept, and moved, with every connection.
 fn serve_one(
-    worker: &Arc<Worker>,
-    client: &Arc<Client>,
-    wire: &Arc<Wire>,
+    worker: &Rc<Worker>,
+    client: &Rc<Client>,
+    wire: &Rc<Wire>,
     head: Head,
     turn: Turn,
 ) -> impl Future<Output = Ended> {
@@ -135,9 +131,9 @@ fn serve_one(
 }
 
 async fn finish(
-    worker: &Arc<Worker>,
-    client: &Arc<Client>,
-    wire: &Arc<Wire>,
+    worker: &Rc<Worker>,
+    client: &Rc<Client>,
+    wire: &Rc<Wire>,
     turn: Turn,
     mut asker: Asker,
     serving: impl Future<Output = Served>,
@@ -160,7 +156,7 @@ async fn finish(
 async fn turn_away(worker: &Worker, wire: &Wire, shed: &Shed, keep_alive: bool) -> Ended {
     let mut said = false;
     let written = poll_fn(|cx| {
-        let mut inner = wire.inner.lock();
+        let mut inner = wire.inner.borrow_mut();
         if !std::mem::replace(&mut said, true) {
             let out = inner.output.small();
             worker.with_date(|date| shed.write_http1(out, date, keep_alive));
@@ -175,18 +171,18 @@ async fn turn_away(worker: &Worker, wire: &Wire, shed: &Shed, keep_alive: bool) 
 }
 
 /// Makes the request of a head: its body is read through the wire.
-fn request(wire: &Arc<Wire>, head: Head, turn: Turn) -> Request<Inbound> {
+fn request(wire: &Rc<Wire>, head: Head, turn: Turn) -> Request<Inbound> {
     head.request.map(|()| match turn.has_body {
-        true => Inbound::http1(Arc::clone(wire), turn.number),
+        true => Inbound::http1(Rc::clone(wire), turn.number),
         false => Inbound::Empty,
     })
 }
 
 /// Answers what is no request, in its turn, and ends the connection.
 async fn refuse(
-    worker: &Arc<Worker>,
-    client: &Arc<Client>,
-    wire: &Arc<Wire>,
+    worker: &Rc<Worker>,
+    client: &Rc<Client>,
+    wire: &Rc<Wire>,
     violation: Violation,
 ) -> Ended {
     client.linger();
@@ -201,15 +197,15 @@ async fn refuse(
 }
 
 async fn respond(
-    worker: &Arc<Worker>,
-    client: &Arc<Client>,
-    wire: &Arc<Wire>,
+    worker: &Rc<Worker>,
+    client: &Rc<Client>,
+    wire: &Rc<Wire>,
     response: Response<Outbound>,
     asker: &mut Asker,
     has_body: bool,
 ) -> Ended {
     // A body that nobody will read any more stands before the next request.
-    let unread = !wire.is_drained(has_body) && Arc::strong_count(wire) == 1;
+    let unread = !wire.is_drained(has_body) && Rc::strong_count(wire) == 1;
     asker.keep_alive &= !unread && client.order() < Order::Close;
     let switched = response.status == StatusCode::SWITCHING_PROTOCOLS;
     let (mut body, mut encoder) = wire.begin_response(worker, response, asker);
@@ -231,7 +227,7 @@ async fn respond(
 /// The connection, shared by its task and the body of the request in service.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    inner: Mutex<Inner>,
+    inner: RefCell<Inner>,
 }
 
 #[derive(Debug)]
@@ -252,7 +248,7 @@ struct Inner {
 impl Wire {
     fn new(pipe: Pipe<Socket>, start: BytesMut) -> Self {
         Self {
-            inner: Mutex::new(Inner {
+            inner: RefCell::new(Inner {
                 pipe,
                 input: start,
                 output: Output::default(),
@@ -271,7 +267,7 @@ impl Wire {
         reader: &mut HeadReader,
         limits: &HeadLimits,
     ) -> Poll<Next> {
-        let mut inner = self.inner.lock();
+        let mut inner = self.inner.borrow_mut();
         loop {
             if client.take_timeout() {
                 return Poll::Ready(Next::Bad(Violation::HeadTimeout));
@@ -304,7 +300,7 @@ impl Wire {
     ) -> Poll<Option<F::Output>> {
         let served = serving.poll(cx);
         if let Some(heard) = client.take_heard() {
-            let output = &mut self.inner.lock().output;
+            let output = &mut self.inner.borrow_mut().output;
             // A client that does not read them misses some.
             if asker.version == Version::HTTP_11 && output.has_room() {
                 output.small().extend_from_slice(&heard);
@@ -313,7 +309,7 @@ impl Wire {
         if let Poll::Ready(served) = served {
             return Poll::Ready(Some(served));
         }
-        let mut inner = self.inner.lock();
+        let mut inner = self.inner.borrow_mut();
         if client.presence_asked() {
             client.set_presence(inner.pipe.below().has_closed());
         }
@@ -333,7 +329,7 @@ impl Wire {
         asker: &mut Asker,
     ) -> (Outbound, Encoder) {
         let length = response.body.size_hint().exact();
-        let mut inner = self.inner.lock();
+        let mut inner = self.inner.borrow_mut();
         inner.continues = false;
         let output = &mut inner.output;
         let mut encoder =
@@ -353,11 +349,11 @@ impl Wire {
         encoder: &mut Encoder,
     ) -> Poll<io::Result<()>> {
         if encoder.is_complete() && matches!(body, Outbound::Full(_)) {
-            return self.inner.lock().poll_write(cx);
+            return self.inner.borrow_mut().poll_write(cx);
         }
         loop {
             let taken = self.take_from_body(cx, body, encoder);
-            let mut inner = self.inner.lock();
+            let mut inner = self.inner.borrow_mut();
             ready!(inner.poll_write(cx))?;
             match taken {
                 Taken::End => return Poll::Ready(Ok(())),
@@ -371,7 +367,7 @@ impl Wire {
         }
     }
 
-    /// Puts what has come of a response's body into the output. Not under the lock while the body
+    /// Puts what has come of a response's body into the output. The wire is not held while the body
     /// is polled: it may need the rest of the request's body, which is read from the same wire.
     fn take_from_body(
         &self,
@@ -379,7 +375,7 @@ impl Wire {
         body: &mut Outbound,
         encoder: &mut Encoder,
     ) -> Taken {
-        while self.inner.lock().output.has_room() {
+        while self.inner.borrow_mut().output.has_room() {
             if let Outbound::Tunnel(_) = body {
                 return Taken::End;
             }
@@ -388,7 +384,7 @@ impl Wire {
                 Poll::Ready(Some(Err(_))) => return Taken::Broken,
                 Poll::Ready(frame) => frame.and_then(Result::ok),
             };
-            let output = &mut self.inner.lock().output;
+            let output = &mut self.inner.borrow_mut().output;
             let (data, trailers) = match frame.map(Frame::into_data) {
                 Some(Ok(data)) => (Some(data), None),
                 Some(Err(frame)) => (None, frame.into_trailers().ok()),
@@ -412,7 +408,7 @@ impl Wire {
 
     /// The next piece of the body of the request whose turn it was.
     pub(super) fn poll_piece(&self, cx: &mut Context<'_>, turn: u32) -> Poll<io::Result<Piece>> {
-        let mut inner = self.inner.lock();
+        let mut inner = self.inner.borrow_mut();
         let inner = &mut *inner;
         if inner.turn != turn {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
@@ -439,11 +435,11 @@ impl Wire {
 
     /// Bytes of the request's body that have still to come, where that is known.
     pub(super) fn remaining(&self) -> Option<u64> {
-        self.inner.lock().decoder.remaining()
+        self.inner.borrow_mut().decoder.remaining()
     }
 
     pub(super) fn is_body_end(&self) -> bool {
-        self.inner.lock().decoder.is_end()
+        self.inner.borrow_mut().decoder.is_end()
     }
 
     /// Whether the body of the request, if it has one, has been read, as far as it has come.
@@ -451,7 +447,7 @@ impl Wire {
         if !has_body {
             return true;
         }
-        let mut inner = self.inner.lock();
+        let mut inner = self.inner.borrow_mut();
         let inner = &mut *inner;
         while !inner.decoder.is_end() {
             match inner.decoder.decode(&mut inner.input) {
@@ -465,15 +461,15 @@ impl Wire {
     /// Closes our side, and lingers if that was asked for.
     async fn close(&self) {
         let _ = poll_fn(|cx| {
-            let mut inner = self.inner.lock();
+            let mut inner = self.inner.borrow_mut();
             Pin::new(&mut inner.pipe).poll_shutdown(cx)
         })
         .await;
     }
 
     /// Takes the connection out; `None` if somebody else still holds it.
-    fn into_upgraded(wire: Arc<Self>, tunnel: Box<Tunnel>) -> Option<Upgraded> {
-        let inner = Arc::into_inner(wire)?.inner.into_inner();
+    fn into_upgraded(wire: Rc<Self>, tunnel: Box<Tunnel>) -> Option<Upgraded> {
+        let inner = Rc::into_inner(wire)?.inner.into_inner();
         Some(Upgraded {
             tunnel,
             pipe: inner.pipe,
@@ -569,7 +565,7 @@ mod tests {
     const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
     /// A connection of ours, and the client's end of it.
-    fn connection() -> io::Result<(Arc<Client>, Wire, TcpStream)> {
+    fn connection() -> io::Result<(Rc<Client>, Wire, TcpStream)> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let peer = TcpStream::connect(listener.local_addr()?)?;
         let (accepted, addr) = listener.accept()?;
@@ -580,8 +576,8 @@ mod tests {
             trusted: false,
             linger_bytes: 0,
         };
-        let client = Arc::new(Client::new(link, Worker::idle().count_open()));
-        let socket = Socket::new(Stream::Fresh(accepted), Arc::clone(&client));
+        let client = Rc::new(Client::new(link, Worker::idle().count_open()));
+        let socket = Socket::new(Stream::Fresh(accepted), Rc::clone(&client));
         let wire = Wire::new(Pipe::Plain(socket), BytesMut::new());
         Ok((client, wire, peer))
     }

@@ -5,7 +5,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
@@ -36,12 +36,12 @@ const FRAME_BYTES: u32 = 16 << 10;
 
 /// Serves a connection to its end; `start` has been read from it already.
 pub(crate) async fn serve(
-    worker: &Arc<Worker>,
-    client: &Arc<Client>,
+    worker: &Rc<Worker>,
+    client: &Rc<Client>,
     pipe: Pipe<Socket>,
     start: BytesMut,
 ) {
-    let io = Counted::new(pipe, Arc::clone(client), start);
+    let io = Counted::new(pipe, Rc::clone(client), start);
     let builder = builder(&worker.state.settings().config.limits);
     let Ok(mut connection) = builder.handshake(io).await else {
         return;
@@ -76,8 +76,8 @@ fn builder(limits: &Limits) -> Builder {
 fn poll_requests(
     cx: &mut Context<'_>,
     connection: &mut Connection<Counted, Bytes>,
-    worker: &Arc<Worker>,
-    client: &Arc<Client>,
+    worker: &Rc<Worker>,
+    client: &Rc<Client>,
 ) -> Poll<()> {
     loop {
         match connection.poll_accept(cx) {
@@ -95,8 +95,8 @@ fn poll_requests(
 }
 
 fn accept(
-    worker: &Arc<Worker>,
-    client: &Arc<Client>,
+    worker: &Rc<Worker>,
+    client: &Rc<Client>,
     request: Request<RecvStream>,
     mut reply: Reply,
 ) {
@@ -106,12 +106,12 @@ fn accept(
     let unfinished = match serving {
         Serving::Done(served) => served.and_then(|served| reply.give(served)),
         going @ Serving::Going(_) => {
-            tokio::spawn(serve_on(going, reply));
+            tokio::task::spawn_local(serve_on(going, reply));
             return;
         }
     };
     if let Some((body, stream)) = unfinished {
-        tokio::spawn(send(body, stream));
+        tokio::task::spawn_local(send(body, stream));
     }
 }
 
@@ -133,15 +133,15 @@ async fn serve_on(serving: Serving<impl Future<Output = Served>>, mut reply: Rep
 
 /// The answer to one request.
 struct Reply {
-    worker: Arc<Worker>,
+    worker: Rc<Worker>,
     stream: SendResponse<Bytes>,
     to_head: bool,
 }
 
 impl Reply {
-    fn new(worker: &Arc<Worker>, stream: SendResponse<Bytes>) -> Self {
+    fn new(worker: &Rc<Worker>, stream: SendResponse<Bytes>) -> Self {
         Self {
-            worker: Arc::clone(worker),
+            worker: Rc::clone(worker),
             stream,
             to_head: false,
         }

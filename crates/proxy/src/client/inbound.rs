@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use crate::message::Request;
 #[derive(Debug)]
 pub(crate) enum Inbound {
     Empty,
-    Http1 { wire: Arc<Wire>, turn: u32 },
+    Http1 { wire: Rc<Wire>, turn: u32 },
     Http2(Http2),
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Http2 {
 
 impl Inbound {
     /// The body of the request whose turn it is on an HTTP/1 connection.
-    pub(crate) fn http1(wire: Arc<Wire>, turn: u32) -> Self {
+    pub(crate) fn http1(wire: Rc<Wire>, turn: u32) -> Self {
         Self::Http1 { wire, turn }
     }
 

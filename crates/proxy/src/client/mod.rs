@@ -22,14 +22,13 @@ pub(crate) mod serve;
 pub(crate) mod socket;
 pub(crate) mod stream;
 
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use http::{HeaderValue, StatusCode};
-use parking_lot::Mutex;
 
 use crate::config::Limits;
 use crate::hop::{self, Border};
@@ -41,7 +40,6 @@ use identity::Identity;
 
 /// Which protocol a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
 pub(crate) enum Protocol {
     Http1,
     Http2,
@@ -49,7 +47,6 @@ pub(crate) enum Protocol {
 
 /// What the sweep wants of a connection's task; later ones overrule earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
 pub(crate) enum Order {
     None,
     /// A head is late: answer 408.
@@ -61,7 +58,7 @@ pub(crate) enum Order {
 }
 
 /// Whether the client is still there: a question to the socket and its answer.
-#[repr(u8)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Presence {
     Unasked,
     Asked,
@@ -74,43 +71,43 @@ enum Presence {
 pub(crate) struct Client {
     /// The client's address, by the PROXY protocol where there is one.
     pub(crate) peer: SocketAddr,
-    forwarded_for: OnceLock<HeaderValue>,
+    forwarded_for: OnceCell<HeaderValue>,
     pub(crate) tls: bool,
-    identity: OnceLock<Box<Identity>>,
+    identity: OnceCell<Box<Identity>>,
     /// Whether it is a proxy whose `X-Forwarded-*` is believed.
     pub(crate) trusted: bool,
     linger_bytes: u32,
     /// Counts the connection as open for as long as any part of it lives.
     open: OpenGuard,
-    protocol: AtomicU8,
+    protocol: Cell<Protocol>,
     /// Moves with every read and write of the socket.
-    progress: AtomicU32,
+    progress: Cell<u32>,
     /// Requests that reached the service, those not yet answered in full, and those cancelled.
-    requests: AtomicU32,
-    in_flight: AtomicU32,
-    cancelled: AtomicU32,
+    requests: Cell<u32>,
+    in_flight: Cell<u32>,
+    cancelled: Cell<u32>,
     /// Heads of HTTP/1 that were complete, and whether another one has begun.
-    heads: AtomicU32,
-    partial_head: AtomicBool,
+    heads: Cell<u32>,
+    partial_head: Cell<bool>,
     /// HTTP/2 frames that carry nothing, since the last sweep.
-    idle_frames: AtomicU32,
+    idle_frames: Cell<u32>,
     /// Whether answers over HTTP/2 wait for each other.
-    corked: AtomicBool,
+    corked: Cell<bool>,
     /// Something waits for the client: the socket's write, a request's body.
-    write_blocked: AtomicBool,
-    uploads_waiting: AtomicU32,
-    lingering: AtomicBool,
-    linger: AtomicBool,
+    write_blocked: Cell<bool>,
+    uploads_waiting: Cell<u32>,
+    lingering: Cell<bool>,
+    linger: Cell<bool>,
     /// Whether another protocol is spoken by now.
-    upgraded: AtomicBool,
+    upgraded: Cell<bool>,
     /// Whether nobody would notice that the client leaves.
-    unwatched: AtomicBool,
-    presence: AtomicU8,
+    unwatched: Cell<bool>,
+    presence: Cell<Presence>,
     /// What a replica said before its response, and whether it said anything.
-    heard: Mutex<Vec<u8>>,
-    has_heard: AtomicBool,
-    order: AtomicU8,
-    task: Mutex<Option<Waker>>,
+    heard: RefCell<Vec<u8>>,
+    has_heard: Cell<bool>,
+    order: Cell<Order>,
+    task: RefCell<Option<Waker>>,
 }
 
 /// Who a connection comes from, and how.
@@ -127,37 +124,37 @@ impl Client {
     pub(crate) fn new(link: Link, open: OpenGuard) -> Self {
         Self {
             peer: link.peer,
-            forwarded_for: OnceLock::new(),
+            forwarded_for: OnceCell::new(),
             tls: link.tls,
-            identity: OnceLock::new(),
+            identity: OnceCell::new(),
             trusted: link.trusted,
             linger_bytes: link.linger_bytes,
             open,
-            protocol: AtomicU8::new(Protocol::Http1 as u8),
-            progress: AtomicU32::new(0),
-            requests: AtomicU32::new(0),
-            in_flight: AtomicU32::new(0),
-            cancelled: AtomicU32::new(0),
-            heads: AtomicU32::new(0),
-            partial_head: AtomicBool::new(false),
-            idle_frames: AtomicU32::new(0),
-            corked: AtomicBool::new(false),
-            write_blocked: AtomicBool::new(false),
-            uploads_waiting: AtomicU32::new(0),
-            lingering: AtomicBool::new(false),
-            linger: AtomicBool::new(false),
-            upgraded: AtomicBool::new(false),
-            unwatched: AtomicBool::new(false),
-            presence: AtomicU8::new(Presence::Unasked as u8),
-            heard: Mutex::default(),
-            has_heard: AtomicBool::new(false),
-            order: AtomicU8::new(Order::None as u8),
-            task: Mutex::new(None),
+            protocol: Cell::new(Protocol::Http1),
+            progress: Cell::new(0),
+            requests: Cell::new(0),
+            in_flight: Cell::new(0),
+            cancelled: Cell::new(0),
+            heads: Cell::new(0),
+            partial_head: Cell::new(false),
+            idle_frames: Cell::new(0),
+            corked: Cell::new(false),
+            write_blocked: Cell::new(false),
+            uploads_waiting: Cell::new(0),
+            lingering: Cell::new(false),
+            linger: Cell::new(false),
+            upgraded: Cell::new(false),
+            unwatched: Cell::new(false),
+            presence: Cell::new(Presence::Unasked),
+            heard: RefCell::default(),
+            has_heard: Cell::new(false),
+            order: Cell::new(Order::None),
+            task: RefCell::new(None),
         }
     }
 
     /// Where it is served, from its first byte to its last.
-    pub(crate) fn worker(&self) -> &Arc<Worker> {
+    pub(crate) fn worker(&self) -> &Rc<Worker> {
         self.open.worker()
     }
 
@@ -181,22 +178,18 @@ impl Client {
     }
 
     pub(crate) fn protocol(&self) -> Protocol {
-        match self.protocol.load(Relaxed) {
-            0 => Protocol::Http1,
-            _ => Protocol::Http2,
-        }
+        self.protocol.get()
     }
 
     pub(crate) fn set_protocol(&self, protocol: Protocol) {
-        self.protocol.store(protocol as u8, Relaxed);
+        self.protocol.set(protocol);
     }
 }
 
-/// Adds without the cost of an atomic addition: all parts of a connection run on the thread of
-/// its worker. Gives the new value.
-fn add(counter: &AtomicU32, delta: i32) -> u32 {
-    let value = counter.load(Relaxed).wrapping_add_signed(delta);
-    counter.store(value, Relaxed);
+/// Adds, and gives the new value.
+fn add(counter: &Cell<u32>, delta: i32) -> u32 {
+    let value = counter.get().wrapping_add_signed(delta);
+    counter.set(value);
     value
 }
 
@@ -218,15 +211,15 @@ impl Client {
     /// Whether it has cancelled so much that it is trusted with no more. What is in flight may be
     /// cancelled as well, so it counts as soon as one request has been.
     pub(crate) fn cancels_too_much(&self, limits: &Limits) -> bool {
-        let cancelled = self.cancelled.load(Relaxed);
-        let doubtful = cancelled.saturating_add(self.in_flight.load(Relaxed));
+        let cancelled = self.cancelled.get();
+        let doubtful = cancelled.saturating_add(self.in_flight.get());
         cancelled >= limits.early_resets
             || (cancelled > 0 && doubtful > limits.early_resets.max(limits.streams))
     }
 
     /// Swallow what the client still sends after the connection's last answer.
     pub(crate) fn linger(&self) {
-        self.linger.store(true, Relaxed);
+        self.linger.set(true);
     }
 
     /// A request's body waits for the client (`true`) or no longer does.
@@ -237,12 +230,12 @@ impl Client {
     /// Whether nobody would notice that the client leaves: it has sent too much ahead, or its body
     /// is not being read.
     pub(crate) fn is_unwatched(&self) -> bool {
-        self.unwatched.load(Relaxed)
+        self.unwatched.get()
     }
 
     /// The connection goes on in another protocol.
     pub(crate) fn upgrade(&self) {
-        self.upgraded.store(true, Relaxed);
+        self.upgraded.set(true);
     }
 
     /// A replica has something to say before its response, such as 103 (Early Hints). Of 100 we
@@ -252,8 +245,8 @@ impl Client {
             return;
         }
         hop::strip(&mut headers, Border::ToClient);
-        write::interim(&mut self.heard.lock(), status, &headers);
-        self.has_heard.store(true, Relaxed);
+        write::interim(&mut self.heard.borrow_mut(), status, &headers);
+        self.has_heard.set(true);
     }
 
     /// Whether the client has closed its side, by the socket: for those that are not watched.
@@ -263,7 +256,7 @@ impl Client {
         if self.protocol() == Protocol::Http2 {
             return false;
         }
-        self.presence.store(Presence::Asked as u8, Relaxed);
+        self.presence.set(Presence::Asked);
         let mut polled = false;
         poll_fn(|cx| {
             if polled {
@@ -274,50 +267,50 @@ impl Client {
             Poll::Pending
         })
         .await;
-        self.presence.swap(Presence::Unasked as u8, Relaxed) == Presence::Gone as u8
+        self.presence.replace(Presence::Unasked) == Presence::Gone
     }
 }
 
 /// The connection's side.
 impl Client {
     fn head_begun(&self) {
-        self.partial_head.store(true, Relaxed);
+        self.partial_head.set(true);
     }
 
     fn head_complete(&self) {
         add(&self.heads, 1);
-        self.partial_head.store(false, Relaxed);
+        self.partial_head.set(false);
     }
 
     fn set_unwatched(&self, unwatched: bool) {
-        self.unwatched.store(unwatched, Relaxed);
+        self.unwatched.set(unwatched);
     }
 
     /// What a replica said before its response, as it is to be written.
     fn take_heard(&self) -> Option<Vec<u8>> {
-        let heard = self.has_heard.load(Relaxed);
+        let heard = self.has_heard.get();
         heard.then(|| {
-            self.has_heard.store(false, Relaxed);
-            std::mem::take(&mut *self.heard.lock())
+            self.has_heard.set(false);
+            self.heard.take()
         })
     }
 
     fn presence_asked(&self) -> bool {
-        self.presence.load(Relaxed) == Presence::Asked as u8
+        self.presence.get() == Presence::Asked
     }
 
     fn set_presence(&self, gone: bool) {
         let answer = if gone { Presence::Gone } else { Presence::Here };
-        self.presence.store(answer as u8, Relaxed);
+        self.presence.set(answer);
     }
 
     /// Lets answers over HTTP/2 wait for each other, or no longer.
     fn cork(&self, corked: bool) {
-        self.corked.store(corked, Relaxed);
+        self.corked.set(corked);
     }
 
     fn is_corked(&self) -> bool {
-        self.corked.load(Relaxed)
+        self.corked.get()
     }
 
     /// Notes HTTP/2 frames that carry nothing; false if there are too many.
@@ -327,9 +320,11 @@ impl Client {
 
     /// Whether the sweep found the head late; tells once.
     fn take_timeout(&self) -> bool {
-        let (late, none) = (Order::Timeout as u8, Order::None as u8);
-        let exchange = || self.order.compare_exchange(late, none, Relaxed, Relaxed);
-        self.order() == Order::Timeout && exchange().is_ok()
+        let late = self.order() == Order::Timeout;
+        if late {
+            self.order.set(Order::None);
+        }
+        late
     }
 }
 
@@ -340,15 +335,13 @@ impl Client {
     }
 
     fn set_write_blocked(&self, blocked: bool) {
-        if self.write_blocked.load(Relaxed) != blocked {
-            self.write_blocked.store(blocked, Relaxed);
-        }
+        self.write_blocked.set(blocked);
     }
 
     /// Bytes to swallow before closing, if that was asked for.
     fn start_lingering(&self) -> Option<u32> {
-        let linger = self.linger.load(Relaxed);
-        self.lingering.store(linger, Relaxed);
+        let linger = self.linger.get();
+        self.lingering.set(linger);
         linger.then_some(self.linger_bytes)
     }
 }
@@ -357,38 +350,31 @@ impl Client {
 impl Client {
     /// Moves with every read and write of the socket.
     pub(crate) fn progress(&self) -> u32 {
-        self.progress.load(Relaxed)
+        self.progress.get()
     }
 
     pub(crate) fn order(&self) -> Order {
-        match self.order.load(Relaxed) {
-            0 => Order::None,
-            1 => Order::Timeout,
-            2 => Order::Close,
-            _ => Order::Abort,
-        }
+        self.order.get()
     }
 
     /// A sweep has passed: frames that carry nothing are counted anew.
     pub(crate) fn forget_idle_frames(&self) {
-        if self.idle_frames.load(Relaxed) > 0 {
-            self.idle_frames.store(0, Relaxed);
-        }
+        self.idle_frames.set(0);
     }
 
     /// Gives an order and wakes the task.
     pub(crate) fn give(&self, order: Order) {
-        self.order.fetch_max(order as u8, Relaxed);
+        self.order.set(self.order().max(order));
         self.wake();
     }
 
     fn wake(&self) {
-        if let Some(task) = &*self.task.lock() {
+        if let Some(task) = &*self.task.borrow() {
             task.wake_by_ref();
         }
     }
 
     fn set_task(&self, waker: &Waker) {
-        *self.task.lock() = Some(waker.clone());
+        self.task.replace(Some(waker.clone()));
     }
 }

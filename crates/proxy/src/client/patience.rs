@@ -4,7 +4,6 @@
 //! counters, so nothing has to be timed while requests flow: a phase that looks the same in two
 //! sweeps has lasted from the one to the other.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
@@ -34,12 +33,12 @@ enum Phase {
 
 impl Client {
     fn phase(&self) -> Phase {
-        let waiting = self.write_blocked.load(Relaxed) || self.uploads_waiting.load(Relaxed) > 0;
-        let requests = self.requests.load(Relaxed);
-        match self.in_flight.load(Relaxed) {
-            _ if self.lingering.load(Relaxed) => Phase::Lingering,
-            _ if waiting => Phase::Stalled(self.progress.load(Relaxed)),
-            0 if self.partial_head.load(Relaxed) => Phase::Head(self.heads.load(Relaxed)),
+        let waiting = self.write_blocked.get() || self.uploads_waiting.get() > 0;
+        let requests = self.requests.get();
+        match self.in_flight.get() {
+            _ if self.lingering.get() => Phase::Lingering,
+            _ if waiting => Phase::Stalled(self.progress.get()),
+            0 if self.partial_head.get() => Phase::Head(self.heads.get()),
             0 if requests == 0 => Phase::Opening,
             0 => Phase::Idle(requests),
             _ => Phase::Serving,
@@ -101,7 +100,7 @@ impl Patience {
             return false;
         }
         let told = *self.told.get_or_insert(now);
-        client.in_flight.load(Relaxed) == 0 && now.since(told) >= LINGER
+        client.in_flight.get() == 0 && now.since(told) >= LINGER
     }
 
     /// Whether it is between requests, and for how long.

@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use bytes::BytesMut;
@@ -22,8 +22,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const START: usize = 1 << 10;
 
 /// Serves a connection without TLS: HTTP/1.1, or HTTP/2 if the client begins with it.
-pub(crate) async fn plain(worker: &Arc<Worker>, client: Arc<Client>, socket: Socket, http2: bool) {
-    let registration = worker.register(Arc::clone(&client));
+pub(crate) async fn plain(worker: &Rc<Worker>, client: Rc<Client>, socket: Socket, http2: bool) {
+    let registration = worker.register(Rc::clone(&client));
     let mut pipe = Pipe::Plain(socket);
     let start = match http2 {
         true => obey(&client, pin!(sniff(&mut pipe)), After::End).await,
@@ -39,8 +39,8 @@ pub(crate) async fn plain(worker: &Arc<Worker>, client: Arc<Client>, socket: Soc
 }
 
 /// Serves a connection whose protocol TLS has negotiated.
-pub(crate) async fn negotiated(worker: &Arc<Worker>, client: Arc<Client>, pipe: Pipe<Socket>) {
-    let registration = worker.register(Arc::clone(&client));
+pub(crate) async fn negotiated(worker: &Rc<Worker>, client: Rc<Client>, pipe: Pipe<Socket>) {
+    let registration = worker.register(Rc::clone(&client));
     run(worker, client, pipe, BytesMut::new(), registration).await;
 }
 
@@ -60,8 +60,8 @@ async fn sniff(pipe: &mut Pipe<Socket>) -> io::Result<BytesMut> {
 
 /// Errors are the client's: it left, or broke the protocol and was told.
 async fn run(
-    worker: &Arc<Worker>,
-    client: Arc<Client>,
+    worker: &Rc<Worker>,
+    client: Rc<Client>,
     pipe: Pipe<Socket>,
     start: BytesMut,
     registration: Registration,

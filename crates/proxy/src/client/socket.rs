@@ -7,8 +7,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,7 +21,7 @@ use crate::gather;
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: Stream,
-    client: Arc<Client>,
+    client: Rc<Client>,
     closing: Closing,
 }
 
@@ -34,7 +33,7 @@ enum Closing {
 }
 
 impl Socket {
-    pub(crate) fn new(stream: Stream, client: Arc<Client>) -> Self {
+    pub(crate) fn new(stream: Stream, client: Rc<Client>) -> Self {
         Self {
             stream,
             client,
@@ -132,7 +131,7 @@ impl AsyncWrite for Socket {
         }
         let left = self.client.start_lingering();
         // What is not read on is dropped next, and that closes both sides with one call less.
-        if left.is_some() || self.client.upgraded.load(Relaxed) {
+        if left.is_some() || self.client.upgraded.get() {
             ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
         }
         match left {

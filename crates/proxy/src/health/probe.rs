@@ -1,21 +1,18 @@
 //! Asks one replica how it is.
 
-use std::future::poll_fn;
-
 use bytes::Bytes;
 use http::header::{HOST, HeaderValue, USER_AGENT};
 use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request};
 use http_body_util::Empty;
-use hyper::client::conn::http2;
+use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::JoinSet;
 
 use crate::config::{ActiveHealth, Config};
 use crate::message::Response;
-use crate::request::upload::Upload;
 use crate::response::report;
-use crate::upstream::{self, Replica, connect};
+use crate::upstream::{Replica, connect};
 
 const AGENT: HeaderValue = HeaderValue::from_static("tidegate-health");
 
@@ -58,10 +55,12 @@ async fn ask_http1(
     active: &ActiveHealth,
     path: &str,
 ) -> Option<Response<()>> {
-    let mut connection = upstream::http1::Connection::new(stream, None);
-    let request = request(path.parse().ok()?, host(replica, active)?, Upload::Empty)?;
-    connection.begin(&mut request.into());
-    poll_fn(|cx| connection.poll_head(cx, |_, _| {})).await.ok()
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
+    let mut driving = JoinSet::new();
+    driving.spawn(connection);
+    let request = request(path.parse().ok()?, host(replica, active)?)?;
+    let response = sender.send_request(request).await.ok()?;
+    Some(Response::from(response).map(|_| ()))
 }
 
 async fn ask_http2(
@@ -81,7 +80,7 @@ async fn ask_http2(
         .path_and_query(path.parse::<PathAndQuery>().ok()?)
         .build()
         .ok()?;
-    let mut request = request(uri, host, Empty::<Bytes>::new())?;
+    let mut request = request(uri, host)?;
     request.headers_mut().remove(HOST);
     let response = sender.send_request(request).await.ok()?;
     Some(Response::from(response).map(|_| ()))
@@ -94,12 +93,12 @@ fn host(replica: &Replica, active: &ActiveHealth) -> Option<HeaderValue> {
     }
 }
 
-fn request<B>(uri: Uri, host: HeaderValue, body: B) -> Option<Request<B>> {
+fn request(uri: Uri, host: HeaderValue) -> Option<Request<Empty<Bytes>>> {
     Request::builder()
         .method(Method::GET)
         .uri(uri)
         .header(HOST, host)
         .header(USER_AGENT, AGENT)
-        .body(body)
+        .body(Empty::new())
         .ok()
 }

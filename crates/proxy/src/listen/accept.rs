@@ -5,6 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use rustls::ServerConfig;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::task::spawn_local;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
@@ -32,11 +34,7 @@ use crate::worker::{OpenGuard, Worker};
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Accepts connections until the proxy shuts down, and for a while after that if nobody else does.
-pub(crate) async fn run(
-    worker: Arc<Worker>,
-    listener: TcpListener,
-    index: usize,
-) -> io::Result<()> {
+pub(crate) async fn run(worker: Rc<Worker>, listener: TcpListener, index: usize) -> io::Result<()> {
     let listener = watch(listener)?;
     let mut spare = None;
     let mut start = |(stream, peer)| {
@@ -106,7 +104,7 @@ fn accept_now(listener: &TcpListener) -> io::Result<(Stream, SocketAddr)> {
 
 /// The future of a new connection, unless there are too many.
 fn welcome(
-    worker: &Arc<Worker>,
+    worker: &Rc<Worker>,
     stream: Stream,
     peer: SocketAddr,
     index: usize,
@@ -117,7 +115,7 @@ fn welcome(
         return None;
     }
     let manner = Manner::of(&settings, index);
-    let (worker, open) = (Arc::clone(worker), worker.count_open());
+    let (worker, open) = (Rc::clone(worker), worker.count_open());
     Some(connection(worker, stream, canonical(peer), manner, open))
 }
 
@@ -130,7 +128,7 @@ fn welcome(
 /// whom to wake.
 fn begin<F>(connection: F, spare: &mut Option<Pin<Box<F>>>)
 where
-    F: Future<Output = ()> + Send + 'static,
+    F: Future<Output = ()> + 'static,
 {
     let mut connection = match spare.take() {
         Some(mut over) => {
@@ -142,7 +140,7 @@ where
     let mut cx = Context::from_waker(Waker::noop());
     // As in a task: what goes wrong with one connection does not concern the others.
     match catch_unwind(AssertUnwindSafe(|| connection.as_mut().poll(&mut cx))) {
-        Ok(Poll::Pending) => drop(tokio::spawn(connection)),
+        Ok(Poll::Pending) => drop(spawn_local(connection)),
         Ok(Poll::Ready(())) => *spare = Some(connection),
         Err(_) => {}
     }
@@ -150,7 +148,7 @@ where
 
 /// A connection from its first byte to its last.
 async fn connection(
-    worker: Arc<Worker>,
+    worker: Rc<Worker>,
     stream: Stream,
     peer: SocketAddr,
     manner: Manner,
@@ -187,7 +185,7 @@ impl Manner {
 
 /// Fails if the connection never got as far as HTTP.
 async fn open_connection(
-    worker: &Arc<Worker>,
+    worker: &Rc<Worker>,
     mut stream: Stream,
     mut peer: SocketAddr,
     manner: Manner,
@@ -206,8 +204,8 @@ async fn open_connection(
         trusted: is_trusted(worker, peer),
         linger_bytes: manner.linger_bytes,
     };
-    let client = Arc::new(Client::new(link, open));
-    let socket = Socket::new(stream, Arc::clone(&client));
+    let client = Rc::new(Client::new(link, open));
+    let socket = Socket::new(stream, Rc::clone(&client));
     let Some(ServerTls(config)) = manner.tls else {
         serve::plain(worker, client, socket, manner.http2).await;
         return Ok(());
@@ -219,8 +217,8 @@ async fn open_connection(
 }
 
 async fn secure(
-    worker: &Arc<Worker>,
-    client: Arc<Client>,
+    worker: &Rc<Worker>,
+    client: Rc<Client>,
     socket: Socket,
     config: Arc<ServerConfig>,
     limit: Duration,

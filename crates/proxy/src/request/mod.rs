@@ -14,7 +14,7 @@ pub(crate) mod visit;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -61,8 +61,8 @@ pub(crate) enum Served {
 /// What needs no waiting is decided here. So a refusal is no more than its answer, however large
 /// the future is of a request that goes on.
 pub(crate) fn serve(
-    worker: &Arc<Worker>,
-    client: &Arc<Client>,
+    worker: &Rc<Worker>,
+    client: &Rc<Client>,
     request: Request<Inbound>,
 ) -> Serving<impl Future<Output = Served> + use<>> {
     client.begin_request();
@@ -79,8 +79,8 @@ pub(crate) fn serve(
 
 /// The answer to bytes that are no request.
 pub(crate) fn refuse(
-    worker: &Arc<Worker>,
-    client: &Arc<Client>,
+    worker: &Rc<Worker>,
+    client: &Rc<Client>,
     violation: Violation,
 ) -> Response<Outbound> {
     client.begin_request();
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     fn sizes<F>(
-        _: impl FnOnce(&Arc<Worker>, &Arc<Client>, Request<Inbound>) -> Serving<F>,
+        _: impl FnOnce(&Rc<Worker>, &Rc<Client>, Request<Inbound>) -> Serving<F>,
     ) -> (usize, usize) {
         (size_of::<F>(), size_of::<Serving<F>>())
     }

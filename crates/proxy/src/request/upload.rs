@@ -7,10 +7,10 @@
 //! is streamed, and a slot whose client makes its replica wait is given back as if it were a
 //! stream ([`Pace::is_waiting`]).
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
@@ -45,21 +45,21 @@ pub(crate) struct Stream {
     body: Inbound,
     /// Bytes that may still come.
     allowed: u64,
-    client: Arc<Client>,
+    client: Rc<Client>,
     waiting: bool,
-    pace: Arc<Pace>,
+    pace: Rc<Pace>,
 }
 
 /// What the request's task sees of a body that is being sent.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    frames: AtomicU32,
-    state: AtomicU8,
+    frames: Cell<u32>,
+    state: Cell<PaceState>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum PaceState {
+    #[default]
     Flowing,
     WaitingForClient,
     Complete,
@@ -69,16 +69,16 @@ enum PaceState {
 
 impl Pace {
     fn set(&self, state: PaceState) {
-        self.state.store(state as u8, Relaxed);
+        self.state.set(state);
     }
 
     fn is(&self, state: PaceState) -> bool {
-        self.state.load(Relaxed) == state as u8
+        self.state.get() == state
     }
 
     /// Moves whenever a piece of the body has been passed on.
     pub(crate) fn frames(&self) -> u32 {
-        self.frames.load(Relaxed)
+        self.frames.get()
     }
 
     /// Whether the replica waits for the client.
@@ -93,10 +93,10 @@ impl Pace {
 
     /// What the client did wrong, if the request failed for that.
     pub(crate) fn fault(&self) -> Option<Invalid> {
-        match () {
-            () if self.is(PaceState::TooLarge) => Some(Invalid::BodyTooLarge),
-            () if self.is(PaceState::Broken) => Some(Invalid::Body),
-            () => None,
+        match self.state.get() {
+            PaceState::TooLarge => Some(Invalid::BodyTooLarge),
+            PaceState::Broken => Some(Invalid::Body),
+            _ => None,
         }
     }
 }
@@ -105,7 +105,7 @@ impl Upload {
     /// Takes over a request's body, of which `allowed` bytes may come.
     pub(crate) fn new(
         body: Inbound,
-        client: &Arc<Client>,
+        client: &Rc<Client>,
         allowed: Option<u64>,
     ) -> Result<Self, Invalid> {
         if body.is_end_stream() {
@@ -120,9 +120,9 @@ impl Upload {
             trailers: None,
             body,
             allowed,
-            client: Arc::clone(client),
+            client: Rc::clone(client),
             waiting: false,
-            pace: Arc::default(),
+            pace: Rc::default(),
         })))
     }
 
@@ -178,9 +178,9 @@ impl Upload {
     }
 
     /// What can be watched of the body while it is sent; `None` if it is all there.
-    pub(crate) fn pace(&self) -> Option<Arc<Pace>> {
+    pub(crate) fn pace(&self) -> Option<Rc<Pace>> {
         match self {
-            Self::Stream(stream) => Some(Arc::clone(&stream.pace)),
+            Self::Stream(stream) => Some(Rc::clone(&stream.pace)),
             Self::Empty | Self::Full(_) => None,
         }
     }
@@ -288,7 +288,7 @@ impl Stream {
             self.pace.set(PaceState::WaitingForClient);
             return Poll::Pending;
         };
-        self.pace.frames.fetch_add(1, Relaxed);
+        self.pace.frames.update(|frames| frames.wrapping_add(1));
         Poll::Ready(match piece {
             Err(invalid) => Some(Err(invalid)),
             Ok(Piece::End) => {

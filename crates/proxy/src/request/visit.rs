@@ -1,6 +1,6 @@
 //! One request from its arrival to the last byte of its response, for those who count.
 
-use std::sync::Arc;
+use std::rc::Rc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -19,7 +19,7 @@ use crate::worker::Worker;
 /// A request that is being served. Dropped before it is complete, its client has left.
 #[derive(Debug)]
 pub(crate) struct Visit {
-    pub(crate) client: Arc<Client>,
+    pub(crate) client: Rc<Client>,
     pub(crate) arrived: Timestamp,
     /// How the client wants to be refused, if it has to be.
     pub(crate) format: Format,
@@ -41,11 +41,7 @@ enum End {
 }
 
 impl Visit {
-    pub(crate) fn begin<B>(
-        client: &Arc<Client>,
-        settings: &Settings,
-        request: &Request<B>,
-    ) -> Self {
+    pub(crate) fn begin<B>(client: &Rc<Client>, settings: &Settings, request: &Request<B>) -> Self {
         let logs = settings.access_log.is_some();
         Self {
             arrived: client.worker().state.now(),
@@ -55,12 +51,12 @@ impl Visit {
             path: None,
             record: logs.then(|| Box::new(Record::new(request, client.peer))),
             end: End::Cancelled,
-            client: Arc::clone(client),
+            client: Rc::clone(client),
         }
     }
 
     /// Where it is served.
-    pub(crate) fn worker(&self) -> &Arc<Worker> {
+    pub(crate) fn worker(&self) -> &Rc<Worker> {
         self.client.worker()
     }
 

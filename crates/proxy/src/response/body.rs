@@ -1,7 +1,7 @@
 //! The body of a response on its way to the client.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -67,7 +67,7 @@ impl Outbound {
 /// A body that is passed on as it comes.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    worker: Arc<Worker>,
+    worker: Rc<Worker>,
     about: About,
     first: Option<Frame<Bytes>>,
     body: Download,
@@ -75,14 +75,14 @@ pub(crate) struct Relay {
     rest: Option<Rest>,
     visit: Option<Visit>,
     /// Rings when the replica may have been silent for too long.
-    silence: Option<Alarm<Arc<Worker>>>,
+    silence: Option<Alarm<Rc<Worker>>>,
     heard: Timestamp,
 }
 
 /// What is given back at the replica's last byte.
 #[derive(Debug)]
 struct Rest {
-    reading: Arc<Reading>,
+    reading: Rc<Reading>,
     ending: Ending,
     key: usize,
 }
@@ -96,7 +96,7 @@ impl Relay {
         ending: Ending,
         kind: Kind,
     ) -> Self {
-        let worker = Arc::clone(visit.worker());
+        let worker = Rc::clone(visit.worker());
         let now = worker.state.now();
         let about = About::new(visit, &slot);
         let (key, reading) = worker.stalls.watch(slot, kind, now);
@@ -226,7 +226,7 @@ impl Relay {
         let due = self.heard + limit;
         let silence = self
             .silence
-            .get_or_insert_with(|| Alarm::set(Arc::clone(&self.worker), due));
+            .get_or_insert_with(|| Alarm::set(Rc::clone(&self.worker), due));
         while silence.poll(cx).is_ready() {
             if self.worker.state.now() >= due {
                 return Poll::Ready(());

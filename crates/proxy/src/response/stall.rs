@@ -5,10 +5,10 @@
 //! would stop the service. Nothing is polled while that is full, so nobody but the
 //! worker's sweep can notice. It gives such a slot back as if the response were a stream.
 
-use std::sync::Arc;
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use slab::Slab;
 use tidegate_control::Timestamp;
 
@@ -22,7 +22,7 @@ const GRPC_STREAM_AFTER: Duration = Duration::from_secs(1);
 /// The slot of a response that is being read, and who waits for whom.
 #[derive(Debug)]
 pub(crate) struct Reading {
-    inner: Mutex<Inner>,
+    inner: RefCell<Inner>,
 }
 
 #[derive(Debug)]
@@ -50,26 +50,26 @@ impl Reading {
             streaming,
         };
         Self {
-            inner: Mutex::new(inner),
+            inner: RefCell::new(inner),
         }
     }
 
     /// A piece went to the client (`Some`), or we wait for the replica (`None`).
     pub(crate) fn set_waiting(&self, waiting: Option<Timestamp>) {
-        self.inner.lock().waiting = waiting;
+        self.inner.borrow_mut().waiting = waiting;
     }
 
     /// The slot, when the response has ended.
     pub(crate) fn take(&self) -> Option<Slot> {
-        self.inner.lock().slot.take()
+        self.inner.borrow_mut().slot.take()
     }
 
     pub(crate) fn is_streaming(&self) -> bool {
-        self.inner.lock().streaming
+        self.inner.borrow_mut().streaming
     }
 
     fn look(&self, now: Timestamp) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.inner.borrow_mut();
         let stalled = inner.waiting.is_some_and(|since| now.since(since) >= STALL);
         let endless = inner.kind == Kind::Grpc && now.since(inner.since) >= GRPC_STREAM_AFTER;
         if !inner.streaming
@@ -85,29 +85,29 @@ impl Reading {
 /// The responses being read on one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Stalls {
-    table: Mutex<Slab<Arc<Reading>>>,
+    table: RefCell<Slab<Rc<Reading>>>,
 }
 
 impl Stalls {
     /// Watches a response until [`Stalls::forget`].
-    pub(crate) fn watch(&self, slot: Slot, kind: Kind, now: Timestamp) -> (usize, Arc<Reading>) {
-        let reading = Arc::new(Reading::new(slot, kind, now));
-        let key = self.table.lock().insert(Arc::clone(&reading));
+    pub(crate) fn watch(&self, slot: Slot, kind: Kind, now: Timestamp) -> (usize, Rc<Reading>) {
+        let reading = Rc::new(Reading::new(slot, kind, now));
+        let key = self.table.borrow_mut().insert(Rc::clone(&reading));
         (key, reading)
     }
 
     pub(crate) fn forget(&self, key: usize) {
-        self.table.lock().remove(key);
+        self.table.borrow_mut().remove(key);
     }
 
     /// Frees the slots of responses that wait for their clients.
     pub(crate) fn sweep(&self, now: Timestamp) {
-        // Not under the lock: a slot given back may wake a request that starts another response.
+        // The table is not held: a slot given back may wake a request that starts another response.
         let readings: Vec<_> = self
             .table
-            .lock()
+            .borrow()
             .iter()
-            .map(|(_, reading)| Arc::clone(reading))
+            .map(|(_, reading)| Rc::clone(reading))
             .collect();
         readings.iter().for_each(|reading| reading.look(now));
     }

@@ -6,9 +6,8 @@
 //! therefore at most `budget` times the requests plus `floor` a second, and a burst finds at most
 //! ten seconds' worth saved up.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::cell::{Cell, RefCell, RefMut};
 
-use parking_lot::{Mutex, MutexGuard};
 use tidegate_control::Timestamp;
 
 use crate::config::Retry;
@@ -19,8 +18,8 @@ const FADING_S: f64 = 10.0;
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     /// Requests since the store was last looked at: all that a request costs is to be counted.
-    sent: AtomicU32,
-    store: Mutex<Store>,
+    sent: Cell<u32>,
+    store: RefCell<Store>,
 }
 
 #[derive(Debug, Default)]
@@ -32,7 +31,7 @@ pub(crate) struct Store {
 impl Budget {
     /// A request was sent.
     pub(crate) fn earn(&self) {
-        self.sent.fetch_add(1, Ordering::Relaxed);
+        self.sent.update(|sent| sent.saturating_add(1));
     }
 
     /// Takes a retry out, if there is one.
@@ -52,14 +51,14 @@ impl Budget {
         now: Timestamp,
         rules: &Retry,
         workers: usize,
-    ) -> MutexGuard<'_, Store> {
-        let mut store = self.store.lock();
+    ) -> RefMut<'_, Store> {
+        let mut store = self.store.borrow_mut();
         let floor = *rules.floor / workers.max(1) as f64 * FADING_S;
         let kept = match store.seen {
             None => 0.0,
             Some(seen) => (-now.since(seen).as_secs_f64() / FADING_S).exp(),
         };
-        let earned = f64::from(self.sent.swap(0, Ordering::Relaxed)) * *rules.budget;
+        let earned = f64::from(self.sent.take()) * *rules.budget;
         store.seen = Some(now);
         store.tokens = floor + (store.tokens - floor) * kept + earned;
         store

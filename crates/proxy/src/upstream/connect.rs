@@ -1,13 +1,16 @@
 //! Opens connections to replicas.
 
+use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
 use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::rt::Executor;
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::spawn_local;
 
 use super::pool::Sender;
 use super::{Replica, http1};
@@ -25,8 +28,7 @@ pub(crate) async fn connect(replica: &Replica, permit: OwnedSemaphorePermit) -> 
     match is_http2(&stream, replica) {
         true => handshake_http2(stream, permit).await,
         false => Ok(Sender::Http1(Box::new(http1::Connection::new(
-            stream,
-            Some(permit),
+            stream, permit,
         )))),
     }
 }
@@ -65,15 +67,25 @@ async fn open_tcp(replica: &Replica) -> io::Result<Tcp> {
     Err(failure)
 }
 
+/// Runs what an HTTP/2 connection needs where the requests are that use it.
+#[derive(Debug, Clone, Copy)]
+struct OwnThread;
+
+impl<F: Future<Output = ()> + 'static> Executor<F> for OwnThread {
+    fn execute(&self, task: F) {
+        spawn_local(task);
+    }
+}
+
 async fn handshake_http2(io: Transport, permit: OwnedSemaphorePermit) -> io::Result<Sender> {
-    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+    let (sender, connection) = http2::Builder::new(OwnThread)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(response::LIMITS.bytes as u32)
         .handshake(TokioIo::new(io))
         .await
         .map_err(io::Error::other)?;
-    tokio::spawn(async move {
+    spawn_local(async move {
         let _ = connection.await;
         drop(permit);
     });

@@ -40,8 +40,8 @@ pub(crate) struct Connection {
     sending: Sending,
     decoder: Decoder,
     keep_alive: bool,
-    /// One of those the replica may have; a probe has none.
-    _permit: Option<OwnedSemaphorePermit>,
+    /// One of those the replica may have.
+    _permit: OwnedSemaphorePermit,
 }
 
 /// How far the request has gone out.
@@ -68,7 +68,7 @@ pub(crate) enum Failed {
 }
 
 impl Connection {
-    pub(crate) fn new(io: Transport, permit: Option<OwnedSemaphorePermit>) -> Self {
+    pub(crate) fn new(io: Transport, permit: OwnedSemaphorePermit) -> Self {
         Self {
             io,
             input: BytesMut::new(),

@@ -4,11 +4,11 @@
 //! read; the one used last is taken first, so that those not needed grow old and are closed. One
 //! HTTP/2 connection carries all requests of a worker to a replica.
 
-use std::sync::Arc;
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use hyper::client::conn::http2;
-use parking_lot::Mutex;
 use tidegate_control::Timestamp;
 
 use super::{Replica, http1};
@@ -24,7 +24,7 @@ pub(crate) enum Sender {
 /// The connections of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    lanes: Mutex<Vec<Lane>>,
+    lanes: RefCell<Vec<Lane>>,
 }
 
 /// The connections to one replica. There are few replicas, so a lane is found by looking at all.
@@ -36,7 +36,7 @@ struct Lane {
     /// When a connection was last asked for.
     used: Timestamp,
     /// Held while an HTTP/2 connection is being opened: who waits for it takes that one.
-    opening: Arc<tokio::sync::Mutex<()>>,
+    opening: Rc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Lane {
             idle: Vec::new(),
             shared: None,
             used: Timestamp::ZERO,
-            opening: Arc::default(),
+            opening: Rc::default(),
         }
     }
 
@@ -79,7 +79,7 @@ fn lane(lanes: &mut Vec<Lane>, uid: u64) -> &mut Lane {
 impl Pool {
     /// An open connection, if there is one.
     pub(crate) fn take(&self, replica: &Replica, now: Timestamp) -> Option<Sender> {
-        let mut lanes = self.lanes.lock();
+        let mut lanes = self.lanes.borrow_mut();
         let lane = lane(&mut lanes, replica.uid());
         lane.used = now;
         lane.shared.take_if(|shared| shared.is_closed());
@@ -91,7 +91,7 @@ impl Pool {
 
     /// Gives a connection back, or shares one that was opened. `idle_max` bounds what is kept.
     pub(crate) fn put(&self, uid: u64, sender: Sender, now: Timestamp, idle_max: usize) {
-        let mut lanes = self.lanes.lock();
+        let mut lanes = self.lanes.borrow_mut();
         let lane = lane(&mut lanes, uid);
         match sender {
             Sender::Http2(sender) if sender.is_closed() => {}
@@ -107,13 +107,13 @@ impl Pool {
     }
 
     /// The turn to open an HTTP/2 connection.
-    pub(crate) fn opening(&self, replica: &Replica) -> Arc<tokio::sync::Mutex<()>> {
-        Arc::clone(&lane(&mut self.lanes.lock(), replica.uid()).opening)
+    pub(crate) fn opening(&self, replica: &Replica) -> Rc<tokio::sync::Mutex<()>> {
+        Rc::clone(&lane(&mut self.lanes.borrow_mut(), replica.uid()).opening)
     }
 
     /// Closes what has been idle for too long, and forgets replicas without connections.
     pub(crate) fn sweep(&self, now: Timestamp, idle_max: Duration) {
-        let mut lanes = self.lanes.lock();
+        let mut lanes = self.lanes.borrow_mut();
         for lane in &mut *lanes {
             lane.idle
                 .retain_mut(|idle| now.since(idle.since) < idle_max && idle.connection.is_idle());
@@ -121,13 +121,13 @@ impl Pool {
             lane.shared.take_if(|shared| unused || shared.is_closed());
         }
         lanes.retain(|lane| {
-            let opening = Arc::strong_count(&lane.opening) > 1;
+            let opening = Rc::strong_count(&lane.opening) > 1;
             opening || !lane.idle.is_empty() || lane.shared.is_some()
         });
     }
 
     /// Closes all idle connections, at shutdown.
     pub(crate) fn clear(&self) {
-        self.lanes.lock().clear();
+        self.lanes.borrow_mut().clear();
     }
 }

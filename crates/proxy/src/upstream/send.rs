@@ -16,6 +16,7 @@ use std::error::Error as _;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,7 +80,7 @@ pub(crate) struct Sending<'a> {
     slot: &'a mut Slot,
     alarm: Alarm<&'a Worker>,
     order: &'a mut Order,
-    pace: Option<Arc<Pace>>,
+    pace: Option<Rc<Pace>>,
     /// The body once more, if it may be sent again.
     spare: Option<Upload>,
 }
