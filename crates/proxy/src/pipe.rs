@@ -24,6 +24,14 @@ impl<S> Pipe<S> {
             Self::Tls(stream) => stream.get_ref().0,
         }
     }
+
+    /// What it is, where there is no TLS.
+    pub(crate) fn as_plain(&mut self) -> Option<&mut S> {
+        match self {
+            Self::Plain(stream) => Some(stream),
+            Self::Tls(_) => None,
+        }
+    }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Pipe<S> {

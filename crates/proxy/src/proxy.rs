@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::task::spawn_local;
 
 use crate::alarm::SWEEP;
+use crate::client::lobby;
 use crate::config::Config;
 use crate::learnt;
 use crate::listen::inherited::{self, Inherited};
@@ -167,12 +168,13 @@ impl Bound {
                     let runtime = tokio::runtime::Builder::new_current_thread()
                         .enable_all()
                         .build_local(LocalOptions::default());
-                    let runtime = match runtime {
-                        Ok(runtime) => runtime,
+                    let made = runtime.and_then(|it| Ok((it, Worker::new(index, state)?)));
+                    let (runtime, worker) = match made {
+                        Ok(made) => made,
                         Err(error) => return drop(started.send(error)),
                     };
                     drop(started);
-                    runtime.block_on(work(Rc::new(Worker::new(index, state)), sockets));
+                    runtime.block_on(work(Rc::new(worker), sockets));
                     drop(done);
                 })?;
             running.threads.push(thread);
@@ -255,6 +257,7 @@ type Sockets = Vec<(usize, TcpListener)>;
 /// One worker's life.
 async fn work(worker: Rc<Worker>, sockets: Sockets) {
     let sweep = spawn_local(Rc::clone(&worker).sweep());
+    let lobby = spawn_local(lobby::run(Rc::clone(&worker)));
     let mut accepting = Vec::new();
     for (index, socket) in sockets {
         let accept = accept::run(Rc::clone(&worker), socket, index);
@@ -266,7 +269,9 @@ async fn work(worker: Rc<Worker>, sockets: Sockets) {
     }
     drain(&worker).await;
     worker.pool.clear();
+    worker.lobby.clear();
     sweep.abort();
+    lobby.abort();
 }
 
 /// Waits for connections to end, within the grace period.

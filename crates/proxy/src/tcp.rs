@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 
 /// The most that is read by way of the stack, which saves clearing the buffer first or unsafe
 /// code. Chosen: heads, and bodies where a copy within the cache is cheaper than that.
-const SMALL: usize = 8 << 10;
+pub(crate) const SMALL: usize = 8 << 10;
 
 /// Reads what has come, up to [`SMALL`] bytes.
 pub(crate) fn receive(socket: impl AsFd, buf: &mut ReadBuf<'_>) -> io::Result<usize> {

@@ -5,6 +5,7 @@
 //! ([`crate::gate`]).
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,6 +17,7 @@ use slab::Slab;
 use tidegate_control::Timestamp;
 
 use crate::alarm::{Alarms, SWEEP};
+use crate::client::lobby::Lobby;
 use crate::client::patience::Patience;
 use crate::client::{Client, Order, Protocol};
 use crate::metrics::Core;
@@ -28,6 +30,9 @@ use crate::upstream::pool::Pool;
 /// that its client has had time to see nothing come and is told by the close.
 const IDLE_GRACE: Duration = Duration::from_secs(1);
 
+/// How long a connection is idle before it waits without a task. Chosen: most pages have asked for all they need by then.
+const REST_AFTER: Duration = Duration::from_secs(1);
+
 /// What one core works with.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -37,6 +42,7 @@ pub(crate) struct Worker {
     pub(crate) stalls: Stalls,
     pub(crate) pool: Pool,
     pub(crate) budget: Budget,
+    pub(crate) lobby: Lobby,
     clients: RefCell<Slab<Registered>>,
     /// The time of day for responses that say none; renewed by the sweep.
     date: RefCell<Date>,
@@ -53,19 +59,22 @@ struct Registered {
 }
 
 impl Worker {
-    pub(crate) fn new(index: usize, state: Arc<State>) -> Self {
-        Self {
+    /// # Errors
+    /// When the system has no descriptor left.
+    pub(crate) fn new(index: usize, state: Arc<State>) -> io::Result<Self> {
+        Ok(Self {
             index,
             state,
             alarms: Alarms::default(),
             stalls: Stalls::default(),
             pool: Pool::default(),
             budget: Budget::default(),
+            lobby: Lobby::new()?,
             clients: RefCell::default(),
             date: RefCell::new(Date::now()),
             swept: Cell::new(Timestamp::ZERO),
             open: Cell::new(0),
-        }
+        })
     }
 
     /// One that has nothing to do.
@@ -74,7 +83,7 @@ impl Worker {
         let config =
             crate::config::Config::from_text("idle.toml", "upstream = 'http://127.0.0.1:1'");
         let state = State::new(config.expect("it is valid")).expect("nothing is read");
-        Rc::new(Self::new(0, state))
+        Rc::new(Self::new(0, state).expect("there is a descriptor"))
     }
 
     /// About now.
@@ -140,10 +149,11 @@ impl Worker {
         }
     }
 
-    fn sweep_clients(&self, now: Timestamp) {
+    fn sweep_clients(self: &Rc<Self>, now: Timestamp) {
         let settings = self.state.settings();
         let timeouts = &settings.config.timeouts;
         let draining = self.state.is_draining();
+        let mut called = Vec::new();
         for (_, entry) in self.clients.borrow_mut().iter_mut() {
             entry.client.forget_idle_frames();
             let mut order = entry.patience.judge(&entry.client, now, timeouts);
@@ -152,8 +162,15 @@ impl Worker {
             }
             if order != Order::None {
                 entry.client.give(order);
+                called.extend(entry.client.seat());
+            } else if entry.patience.idle_for(now) >= Some(REST_AFTER) {
+                entry.client.let_rest();
             }
         }
+        // They need a task again, to do as they were told.
+        called
+            .into_iter()
+            .for_each(|seat| self.lobby.call(self, seat));
     }
 }
 

@@ -500,6 +500,11 @@ fn data_plane(text: &mut Text, totals: &Totals) {
         "Client connections that are open.",
     )
     .sample(&[], totals.connections() as f64);
+    text.gauge(
+        "tidegate_client_connections_resting",
+        "Client connections that cost no task: idle for a while, or refused time and again.",
+    )
+    .sample(&[], totals.resting as f64);
     text.counter(
         "tidegate_client_connections_total",
         "Client connections accepted.",

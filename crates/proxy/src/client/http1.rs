@@ -7,9 +7,10 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::{Pin, pin};
+use std::os::fd::BorrowedFd;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::BytesMut;
 use http::{StatusCode, Version};
@@ -28,9 +29,10 @@ use crate::http1::{HeadLimits, Violation};
 use crate::message::{Request, Response};
 use crate::pipe::Pipe;
 use crate::refuse::Shed;
-use crate::request::{self, Served};
+use crate::request::{self, Served, Serving};
 use crate::response::body::Outbound;
 use crate::response::tunnel::Tunnel;
+use crate::tcp;
 use crate::worker::Worker;
 
 /// Bytes to read at a time: most heads are smaller, and an idle connection keeps as many.
@@ -60,47 +62,170 @@ impl Upgraded {
     }
 }
 
-/// Serves a connection to its end; `start` has been read from it already.
-pub(crate) fn serve(
-    worker: &Rc<Worker>,
-    client: &Rc<Client>,
-    pipe: Pipe<Socket>,
-    start: BytesMut,
-) -> impl Future<Output = Option<Upgraded>> {
-    serve_wire(worker, client, Rc::new(Wire::new(pipe, start)))
+/// What a connection's task leaves behind.
+pub(crate) enum Left {
+    Nothing,
+    Upgraded(Upgraded),
+    /// It goes on without a task for a while.
+    Resting(Resting),
 }
 
-async fn serve_wire(worker: &Rc<Worker>, client: &Rc<Client>, wire: Rc<Wire>) -> Option<Upgraded> {
-    let mut reader = HeadReader::default();
-    loop {
-        let limits = worker.state.head_limits();
-        let next = poll_fn(|cx| wire.poll_head(cx, client, &mut reader, &limits)).await;
-        let ended = match next {
-            Next::Head(head, turn) => serve_one(worker, client, &wire, head, turn).await,
-            Next::Bad(violation) => refuse(worker, client, &wire, violation).await,
-            Next::End => Ended::Close,
-        };
-        match ended {
-            Ended::Kept => {}
-            Ended::Upgraded(tunnel) => return Wire::into_upgraded(wire, tunnel),
-            Ended::Cut => return None,
-            Ended::Close => break,
+/// A connection between two requests.
+#[derive(Debug)]
+pub(crate) struct Resting {
+    wire: Rc<Wire>,
+    reader: HeadReader,
+}
+
+impl Resting {
+    /// A connection at its start; `start` has been read from it already.
+    pub(crate) fn new(pipe: Pipe<Socket>, start: BytesMut) -> Self {
+        Self {
+            wire: Rc::new(Wire::new(pipe, start)),
+            reader: HeadReader::default(),
         }
     }
-    wire.close().await;
-    None
+
+    /// Serves it until it ends or rests; `first` is what has come already.
+    pub(crate) async fn serve(
+        self,
+        worker: &Rc<Worker>,
+        client: &Rc<Client>,
+        mut first: Option<Box<Next>>,
+    ) -> Left {
+        let Self { wire, mut reader } = self;
+        loop {
+            let next = match first.take() {
+                Some(next) => *next,
+                None => {
+                    let limits = worker.state.head_limits();
+                    poll_fn(|cx| wire.poll_head(cx, client, &mut reader, &limits)).await
+                }
+            };
+            let ended = match next {
+                Next::Head(head, turn) => serve_one(worker, client, &wire, head, turn).await,
+                Next::Asked(asked) => {
+                    finish(
+                        worker,
+                        client,
+                        &wire,
+                        asked.turn,
+                        asked.asker,
+                        asked.serving,
+                    )
+                    .await
+                }
+                Next::Answered => wire.written(true).await,
+                Next::Bad(violation) => refuse(worker, client, &wire, violation).await,
+                Next::End => Ended::Close,
+                Next::Rest => return Left::Resting(Self { wire, reader }),
+            };
+            match ended {
+                Ended::Kept => {}
+                Ended::Upgraded(tunnel) => return Wire::into_upgraded(wire, tunnel),
+                Ended::Cut => return Left::Nothing,
+                Ended::Close => break,
+            }
+        }
+        wire.close().await;
+        Left::Nothing
+    }
+
+    /// Refuses what has come, where that is all there is to do. Says what there is otherwise.
+    pub(crate) fn refuse(&mut self, worker: &Rc<Worker>, client: &Rc<Client>) -> Greeted {
+        let mut cx = Context::from_waker(Waker::noop());
+        let limits = worker.state.head_limits();
+        loop {
+            let reader = &mut self.reader;
+            let (head, turn) = match self.wire.poll_head(&mut cx, client, reader, &limits) {
+                Poll::Ready(Next::Head(head, turn)) => (head, turn),
+                Poll::Ready(Next::Rest) | Poll::Pending => return Greeted::Goes(None),
+                Poll::Ready(next) => return Greeted::Goes(Some(Box::new(next))),
+            };
+            let asker = Asker::of(&head.request, head.keep_alive);
+            let serving = request::serve(worker, client, request(&self.wire, head, turn));
+            let stays = asker.takes_ready_words()
+                && asker.keep_alive
+                && !turn.has_body
+                && client.order() == Order::None;
+            let shed = match serving {
+                Serving::Done(Some(Served::Shed(shed))) if stays => shed,
+                serving => {
+                    let asked = Box::new(Asked {
+                        turn,
+                        asker,
+                        serving,
+                    });
+                    return Greeted::Goes(Some(Box::new(Next::Asked(asked))));
+                }
+            };
+            let inner = &mut *self.wire.inner.borrow_mut();
+            inner.turn_away(worker, &shed, true);
+            match inner.poll_write(&mut cx) {
+                Poll::Ready(Ok(())) if inner.is_drained() => return Greeted::Stays,
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Greeted::Left,
+                Poll::Pending => return Greeted::Goes(Some(Box::new(Next::Answered))),
+            }
+        }
+    }
+
+    /// Lets the runtime forget the connection, and shows its socket.
+    ///
+    /// # Errors
+    /// When there is no socket, or the runtime does not let go of it.
+    pub(crate) fn rest(
+        &self,
+        watch: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let inner = &mut *self.wire.inner.borrow_mut();
+        let socket = inner.pipe.as_plain().ok_or(io::ErrorKind::Unsupported)?;
+        socket.unwatch()?;
+        let descriptor = socket.stream().descriptor();
+        watch(descriptor.ok_or(io::ErrorKind::NotConnected)?)
+    }
+
+    /// Gives back the memory that is needed while requests flow.
+    pub(crate) fn shrink(&self) {
+        let inner = &mut *self.wire.inner.borrow_mut();
+        inner.input = BytesMut::new();
+        inner.output = Output::default();
+    }
+}
+
+/// What becomes of a connection that rested, after something came.
+pub(crate) enum Greeted {
+    /// It rests on.
+    Stays,
+    /// The client is gone.
+    Left,
+    /// It needs a task, which begins with this.
+    Goes(Option<Box<Next>>),
 }
 
 /// What comes next on a connection.
-enum Next {
+pub(crate) enum Next {
     Head(Head, Turn),
+    /// A request that the engine has been asked about.
+    Asked(Box<Asked>),
+    /// Part of an answer has still to be written.
+    Answered,
     Bad(Violation),
     End,
+    /// Nothing, and nothing has to be done until something comes.
+    Rest,
+}
+
+/// A request that is being served.
+pub(crate) struct Asked {
+    turn: Turn,
+    asker: Asker,
+    serving: Serving,
 }
 
 /// What the wire knows of the request in service.
 #[derive(Debug, Clone, Copy)]
-struct Turn {
+pub(crate) struct Turn {
     number: u32,
     has_body: bool,
 }
@@ -136,38 +261,23 @@ async fn finish(
     wire: &Rc<Wire>,
     turn: Turn,
     mut asker: Asker,
-    serving: impl Future<Output = Served>,
+    mut serving: Serving,
 ) -> Ended {
-    let mut serving = pin!(serving);
-    let served = poll_fn(|cx| wire.poll_serving(cx, client, &asker, serving.as_mut())).await;
+    let served = poll_fn(|cx| wire.poll_serving(cx, client, &asker, Pin::new(&mut serving))).await;
+    client.count_refusal(matches!(served, Some(Served::Shed(_))));
     let response = match served {
         Some(Served::Response(response)) => response,
         Some(Served::Shed(shed)) if asker.takes_ready_words() && wire.is_drained(turn.has_body) => {
             asker.keep_alive &= client.order() < Order::Close;
-            return turn_away(worker, wire, &shed, asker.keep_alive).await;
+            wire.inner
+                .borrow_mut()
+                .turn_away(worker, &shed, asker.keep_alive);
+            return wire.written(asker.keep_alive).await;
         }
         Some(Served::Shed(shed)) => shed.into(),
         Some(Served::Reset(_)) | None => return Ended::Cut,
     };
     respond(worker, client, wire, response, &mut asker, turn.has_body).await
-}
-
-/// Answers that there is no room.
-async fn turn_away(worker: &Worker, wire: &Wire, shed: &Shed, keep_alive: bool) -> Ended {
-    let mut said = false;
-    let written = poll_fn(|cx| {
-        let mut inner = wire.inner.borrow_mut();
-        if !std::mem::replace(&mut said, true) {
-            let out = inner.output.small();
-            worker.with_date(|date| shed.write_http1(out, date, keep_alive));
-        }
-        inner.poll_write(cx)
-    });
-    match written.await {
-        Ok(()) if keep_alive => Ended::Kept,
-        Ok(()) => Ended::Close,
-        Err(_) => Ended::Cut,
-    }
 }
 
 /// Makes the request of a head: its body is read through the wire.
@@ -243,6 +353,8 @@ struct Inner {
     continues: bool,
     /// Whether the client has closed its side.
     ended: bool,
+    /// Whether the last read may have left something behind.
+    more: bool,
 }
 
 impl Wire {
@@ -256,6 +368,7 @@ impl Wire {
                 turn: 0,
                 continues: false,
                 ended: false,
+                more: false,
             }),
         }
     }
@@ -284,8 +397,13 @@ impl Wire {
                 }
             }
             let leaves = client.order() >= Order::Close && !reader.has_begun();
-            if !ready!(inner.poll_more(cx, leaves)) {
-                return Poll::Ready(Next::End);
+            match inner.poll_more(cx, leaves) {
+                Poll::Ready(true) => {}
+                Poll::Ready(false) => return Poll::Ready(Next::End),
+                Poll::Pending if client.may_rest() && inner.may_rest() && !reader.has_begun() => {
+                    return Poll::Ready(Next::Rest);
+                }
+                Poll::Pending => return Poll::Pending,
             }
         }
     }
@@ -458,6 +576,15 @@ impl Wire {
         true
     }
 
+    /// Waits until an answer is written.
+    async fn written(&self, keep_alive: bool) -> Ended {
+        match poll_fn(|cx| self.inner.borrow_mut().poll_write(cx)).await {
+            Ok(()) if keep_alive => Ended::Kept,
+            Ok(()) => Ended::Close,
+            Err(_) => Ended::Cut,
+        }
+    }
+
     /// Closes our side, and lingers if that was asked for.
     async fn close(&self) {
         let _ = poll_fn(|cx| {
@@ -467,10 +594,13 @@ impl Wire {
         .await;
     }
 
-    /// Takes the connection out; `None` if somebody else still holds it.
-    fn into_upgraded(wire: Rc<Self>, tunnel: Box<Tunnel>) -> Option<Upgraded> {
-        let inner = Rc::into_inner(wire)?.inner.into_inner();
-        Some(Upgraded {
+    /// Takes the connection out, unless somebody else still holds it.
+    fn into_upgraded(wire: Rc<Self>, tunnel: Box<Tunnel>) -> Left {
+        let Some(wire) = Rc::into_inner(wire) else {
+            return Left::Nothing;
+        };
+        let inner = wire.inner.into_inner();
+        Left::Upgraded(Upgraded {
             tunnel,
             pipe: inner.pipe,
             early: inner.input,
@@ -518,10 +648,27 @@ impl Inner {
     fn poll_read(&mut self, cx: &mut Context<'_>, step: usize) -> Poll<io::Result<()>> {
         let read = ready!(poll_fill(&mut self.pipe, cx, &mut self.input, step));
         self.ended = !matches!(read, Ok(1..));
+        self.more = self.input.len() == self.input.capacity() || matches!(read, Ok(tcp::SMALL..));
         Poll::Ready(match read {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             read => read.map(|_| ()),
         })
+    }
+
+    /// Puts into the output that there is no room.
+    fn turn_away(&mut self, worker: &Worker, shed: &Shed, keep_alive: bool) {
+        let out = self.output.small();
+        worker.with_date(|date| shed.write_http1(out, date, keep_alive));
+    }
+
+    /// Whether nothing that came is left.
+    fn is_drained(&self) -> bool {
+        self.input.is_empty() && !self.more
+    }
+
+    /// Whether there is nothing to be done for it, nor by TLS.
+    fn may_rest(&mut self) -> bool {
+        self.is_drained() && self.output.is_empty() && self.pipe.as_plain().is_some()
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -556,7 +703,6 @@ impl Inner {
 mod tests {
     use std::io::Write as _;
     use std::net::{TcpListener, TcpStream};
-    use std::task::Waker;
 
     use super::super::Link;
     use super::super::stream::Stream;

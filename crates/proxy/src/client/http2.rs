@@ -116,7 +116,7 @@ fn accept(
 }
 
 /// Serves a request that has to wait. It ends early if its client cancels it.
-async fn serve_on(serving: Serving<impl Future<Output = Served>>, mut reply: Reply) {
+async fn serve_on(serving: Serving, mut reply: Reply) {
     let served = {
         let mut serving = pin!(serving);
         poll_fn(|cx| match serving.as_mut().poll(cx) {

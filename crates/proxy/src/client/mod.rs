@@ -17,6 +17,7 @@ mod http1;
 mod http2;
 pub(crate) mod identity;
 pub(crate) mod inbound;
+pub(crate) mod lobby;
 pub(crate) mod patience;
 pub(crate) mod serve;
 pub(crate) mod socket;
@@ -37,6 +38,10 @@ use crate::message::Fields;
 use crate::worker::{OpenGuard, Worker};
 use frames::IDLE_FRAMES_MAX;
 use identity::Identity;
+
+/// Refusals in a row after which a client waits without a task. Chosen: to change costs as much as half a refusal, so a client of
+/// whose requests every second one is let in hardly ever does.
+const REFUSALS: u32 = 8;
 
 /// Which protocol a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +112,11 @@ pub(crate) struct Client {
     heard: RefCell<Vec<u8>>,
     has_heard: Cell<bool>,
     order: Cell<Order>,
+    /// Requests that were refused since one was not, and whether it has been idle for a while.
+    refusals: Cell<u32>,
+    idles: Cell<bool>,
+    /// Its seat, while it has no task.
+    seat: Cell<Option<usize>>,
     task: RefCell<Option<Waker>>,
 }
 
@@ -149,8 +159,23 @@ impl Client {
             heard: RefCell::default(),
             has_heard: Cell::new(false),
             order: Cell::new(Order::None),
+            refusals: Cell::new(0),
+            idles: Cell::new(false),
+            seat: Cell::new(None),
             task: RefCell::new(None),
         }
+    }
+
+    /// One that nothing comes from.
+    #[cfg(test)]
+    pub(crate) fn of_nobody(worker: &Rc<Worker>) -> Self {
+        let link = Link {
+            peer: ([127, 0, 0, 1], 1).into(),
+            tls: false,
+            trusted: false,
+            linger_bytes: 0,
+        };
+        Self::new(link, worker.count_open())
     }
 
     /// Where it is served, from its first byte to its last.
@@ -282,6 +307,23 @@ impl Client {
         self.partial_head.set(false);
     }
 
+    /// A request was refused, or was not.
+    fn count_refusal(&self, refused: bool) {
+        let refusals = if refused {
+            self.refusals.get().saturating_add(1)
+        } else {
+            0
+        };
+        self.refusals.set(refusals);
+        self.idles.set(false);
+    }
+
+    /// Whether it may wait for its next request without a task.
+    fn may_rest(&self) -> bool {
+        let may = self.idles.get() || self.refusals.get() >= REFUSALS;
+        may && self.order() == Order::None
+    }
+
     fn set_unwatched(&self, unwatched: bool) {
         self.unwatched.set(unwatched);
     }
@@ -368,10 +410,29 @@ impl Client {
         self.wake();
     }
 
+    /// It has been idle for a while: it may wait without a task.
+    pub(crate) fn let_rest(&self) {
+        let speaks_plainly = !self.tls && self.protocol() == Protocol::Http1;
+        if speaks_plainly && self.seat.get().is_none() && !self.idles.replace(true) {
+            self.wake();
+        }
+    }
+
+    /// Its seat, while it has no task.
+    pub(crate) fn seat(&self) -> Option<usize> {
+        self.seat.get()
+    }
+
     fn wake(&self) {
         if let Some(task) = &*self.task.borrow() {
             task.wake_by_ref();
         }
+    }
+
+    /// It has a seat instead of a task, or a task again.
+    fn set_seat(&self, seat: Option<usize>) {
+        self.seat.set(seat);
+        self.task.replace(None);
     }
 
     fn set_task(&self, waker: &Waker) {

@@ -114,18 +114,11 @@ impl Patience {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Link;
     use super::*;
     use crate::worker::Worker;
 
     fn client() -> Client {
-        let link = Link {
-            peer: ([127, 0, 0, 1], 1).into(),
-            tls: false,
-            trusted: false,
-            linger_bytes: 0,
-        };
-        Client::new(link, Worker::idle().count_open())
+        Client::of_nobody(&Worker::idle())
     }
 
     fn at(seconds: u64) -> Timestamp {

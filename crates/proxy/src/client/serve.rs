@@ -9,8 +9,9 @@ use std::task::{Poll, Waker};
 use bytes::BytesMut;
 use tokio::io::AsyncReadExt;
 
+use super::http1::{Left, Next, Resting};
 use super::socket::Socket;
-use super::{Client, Order, Protocol, http1, http2};
+use super::{Client, Order, Protocol, http2};
 use crate::pipe::Pipe;
 use crate::worker::{Registration, Worker};
 
@@ -72,12 +73,36 @@ async fn run(
         obey(&client, connection.as_mut(), After::Finish).await;
         return;
     }
-    let connection = pin!(http1::serve(worker, &client, pipe, start));
-    let served = obey(&client, connection, After::Finish).await;
-    if let Some(Some(upgraded)) = served {
-        // What is no longer HTTP is not for the sweep to judge.
-        drop(registration);
-        Box::pin(upgraded.run(&client)).await;
+    serve_on(
+        worker,
+        client,
+        Resting::new(pipe, start),
+        None,
+        registration,
+    )
+    .await;
+}
+
+/// Serves an HTTP/1.1 connection until it ends, or rests; `first` is what has come already.
+pub(crate) async fn serve_on(
+    worker: &Rc<Worker>,
+    client: Rc<Client>,
+    connection: Resting,
+    first: Option<Box<Next>>,
+    registration: Registration,
+) {
+    let left = {
+        let serving = pin!(connection.serve(worker, &client, first));
+        obey(&client, serving, After::Finish).await
+    };
+    match left {
+        Some(Left::Upgraded(upgraded)) => {
+            // What is no longer HTTP is not for the sweep to judge.
+            drop(registration);
+            Box::pin(upgraded.run(&client)).await;
+        }
+        Some(Left::Resting(connection)) => worker.lobby.seat(client, connection, registration),
+        Some(Left::Nothing) | None => {}
     }
 }
 

@@ -41,6 +41,16 @@ impl Socket {
         }
     }
 
+    /// The stream itself.
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Lets the runtime forget it.
+    pub(crate) fn unwatch(&mut self) -> io::Result<()> {
+        self.stream.unwatch()
+    }
+
     /// Whether the client has closed its sending side, bytes not yet read or not.
     pub(crate) fn has_closed(&self) -> bool {
         let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;

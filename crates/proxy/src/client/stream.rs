@@ -49,6 +49,15 @@ impl Stream {
         }
     }
 
+    /// Lets the runtime forget it.
+    pub(crate) fn unwatch(&mut self) -> io::Result<()> {
+        if let Self::Watched(_) = self {
+            let watched = std::mem::replace(self, Self::Lost).into_watched()?;
+            *self = Self::Fresh(watched.into_std()?);
+        }
+        Ok(())
+    }
+
     /// The same for those who need nothing else.
     pub(crate) fn into_watched(self) -> io::Result<TcpStream> {
         match self {

@@ -132,6 +132,7 @@ pub struct Core {
     bytes: [AtomicU64; 2],
     opened: AtomicU64,
     closed: AtomicU64,
+    resting: AtomicU64,
     turned_away: AtomicU64,
     retries: AtomicU64,
     retries_denied: AtomicU64,
@@ -155,6 +156,7 @@ impl Default for Core {
             bytes: Default::default(),
             opened: AtomicU64::new(0),
             closed: AtomicU64::new(0),
+            resting: AtomicU64::new(0),
             turned_away: AtomicU64::new(0),
             retries: AtomicU64::new(0),
             retries_denied: AtomicU64::new(0),
@@ -216,6 +218,11 @@ impl Core {
         bump(&self.closed);
     }
 
+    /// So many client connections wait without a task.
+    pub fn record_resting(&self, connections: usize) {
+        self.resting.store(connections as u64, Ordering::Relaxed);
+    }
+
     /// A client's connection was closed at once: too many, or its handshake failed.
     pub fn record_turned_away(&self) {
         bump(&self.turned_away);
@@ -255,6 +262,7 @@ impl Core {
         add(&mut totals.bytes, &self.bytes);
         totals.opened += self.opened.load(Ordering::Relaxed);
         totals.closed += self.closed.load(Ordering::Relaxed);
+        totals.resting += self.resting.load(Ordering::Relaxed);
         totals.turned_away += self.turned_away.load(Ordering::Relaxed);
         totals.retries += self.retries.load(Ordering::Relaxed);
         totals.retries_denied += self.retries_denied.load(Ordering::Relaxed);
@@ -293,6 +301,8 @@ pub struct Totals {
     pub opened: u64,
     /// Client connections ended.
     pub closed: u64,
+    /// Client connections that wait without a task: idle for a while, or refused time and again.
+    pub resting: u64,
     /// Client connections closed at once.
     pub turned_away: u64,
     /// Requests sent a second time.

@@ -12,6 +12,7 @@ mod faults;
 mod forward;
 mod http2;
 mod hygiene;
+mod lobby;
 mod queue;
 mod refusal;
 mod shutdown;
