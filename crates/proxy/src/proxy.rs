@@ -276,7 +276,7 @@ async fn work(worker: Rc<Worker>, sockets: Sockets) {
 
 /// Waits for connections to end, within the grace period.
 async fn drain(worker: &Worker) {
-    let grace = *worker.state.settings().config.timeouts.grace;
+    let grace = *worker.settings().config.timeouts.grace;
     let until = worker.state.now() + grace;
     while worker.open() > 0 && worker.state.now() < until {
         tokio::time::sleep(SWEEP).await;

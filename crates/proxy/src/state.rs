@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
@@ -28,6 +28,8 @@ pub struct State {
     board: Board,
     channel: Option<Channel>,
     settings: ArcSwap<Settings>,
+    /// Moves with every change of the settings.
+    edition: AtomicU64,
     /// Of the settings in force what is asked for before every request.
     head_bytes: AtomicUsize,
     head_fields: AtomicUsize,
@@ -68,6 +70,7 @@ impl State {
             head_bytes: AtomicUsize::new(settings.head_limits().bytes),
             head_fields: AtomicUsize::new(settings.head_limits().fields),
             settings: ArcSwap::from_pointee(settings),
+            edition: AtomicU64::new(0),
             applying: Mutex::new(()),
             draining: AtomicBool::new(false),
             relieved: AtomicBool::new(false),
@@ -97,6 +100,7 @@ impl State {
         self.head_bytes.store(bytes, Ordering::Relaxed);
         self.head_fields.store(fields, Ordering::Relaxed);
         self.settings.store(Arc::new(settings));
+        self.edition.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
@@ -161,6 +165,11 @@ impl State {
     #[must_use]
     pub fn settings(&self) -> Guard<Arc<Settings>> {
         self.settings.load()
+    }
+
+    /// Moves with every change of the settings: a look at it is cheaper than at them.
+    pub(crate) fn edition(&self) -> u64 {
+        self.edition.load(Ordering::Acquire)
     }
 
     /// Bounds on the head of a request.

@@ -22,6 +22,7 @@ use crate::client::patience::Patience;
 use crate::client::{Client, Order, Protocol};
 use crate::metrics::Core;
 use crate::response::stall::Stalls;
+use crate::settings::Settings;
 use crate::state::State;
 use crate::upstream::budget::Budget;
 use crate::upstream::pool::Pool;
@@ -33,6 +34,9 @@ const IDLE_GRACE: Duration = Duration::from_secs(1);
 /// How long a connection is idle before it waits without a task. Chosen: most pages have asked for all they need by then.
 const REST_AFTER: Duration = Duration::from_secs(1);
 
+/// Settings as one worker holds them.
+pub(crate) type InForce = Rc<Arc<Settings>>;
+
 /// What one core works with.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -43,6 +47,9 @@ pub(crate) struct Worker {
     pub(crate) pool: Pool,
     pub(crate) budget: Budget,
     pub(crate) lobby: Lobby,
+    /// The settings that were in force when they were last asked for, and their edition.
+    settings: RefCell<InForce>,
+    edition: Cell<u64>,
     clients: RefCell<Slab<Registered>>,
     /// The time of day for responses that say none; renewed by the sweep.
     date: RefCell<Date>,
@@ -64,6 +71,8 @@ impl Worker {
     pub(crate) fn new(index: usize, state: Arc<State>) -> io::Result<Self> {
         Ok(Self {
             index,
+            edition: Cell::new(state.edition()),
+            settings: RefCell::new(Rc::new(Arc::clone(&state.settings()))),
             state,
             alarms: Alarms::default(),
             stalls: Stalls::default(),
@@ -84,6 +93,18 @@ impl Worker {
             crate::config::Config::from_text("idle.toml", "upstream = 'http://127.0.0.1:1'");
         let state = State::new(config.expect("it is valid")).expect("nothing is read");
         Rc::new(Self::new(0, state).expect("there is a descriptor"))
+    }
+
+    /// The settings in force. Not to be held across an await: ask for them again.
+    ///
+    /// Workers that count references to the same settings would wait for each other's cores, so each counts its own.
+    pub(crate) fn settings(&self) -> InForce {
+        let edition = self.state.edition();
+        if self.edition.replace(edition) != edition {
+            let settings = Arc::clone(&self.state.settings());
+            self.settings.replace(Rc::new(settings));
+        }
+        Rc::clone(&self.settings.borrow())
     }
 
     /// About now.
@@ -141,7 +162,7 @@ impl Worker {
             self.alarms.sweep(now);
             self.sweep_clients(now);
             self.stalls.sweep(now);
-            let settings = self.state.settings();
+            let settings = self.settings();
             let retry = &settings.config.retry;
             drop(self.budget.settle(now, retry, self.state.threads()));
             self.pool
@@ -150,7 +171,7 @@ impl Worker {
     }
 
     fn sweep_clients(self: &Rc<Self>, now: Timestamp) {
-        let settings = self.state.settings();
+        let settings = self.settings();
         let timeouts = &settings.config.timeouts;
         let draining = self.state.is_draining();
         let mut called = Vec::new();

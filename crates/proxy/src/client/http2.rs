@@ -42,7 +42,7 @@ pub(crate) async fn serve(
     start: BytesMut,
 ) {
     let io = Counted::new(pipe, Rc::clone(client), start);
-    let builder = builder(&worker.state.settings().config.limits);
+    let builder = builder(&worker.settings().config.limits);
     let Ok(mut connection) = builder.handshake(io).await else {
         return;
     };

@@ -109,7 +109,7 @@ fn welcome(
     peer: SocketAddr,
     index: usize,
 ) -> Option<impl Future<Output = ()> + use<>> {
-    let settings = worker.state.settings();
+    let settings = worker.settings();
     if worker.state.connections() >= settings.config.limits.connections {
         worker.metrics().record_turned_away();
         return None;
@@ -237,7 +237,7 @@ async fn secure(
 }
 
 fn is_trusted(worker: &Worker, peer: SocketAddr) -> bool {
-    let settings = worker.state.settings();
+    let settings = worker.settings();
     let trusts = |net: &IpNet| net.contains(&peer.ip());
     settings.config.forward.trust.iter().any(trusts)
 }

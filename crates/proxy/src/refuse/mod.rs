@@ -7,7 +7,7 @@
 
 mod page;
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use bytes::Bytes;
 use http::header::{
@@ -24,6 +24,7 @@ use crate::message::{Fields, Response};
 use crate::metrics::UpstreamFailure;
 use crate::response::body::Outbound;
 use crate::settings::SettingsError;
+use crate::worker::InForce;
 
 /// The reason of a refusal, for programs.
 pub(crate) const SHED: HeaderName = HeaderName::from_static("tidegate-shed");
@@ -75,7 +76,7 @@ impl Format {
 #[derive(Debug)]
 pub(crate) struct Refusals {
     /// By reason and format.
-    shed: Vec<[Arc<Template>; 3]>,
+    shed: Vec<[Template; 3]>,
     /// `retry-after` in seconds, by seconds.
     seconds: Vec<HeaderValue>,
 }
@@ -96,32 +97,68 @@ struct Template {
 /// spare, so everything in it is ready.
 #[derive(Debug)]
 pub(crate) struct Shed {
-    template: Arc<Template>,
-    retry_after: HeaderValue,
+    settings: InForce,
+    words: Words,
+}
+
+/// Which of the answers to overload is meant.
+#[derive(Debug, Clone, Copy)]
+struct Words {
+    reason: ShedReason,
+    format: Format,
+    retry_after_s: usize,
+}
+
+impl Words {
+    fn new(refusal: &Refusal, format: Format) -> Self {
+        // Whole seconds, at least one: 0 would invite the client back at once.
+        let seconds = refusal.retry_after.as_secs_f64().ceil().max(1.0);
+        Self {
+            reason: refusal.reason,
+            format,
+            retry_after_s: (seconds as usize).min(RETRY_AFTER_MAX_S),
+        }
+    }
 }
 
 impl Shed {
+    pub(crate) fn new(settings: &InForce, refusal: &Refusal, format: Format) -> Self {
+        Self {
+            settings: Rc::clone(settings),
+            words: Words::new(refusal, format),
+        }
+    }
+
+    fn template(&self) -> &Template {
+        self.settings.refusals.template(self.words)
+    }
+
+    fn retry_after(&self) -> &HeaderValue {
+        self.settings.refusals.retry_after(self.words)
+    }
+
     pub(crate) fn status(&self) -> StatusCode {
-        self.template.status
+        self.template().status
     }
 
     pub(crate) fn body(&self) -> &Bytes {
-        &self.template.body
+        &self.template().body
     }
 
     /// Writes it for a client that speaks HTTP/1.1 and reads bodies.
     pub(crate) fn write_http1(&self, out: &mut Vec<u8>, date: &HeaderValue, keep_alive: bool) {
+        let template = self.template();
         let end: &[u8] = match keep_alive {
             true => b"\r\n\r\n",
             false => b"\r\nconnection: close\r\n\r\n",
         };
         let parts: [&[u8]; 6] = [
-            &self.template.http1,
-            self.retry_after.as_bytes(),
+            &template.http1,
+            self.retry_after().as_bytes(),
             b"\r\ndate: ",
             date.as_bytes(),
             end,
-            &self.template.body,
+            &template.body,
         ];
         out.reserve(parts.iter().map(|part| part.len()).sum());
         parts.iter().for_each(|part| out.extend_from_slice(part));
@@ -130,11 +167,11 @@ impl Shed {
     /// Its head for a client that speaks HTTP/2.
     pub(crate) fn http2(&self, date: HeaderValue) -> http::Response<()> {
         let mut head = http::Response::new(());
-        *head.status_mut() = self.template.status;
+        *head.status_mut() = self.status();
         let headers = head.headers_mut();
-        *headers = self.template.http2.clone();
+        *headers = self.template().http2.clone();
         // They are there, and only said anew: to insert would first make the map larger.
-        for (name, value) in [(RETRY_AFTER, self.retry_after.clone()), (DATE, date)] {
+        for (name, value) in [(RETRY_AFTER, self.retry_after().clone()), (DATE, date)] {
             if let Some(said) = headers.get_mut(name) {
                 *said = value;
             }
@@ -146,11 +183,7 @@ impl Shed {
 /// For those who have something to add, or want less than all of it.
 impl From<Shed> for Response<Outbound> {
     fn from(shed: Shed) -> Self {
-        let body = Outbound::full(shed.template.body.clone());
-        let mut response = Self::new(shed.template.status, body);
-        response.headers = shed.template.headers.clone();
-        response.headers.insert(RETRY_AFTER, shed.retry_after);
-        response
+        shed.settings.refusals.response(shed.words)
     }
 }
 
@@ -187,9 +220,8 @@ fn common_headers(format: Format) -> Fields {
 impl Refusals {
     pub(crate) fn new(texts: &RefusalTexts) -> Result<Self, SettingsError> {
         let custom = page::Custom::read(texts)?;
-        let templates = ShedReason::ALL.map(|reason| {
-            Format::ALL.map(|format| Arc::new(Template::new(&custom, reason, format)))
-        });
+        let templates = ShedReason::ALL
+            .map(|reason| Format::ALL.map(|format| Template::new(&custom, reason, format)));
         Ok(Self {
             shed: templates.into(),
             seconds: (0..=RETRY_AFTER_MAX_S).map(seconds).collect(),
@@ -199,23 +231,28 @@ impl Refusals {
     /// The answer to a request that is not passed on.
     pub(crate) fn answer(&self, fault: &Fault, format: Format) -> Response<Outbound> {
         match fault {
-            Fault::Shed(refusal) => self.shed(refusal, format).into(),
+            Fault::Shed(refusal) => self.response(Words::new(refusal, format)),
             fault => explain(fault, format),
         }
     }
 
     /// The answer to a request that there is no room for.
-    pub(crate) fn shed(&self, refusal: &Refusal, format: Format) -> Shed {
-        Shed {
-            template: Arc::clone(&self.shed[refusal.reason.index()][format as usize]),
-            retry_after: self.retry_after(refusal).clone(),
-        }
+    fn response(&self, words: Words) -> Response<Outbound> {
+        let template = self.template(words);
+        let body = Outbound::full(template.body.clone());
+        let mut response = Response::new(template.status, body);
+        response.headers = template.headers.clone();
+        let retry_after = self.retry_after(words).clone();
+        response.headers.insert(RETRY_AFTER, retry_after);
+        response
     }
 
-    /// Whole seconds, at least one: 0 would invite the client back at once.
-    fn retry_after(&self, refusal: &Refusal) -> &HeaderValue {
-        let seconds = refusal.retry_after.as_secs_f64().ceil().max(1.0);
-        &self.seconds[(seconds as usize).min(RETRY_AFTER_MAX_S)]
+    fn template(&self, words: Words) -> &Template {
+        &self.shed[words.reason.index()][words.format as usize]
+    }
+
+    fn retry_after(&self, words: Words) -> &HeaderValue {
+        &self.seconds[words.retry_after_s]
     }
 }
 

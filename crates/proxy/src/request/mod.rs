@@ -36,7 +36,7 @@ use crate::response::body::Outbound;
 use crate::response::{self, tunnel};
 use crate::settings::Settings;
 use crate::upstream::send::Sending;
-use crate::worker::Worker;
+use crate::worker::{InForce, Worker};
 use order::Order;
 use upload::Upload;
 use visit::Visit;
@@ -66,7 +66,7 @@ pub(crate) fn serve(
     request: Request<Inbound>,
 ) -> Serving {
     client.begin_request();
-    let settings = worker.state.settings();
+    let settings = worker.settings();
     let mut visit = Visit::begin(client, &settings, &request);
     match begin(&mut visit, &settings, request) {
         Err(fault) => Serving::Done(Some(decline(visit, &settings, fault))),
@@ -84,7 +84,7 @@ pub(crate) fn refuse(
     violation: Violation,
 ) -> Response<Outbound> {
     client.begin_request();
-    let settings = worker.state.settings();
+    let settings = worker.settings();
     let mut visit = Visit::begin(client, &settings, &Request::<()>::default());
     visit.is_malformed();
     explain(visit, &settings, &Fault::Malformed(violation))
@@ -161,14 +161,14 @@ fn conclude(mut visit: Visit, served: Result<Response<Outbound>, Fault>) -> Serv
             Served::Response(dismiss(visit, response))
         }
         Err(fault) => {
-            let settings = visit.worker().state.settings();
+            let settings = visit.worker().settings();
             decline(visit, &settings, fault)
         }
     }
 }
 
 /// Turns what is wrong with a request into what is said to the client.
-fn decline(visit: Visit, settings: &Settings, fault: Fault) -> Served {
+fn decline(visit: Visit, settings: &InForce, fault: Fault) -> Served {
     match fault {
         Fault::TooManyResets => Served::Reset(send_away(visit)),
         // Over HTTP/2 a body breaks off with its stream: nobody is there to be answered, and the
@@ -184,8 +184,8 @@ fn decline(visit: Visit, settings: &Settings, fault: Fault) -> Served {
 }
 
 /// The shortest way to end a request.
-fn turn_away(mut visit: Visit, settings: &Settings, refusal: &Refusal) -> Shed {
-    let shed = settings.refusals.shed(refusal, visit.format);
+fn turn_away(mut visit: Visit, settings: &InForce, refusal: &Refusal) -> Shed {
+    let shed = Shed::new(settings, refusal, visit.format);
     visit.answered(shed.status(), Some(refusal.reason.as_str()));
     visit.count(shed.body().len() as u64);
     visit.complete();
@@ -285,7 +285,7 @@ async fn queue(visit: &Visit, mut wait: Wait, order: &Order) -> Result<Slot, Fau
 /// Lets a client that writes first finish, so that it reads the refusal instead of a reset.
 async fn discard(visit: &Visit, upload: Upload) {
     let state = &visit.worker().state;
-    let limit = *state.settings().config.limits.refused_body;
+    let limit = *visit.worker().settings().config.limits.refused_body;
     let mut alarm = Alarm::set(&**visit.worker(), state.now() + DISCARD);
     if !matches!(alarm.before(upload.discard(limit)).await, Ok(true)) {
         visit.client.linger();

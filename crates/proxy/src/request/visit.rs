@@ -127,7 +127,7 @@ impl Visit {
 
     /// A client that cancels as fast as it asks is told to go away.
     fn charge_reset(&self) {
-        let limits = &self.worker().state.settings().config.limits;
+        let limits = &self.worker().settings().config.limits;
         if self.client.protocol() == Protocol::Http2 && self.client.cancels_too_much(limits) {
             self.send_away();
         }
@@ -159,7 +159,7 @@ impl Drop for Visit {
             End::Cancelled => Some("departed"),
             End::Truncated(failure) => Some(failure.as_str()),
         };
-        let settings = self.worker().state.settings();
+        let settings = self.worker().settings();
         if let Some(log) = &settings.access_log
             && !log.write(&record, &settings)
         {

@@ -128,7 +128,7 @@ impl Relay {
             }
             drop(slot);
         }
-        let settings = self.worker.state.settings();
+        let settings = self.worker.settings();
         self.body.give_back(&self.worker, &settings);
     }
 
@@ -222,7 +222,7 @@ impl Relay {
 
     /// Ready when the replica has been silent for too long.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let limit = *self.worker.state.settings().config.timeouts.body_idle;
+        let limit = *self.worker.settings().config.timeouts.body_idle;
         let due = self.heard + limit;
         let silence = self
             .silence

@@ -44,7 +44,7 @@ pub(crate) fn relay(
         mut body,
     } = answer;
     let state = &visit.worker().state;
-    let settings = state.settings();
+    let settings = visit.worker().settings();
     let replica = slot.replica();
     let status = response.status.as_u16();
     state.board().record(replica, Outcome::Answered(status));

@@ -56,7 +56,7 @@ pub(crate) fn open(
         replica,
         early,
         slot,
-        idle: *state.settings().config.timeouts.body_idle,
+        idle: *visit.worker().settings().config.timeouts.body_idle,
     };
     let mut response = answer.response;
     let headers = &mut response.headers;

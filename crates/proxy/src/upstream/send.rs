@@ -205,10 +205,9 @@ impl<'a> Sending<'a> {
 
     /// A connection from the pool, or a new one, and the request in the form its protocol has.
     async fn connection(&mut self, id: ReplicaId) -> Result<io::Result<Connection>, Fault> {
-        let state = &self.worker.state;
         let replica = {
             // Settings are looked at, not kept: a count shared by all cores is worth avoiding.
-            let settings = state.settings();
+            let settings = self.worker.settings();
             let Some(replica) = settings.replica(id) else {
                 return Ok(Err(io::ErrorKind::NotFound.into()));
             };
@@ -231,7 +230,7 @@ impl<'a> Sending<'a> {
         replica: Arc<Replica>,
     ) -> Result<io::Result<Connection>, Fault> {
         let state = &self.worker.state;
-        let limit = *state.settings().config.timeouts.connect;
+        let limit = *self.worker.settings().config.timeouts.connect;
         let mut alarm = Alarm::set(
             self.worker,
             (state.now() + limit).min(self.order.deadline.at),
@@ -244,7 +243,7 @@ impl<'a> Sending<'a> {
         }
         match opened {
             Ok(opened) => Ok(opened.map(|sender| {
-                shape(self.order, &state.settings(), &replica, &sender);
+                shape(self.order, &self.worker.settings(), &replica, &sender);
                 Connection {
                     sender,
                     uid: replica.uid(),
@@ -393,7 +392,8 @@ impl<'a> Sending<'a> {
 
     fn spend_retry(&self) -> bool {
         let state = &self.worker.state;
-        let rules = &state.settings().config.retry;
+        let settings = self.worker.settings();
+        let rules = &settings.config.retry;
         let granted = self
             .worker
             .budget
