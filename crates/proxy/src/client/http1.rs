@@ -164,7 +164,7 @@ impl Resting {
             match inner.poll_write(&mut cx) {
                 Poll::Ready(Ok(())) if inner.is_drained() => return Greeted::Stays,
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => return Greeted::Left,
+                Poll::Ready(Err(_)) => return Greeted::Gone,
                 Poll::Pending => return Greeted::Goes(Some(Box::new(Next::Answered))),
             }
         }
@@ -197,8 +197,8 @@ impl Resting {
 pub(crate) enum Greeted {
     /// It rests on.
     Stays,
-    /// The client is gone.
-    Left,
+    /// The client is.
+    Gone,
     /// It needs a task, which begins with this.
     Goes(Option<Box<Next>>),
 }

@@ -8,7 +8,7 @@
 //!
 //! Only HTTP/1.1 without TLS rests: the others have more to do than to read and to write.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,6 +16,7 @@ use std::rc::Rc;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
+use rustix::io::retry_on_intr;
 use slab::Slab;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -33,6 +34,8 @@ const TURN: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Lobby {
     epoll: OwnedFd,
+    /// Whether somebody listens.
+    attended: Cell<bool>,
     seats: RefCell<Slab<Seat>>,
 }
 
@@ -49,8 +52,14 @@ impl Lobby {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            attended: Cell::new(false),
             seats: RefCell::default(),
         })
+    }
+
+    /// Whether connections may rest here.
+    pub(crate) fn is_open(&self) -> bool {
+        self.attended.get()
     }
 
     /// Takes over a connection until something comes.
@@ -87,11 +96,11 @@ impl Lobby {
             };
             // As in a task: what goes wrong with one connection does not concern the others.
             let greet = || seat.connection.refuse(worker, &seat.client);
-            catch_unwind(AssertUnwindSafe(greet)).unwrap_or(Greeted::Left)
+            catch_unwind(AssertUnwindSafe(greet)).unwrap_or(Greeted::Gone)
         };
         match greeted {
             Greeted::Stays => {}
-            Greeted::Left => drop(self.take(worker, key)),
+            Greeted::Gone => drop(self.take(worker, key)),
             Greeted::Goes(next) => self.leave(worker, key, next),
         }
     }
@@ -135,23 +144,35 @@ impl Lobby {
 }
 
 /// Listens to those who rest, for as long as the worker lives.
-pub(crate) async fn run(worker: Rc<Worker>) -> io::Result<()> {
-    let watched = watch(worker.lobby.epoll.try_clone()?)?;
+pub(crate) async fn run(worker: Rc<Worker>) {
+    // It ends only if the system does not let us listen; then everybody has a task.
+    let _ = listen(&worker).await;
+    worker.lobby.attended.set(false);
+    let seats = worker.lobby.seats.borrow();
+    let keys: Vec<_> = seats.iter().map(|(key, _)| key).collect();
+    drop(seats);
+    keys.into_iter()
+        .for_each(|key| worker.lobby.call(&worker, key));
+}
+
+async fn listen(worker: &Rc<Worker>) -> io::Result<()> {
+    let lobby = &worker.lobby;
+    let watched = watch(lobby.epoll.try_clone()?)?;
+    lobby.attended.set(true);
     let mut events = Vec::with_capacity(TURN);
     loop {
         let mut ready = watched.readable().await?;
         events.clear();
-        epoll::wait(
-            &worker.lobby.epoll,
-            spare_capacity(&mut events),
-            Some(&Timespec::default()),
-        )?;
+        retry_on_intr(|| {
+            let events = spare_capacity(&mut events);
+            epoll::wait(&lobby.epoll, events, Some(&Timespec::default()))
+        })?;
         if events.len() < TURN {
             ready.clear_ready();
         }
         for event in &events {
             let data = event.data;
-            worker.lobby.hear(&worker, data.u64() as usize);
+            lobby.hear(worker, data.u64() as usize);
         }
     }
 }

@@ -321,7 +321,7 @@ impl Client {
     /// Whether it may wait for its next request without a task.
     fn may_rest(&self) -> bool {
         let may = self.idles.get() || self.refusals.get() >= REFUSALS;
-        may && self.order() == Order::None
+        may && self.order() == Order::None && self.worker().lobby.is_open()
     }
 
     fn set_unwatched(&self, unwatched: bool) {
