@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | no connection | no | another replica, whatever the method |
 //! | a pooled connection was closed before the request was written | no | another connection |
-//! | an HTTP/2 replica closes the connection before it looked at the request (GOAWAY) | no | another connection, if the body can be sent again |
+//! | an HTTP/2 replica closes the connection before it looked at the request (GOAWAY) | no | another connection, unless a part of the body has been passed on and is gone |
 //! | an HTTP/2 replica refuses the stream (REFUSED_STREAM) | no | the same, if the budget allows |
 //! | the connection broke before the response's head | perhaps | another replica, if the method is idempotent, the body can be sent again and the budget allows |
 //! | no head before the deadline | perhaps | 504 |
@@ -285,7 +285,7 @@ impl<'a> Sending<'a> {
         &mut self,
         mut sender: SendRequest<Upload>,
     ) -> Result<Result<Answer, Failed>, Fault> {
-        let spare = self.order.request.body.copy();
+        let lent = self.order.request.body.lend();
         let request = shape::take(&mut self.order.request).into();
         let response = Box::pin(sender.try_send_request(request));
         let mut error = match self.await_head(response).await? {
@@ -297,16 +297,16 @@ impl<'a> Sending<'a> {
             }
             Err(error) => error,
         };
-        Ok(Err(match (error.take_message(), spare) {
-            (Some(request), _) => {
-                self.order.request.body = request.into_body();
-                Failed::Unsent
+        let unsent = error.take_message().is_some();
+        Ok(Err(match lent.take_back() {
+            Some(body) if unsent || self.is_declined(error.error()) => {
+                self.order.request.body = body;
+                match unsent {
+                    true => Failed::Unsent,
+                    false => Failed::Declined,
+                }
             }
-            (None, Some(spare)) if self.is_declined(error.error()) => {
-                self.order.request.body = spare;
-                Failed::Declined
-            }
-            (None, _) => Failed::Seen(kind(error.error())),
+            _ => Failed::Seen(kind(error.error())),
         }))
     }
 
