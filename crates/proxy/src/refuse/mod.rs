@@ -271,7 +271,7 @@ fn explain(fault: &Fault, format: Format) -> Response<Outbound> {
         let close = HeaderValue::from_static("close");
         response.headers.insert(CONNECTION, close);
     }
-    if *fault == Fault::Invalid(Invalid::Method) {
+    if matches!(fault, Fault::Invalid(Invalid::Method) | Fault::LastHop) {
         let methods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
         response
             .headers
@@ -322,6 +322,7 @@ pub(crate) fn status(fault: &Fault) -> StatusCode {
             | Invalid::Target
             | Invalid::Body => StatusCode::BAD_REQUEST,
         },
+        Fault::LastHop => StatusCode::OK,
         Fault::Shed(refusal) => shed_status(refusal.reason),
         Fault::Held(Held::Throttled(_)) => StatusCode::TOO_MANY_REQUESTS,
         Fault::Held(Held::Banned(_) | Held::Stranger) => StatusCode::FORBIDDEN,
@@ -340,6 +341,7 @@ fn detail(fault: &Fault) -> String {
     match fault {
         Fault::Malformed(violation) => format!("The request is not valid HTTP: {violation}."),
         Fault::Invalid(invalid) => format!("The request cannot be served: {invalid}."),
+        Fault::LastHop => "The request was to go no further than this proxy.".to_owned(),
         Fault::Shed(_) => "The service is busy.".to_owned(),
         Fault::Held(held) => format!("The request is refused: {held}."),
         Fault::TooManyResets => "Too many requests were cancelled on this connection.".to_owned(),
