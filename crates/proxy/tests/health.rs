@@ -109,8 +109,10 @@ async fn a_replica_that_answers_badly_or_hangs_is_out_until_it_answers_well() {
     let (a, b) = (Patient::start().await, Patient::start().await);
     let desk = Desk::start(&config(&[a.addr, b.addr], FAST));
     let mut events = desk.events().await;
-    for status in [503, 0] {
+    for (status, cause) in [(503, "(/healthz answers 503)"), (0, "(no answer in time)")] {
         b.answer_with(status);
+        let told = |event: &serde_json::Value| event["line"].as_str().unwrap().contains(cause);
+        events.wait_for("notice", told).await;
         becomes(&mut events, 1, false).await;
         let metrics = desk.get("/metrics").await.body;
         let series = format!("tidegate_replica_up{{replica=\"http://{}\"}} 0\n", b.addr);

@@ -57,7 +57,7 @@ impl StatusView {
         warnings.extend(refused.now().then(|| LOG_REFUSED.to_owned()));
         let failing = |id: &ReplicaId| {
             let (trip, replica) = (state.board().trip(*id)?, settings.replica(*id)?);
-            let cause = explain(trip.as_str(), Some(replica));
+            let cause = explain(state, *id, trip.as_str());
             Some(format!("replica {}: {cause}", replica.origin()))
         };
         warnings.extend(settings.replica_ids().iter().filter_map(failing));
