@@ -147,7 +147,7 @@ fn ready(operator: &Operator) -> Result<Answer, ApiError> {
         Some(why) => Err(ApiError::new(
             StatusCode::SERVICE_UNAVAILABLE,
             why,
-            "see /api/status",
+            "nothing has to be done here: 200 comes back when it is over; /api/status has more",
         )),
     }
 }

@@ -40,7 +40,7 @@ pub use events::{Events, Subscription};
 
 use crate::channel::{self, Channel};
 use crate::config::Secret;
-use crate::health;
+use crate::health::{self, Trip};
 use crate::learnt;
 use crate::listen::inherited::Inherited;
 use crate::notice::notice;
@@ -289,14 +289,29 @@ impl Operator {
         Ok(())
     }
 
-    /// Why requests cannot be served now; `None` when they can.
-    fn not_ready(&self) -> Option<&'static str> {
-        let status = self.state.sentry().status(self.state.now());
-        if status.draining || self.state.is_draining() {
-            return Some("the proxy is draining");
+    /// Why requests cannot be served now; `None` when they can, as far as is known. A replica that
+    /// can be reached and fails is no reason: only requests show when it is well again.
+    fn not_ready(&self) -> Option<String> {
+        let state = &self.state;
+        let status = state.sentry().status(state.now());
+        if status.draining || state.is_draining() {
+            return Some("the proxy is draining".into());
         }
-        let up = status.replicas.iter().any(|replica| replica.up);
-        (!up).then_some("no replica is healthy")
+        let mut causes = Vec::new();
+        for replica in &status.replicas {
+            match state.board().trip(replica.id) {
+                Some(trip @ Trip::Unreachable) => {
+                    let settings = state.settings();
+                    let whom = settings.replica(replica.id).map(|known| known.origin());
+                    let cause = health::explain(state, replica.id, trip.as_str());
+                    causes.extend(whom.map(|origin| format!("{origin}: {cause}")));
+                }
+                _ if replica.up => return None,
+                _ => {}
+            }
+        }
+        causes.insert(0, "no replica works".into());
+        Some(causes.join("; "))
     }
 
     /// One line for the operator: in the log and in the event stream.
