@@ -52,6 +52,32 @@ impl UpstreamFailure {
     }
 }
 
+/// Why a client's connection never got as far as HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TurnedAway {
+    /// There were too many.
+    Limit,
+    /// It did not begin with a header of the PROXY protocol, on a listener that demands one.
+    ProxyProtocol,
+    /// No TLS session was agreed on.
+    Tls,
+}
+
+impl TurnedAway {
+    /// Every cause, in the order of the counters.
+    pub const ALL: [Self; 3] = [Self::Limit, Self::ProxyProtocol, Self::Tls];
+
+    /// The word in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Limit => "limit",
+            Self::ProxyProtocol => "proxy_protocol",
+            Self::Tls => "tls",
+        }
+    }
+}
+
 /// Where bytes went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -132,7 +158,7 @@ pub struct Core {
     bytes: [AtomicU64; 2],
     opened: AtomicU64,
     closed: AtomicU64,
-    turned_away: AtomicU64,
+    turned_away: [AtomicU64; 3],
     retries: AtomicU64,
     retries_denied: AtomicU64,
     log_lines_lost: AtomicU64,
@@ -155,7 +181,7 @@ impl Default for Core {
             bytes: Default::default(),
             opened: AtomicU64::new(0),
             closed: AtomicU64::new(0),
-            turned_away: AtomicU64::new(0),
+            turned_away: Default::default(),
             retries: AtomicU64::new(0),
             retries_denied: AtomicU64::new(0),
             log_lines_lost: AtomicU64::new(0),
@@ -216,9 +242,9 @@ impl Core {
         bump(&self.closed);
     }
 
-    /// A client's connection was closed at once: too many, or its handshake failed.
-    pub fn record_turned_away(&self) {
-        bump(&self.turned_away);
+    /// A client's connection was closed before HTTP began.
+    pub fn record_turned_away(&self, cause: TurnedAway) {
+        bump(&self.turned_away[cause as usize]);
     }
 
     /// A request was sent a second time.
@@ -253,9 +279,9 @@ impl Core {
         add(&mut totals.responses, &self.responses);
         add(&mut totals.failures, &self.failures);
         add(&mut totals.bytes, &self.bytes);
+        add(&mut totals.turned_away, &self.turned_away);
         totals.opened += self.opened.load(Ordering::Relaxed);
         totals.closed += self.closed.load(Ordering::Relaxed);
-        totals.turned_away += self.turned_away.load(Ordering::Relaxed);
         totals.retries += self.retries.load(Ordering::Relaxed);
         totals.retries_denied += self.retries_denied.load(Ordering::Relaxed);
         totals.log_lines_lost += self.log_lines_lost.load(Ordering::Relaxed);
@@ -293,8 +319,8 @@ pub struct Totals {
     pub opened: u64,
     /// Client connections ended.
     pub closed: u64,
-    /// Client connections closed at once.
-    pub turned_away: u64,
+    /// Client connections closed before HTTP began, in the order of [`TurnedAway::ALL`].
+    pub turned_away: [u64; 3],
     /// Requests sent a second time.
     pub retries: u64,
     /// Retries that the budget denied.
