@@ -289,13 +289,14 @@ impl Operator {
         Ok(())
     }
 
-    /// Why requests cannot be served now; `None` when they can, as far as is known. A replica that
-    /// can be reached and fails is no reason: only requests show when it is well again.
-    fn not_ready(&self) -> Option<String> {
+    /// Why requests cannot be served now, and what to do; `None` when they can, as far as is known. A
+    /// replica that can be reached and fails is no reason: only requests show when it is well again.
+    fn not_ready(&self) -> Option<(String, &'static str)> {
         let state = &self.state;
         let status = state.sentry().status(state.now());
         if status.draining || state.is_draining() {
-            return Some("the proxy is draining".into());
+            let remedy = "wait for it, or take requests again by /api/drain";
+            return Some(("the proxy is draining".into(), remedy));
         }
         let mut causes = Vec::new();
         for replica in &status.replicas {
@@ -311,7 +312,8 @@ impl Operator {
             }
         }
         causes.insert(0, "no replica works".into());
-        Some(causes.join("; "))
+        let remedy = "start the replicas or mend their addresses, then this is 200 by itself";
+        Some((causes.join("; "), remedy))
     }
 
     /// One line for the operator: in the log and in the event stream.
