@@ -114,6 +114,8 @@ async fn a_replica_that_answers_badly_or_hangs_is_out_until_it_answers_well() {
         let told = |event: &serde_json::Value| event["line"].as_str().unwrap().contains(cause);
         events.wait_for("notice", told).await;
         becomes(&mut events, 1, false).await;
+        let warnings = desk.get("/api/status").await.json()["warnings"].to_string();
+        assert!(warnings.contains(cause), "{warnings}");
         let metrics = desk.get("/metrics").await.body;
         let series = format!("tidegate_replica_up{{replica=\"http://{}\"}} 0\n", b.addr);
         assert!(metrics.contains(&series));

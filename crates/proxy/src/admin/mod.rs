@@ -298,20 +298,14 @@ impl Operator {
             let remedy = "wait for it, or take requests again by /api/drain";
             return Some(("the proxy is draining".into(), remedy));
         }
-        let mut causes = Vec::new();
+        let mut causes = vec!["no replica works".to_owned()];
         for replica in &status.replicas {
-            match state.board().trip(replica.id) {
-                Some(trip @ Trip::Unreachable) => {
-                    let settings = state.settings();
-                    let whom = settings.replica(replica.id).map(|known| known.origin());
-                    let cause = health::explain(state, replica.id, trip.as_str());
-                    causes.extend(whom.map(|origin| format!("{origin}: {cause}")));
-                }
-                _ if replica.up => return None,
-                _ => {}
+            let unreachable = state.board().trip(replica.id) == Some(Trip::Unreachable);
+            if replica.up && !unreachable {
+                return None;
             }
+            causes.extend(health::ailment(state, replica.id, replica.up));
         }
-        causes.insert(0, "no replica works".into());
         let remedy = "start the replicas or mend their addresses, then this is 200 by itself";
         Some((causes.join("; "), remedy))
     }

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tidegate_sentry::{ClassStatus, Refusal, ReplicaId, SentryConfig, Status};
+use tidegate_sentry::{ClassStatus, Refusal, ReplicaId, ReplicaStatus, SentryConfig, Status};
 
 use super::Operator;
-use crate::health::explain;
+use crate::health::ailment;
 use crate::metrics::{ClassTimes, Snapshot};
 use crate::reload::ReloadStatus;
 
@@ -55,12 +55,8 @@ impl StatusView {
         let refused = &settings.log_refused;
         let mut warnings = warnings(&engine);
         warnings.extend(refused.now().then(|| LOG_REFUSED.to_owned()));
-        let failing = |id: &ReplicaId| {
-            let (trip, replica) = (state.board().trip(*id)?, settings.replica(*id)?);
-            let cause = explain(state, *id, trip.as_str());
-            Some(format!("replica {}: {cause}", replica.origin()))
-        };
-        warnings.extend(settings.replica_ids().iter().filter_map(failing));
+        let ailing = |replica: &ReplicaStatus| ailment(state, replica.id, replica.up);
+        warnings.extend(engine.replicas.iter().filter_map(ailing));
         let limit = settings.config.limits.connections;
         warnings.extend((state.connections() >= limit).then(|| crowded(limit)));
         Self {

@@ -20,7 +20,7 @@ pub use vitals::{Board, Outcome, Trip};
 
 /// Why a replica is ill, with what is known of the last failure: what the system or TLS said, what
 /// requests met with, what a check was answered.
-pub(crate) fn explain(state: &State, id: ReplicaId, cause: &str) -> String {
+fn explain(state: &State, id: ReplicaId, cause: &str) -> String {
     let settings = state.settings();
     let replica = settings.replica(id);
     let known = match cause {
@@ -33,6 +33,19 @@ pub(crate) fn explain(state: &State, id: ReplicaId, cause: &str) -> String {
         Some(known) => format!("{cause} ({known})"),
         None => cause.to_owned(),
     }
+}
+
+/// What is wrong with a replica that is `up` or not, if anything is.
+pub(crate) fn ailment(state: &State, id: ReplicaId, up: bool) -> Option<String> {
+    let settings = state.settings();
+    let replica = settings.replica(id)?;
+    let cause = match (state.board().trip(id), replica.failed_check()) {
+        (Some(trip), _) => explain(state, id, trip.as_str()),
+        (None, _) if up => return None,
+        (None, Some(check)) => format!("it gets no requests, the last check failed ({check})"),
+        (None, None) => "it gets no requests".to_owned(),
+    };
+    Some(format!("replica {}: {cause}", replica.origin()))
 }
 
 /// The cause of a replica that fails its checks.
