@@ -166,6 +166,15 @@ fn a_file_that_names_a_service_and_nothing_else_is_enough() {
 }
 
 #[test]
+fn the_help_knows_the_signals() {
+    let help = tidegate(&["--help"]).output().expect("runs").stdout;
+    let help = String::from_utf8_lossy(&help).into_owned();
+    for signal in ["SIGHUP", "SIGTERM", "SIGUSR2"] {
+        assert!(help.contains(signal), "{help}");
+    }
+}
+
+#[test]
 fn mistakes_are_named_with_their_remedy() {
     assert!(refused(&[]).contains("--upstream http://"));
     assert!(refused(&["--upstream", "localhost:3000"]).contains("http://localhost:3000"));
