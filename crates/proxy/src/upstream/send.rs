@@ -174,9 +174,12 @@ impl<'a> Sending<'a> {
     /// not been seen.
     async fn attempt(&mut self) -> Result<Result<Answer, Failure>, Fault> {
         let id = self.slot.replica();
-        let Ok(connection) = self.connection(id).await? else {
-            self.record_failure(id, UpstreamFailure::Connect);
-            return Ok(Err(Failure::Unreachable));
+        let connection = match self.connection(id).await? {
+            Ok(connection) => connection,
+            Err(cause) => {
+                self.record_failure(id, no_connection(&cause));
+                return Ok(Err(Failure::Unreachable));
+            }
         };
         let exchanged = match connection.sender {
             Sender::Http1(sender) => self.exchange_http1(sender, connection.uid).await?,
@@ -236,24 +239,27 @@ impl<'a> Sending<'a> {
             (state.now() + limit).min(self.order.deadline.at),
         );
         let opened = alarm.before(open(self.worker, &replica)).await;
-        match &opened {
-            Ok(Err(cause)) => replica.note_unreachable(cause),
-            Err(Elapsed) => replica.note_unreachable(&io::ErrorKind::TimedOut.into()),
-            Ok(Ok(_)) => {}
-        }
-        match opened {
-            Ok(opened) => Ok(opened.map(|sender| {
+        let opened = opened.unwrap_or_else(|Elapsed| match replica.is_crowded() {
+            true => Err(CROWDED.into()),
+            false => Err(io::ErrorKind::TimedOut.into()),
+        });
+        let cause = match opened {
+            Ok(sender) => {
                 shape(self.order, &state.settings(), &replica, &sender);
-                Connection {
+                return Ok(Ok(Connection {
                     sender,
                     uid: replica.uid(),
                     reused: false,
-                }
-            })),
-            Err(Elapsed) if state.now() >= self.order.deadline.at => {
-                Err(self.deadline_passed(UpstreamFailure::Connect))
+                }));
             }
-            Err(Elapsed) => Ok(Err(io::ErrorKind::TimedOut.into())),
+            Err(cause) => cause,
+        };
+        if cause.kind() != CROWDED {
+            replica.note_unreachable(&cause);
+        }
+        match state.now() >= self.order.deadline.at {
+            true => Err(self.deadline_passed(no_connection(&cause))),
+            false => Ok(Err(cause)),
         }
     }
 
@@ -402,6 +408,18 @@ impl<'a> Sending<'a> {
             false => self.worker.metrics().record_retry_denied(),
         }
         granted
+    }
+}
+
+/// There is no connection because all there may be are in use.
+const CROWDED: io::ErrorKind = io::ErrorKind::ResourceBusy;
+
+/// What it says about a replica that there is no connection. One that can be reached and holds all
+/// its connections does not answer in time.
+fn no_connection(cause: &io::Error) -> UpstreamFailure {
+    match cause.kind() {
+        CROWDED => UpstreamFailure::Timeout,
+        _ => UpstreamFailure::Connect,
     }
 }
 

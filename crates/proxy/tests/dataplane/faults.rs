@@ -58,6 +58,28 @@ async fn a_hanging_replica_is_504_and_its_slot_is_free() {
 }
 
 #[tokio::test]
+async fn a_replica_whose_connections_all_hang_can_be_reached() {
+    let service = raw_service(|mut stream, _| async move {
+        read_head(&mut stream).await;
+        std::future::pending::<()>().await;
+    })
+    .await;
+    let extra =
+        "upstream.connections_max = 1\ntimeouts.connect = '50ms'\nhealth.passive.failures = 1";
+    let proxy = proxy(&[service], extra);
+    let state = proxy.state();
+    let mut first = Client::connect(proxy.local_addr()).await;
+    first.send(GET).await;
+    eventually("the first is in service", || {
+        state.sentry().status(state.now()).replicas[0].in_flight == 1
+    })
+    .await;
+    assert_eq!(ask(proxy.local_addr(), GET).await.status, 503);
+    let trip = state.board().trip(tidegate_sentry::ReplicaId(0));
+    assert_eq!(trip, Some(Trip::Faulty));
+}
+
+#[tokio::test]
 async fn a_replica_that_never_ends_what_it_begins_is_taken_for_faulty() {
     for begins in ["", "half"] {
         let service = raw_service(move |mut stream, _| async move {
