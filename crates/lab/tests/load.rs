@@ -65,13 +65,20 @@ async fn failures_of_the_server_have_their_own_classes() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         listener.local_addr().unwrap()
     };
-    assert_all(patient(closed, 50.0, 1), |requests| requests.connect_errors).await;
+    let report = assert_all(patient(closed, 50.0, 1), |requests| requests.connect_errors).await;
+    let cause = report.connect_error.as_deref().unwrap_or_default();
+    assert!(!cause.is_empty() && report.to_string().contains(cause));
 }
 
-async fn assert_all(config: load::LoadConfig, class: fn(&load::Summary) -> u64) {
-    let requests = run(config).await.requests;
+async fn assert_all(
+    config: load::LoadConfig,
+    class: fn(&load::Summary) -> u64,
+) -> load::LoadReport {
+    let report = run(config).await;
+    let requests = &report.requests;
     assert!(requests.total > 10);
-    assert_eq!(class(&requests), requests.total, "{requests:?}");
+    assert_eq!(class(requests), requests.total, "{requests:?}");
+    report
 }
 
 #[tokio::test]

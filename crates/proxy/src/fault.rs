@@ -14,6 +14,8 @@ pub(crate) enum Fault {
     Malformed(Violation),
     /// It is HTTP, but not a request we pass on.
     Invalid(Invalid),
+    /// It asks what is on the way, and may go no further than here.
+    LastHop,
     /// The engine refused it.
     Shed(Refusal),
     /// The client was told to hold back, and did not.
@@ -70,7 +72,8 @@ impl Fault {
         match self {
             Self::Malformed(_) => true,
             Self::Invalid(invalid) => !matches!(invalid, Invalid::Method | Invalid::Target),
-            Self::Shed(_) | Self::Held(_) | Self::Upstream(_) | Self::Deadline => false,
+            Self::LastHop | Self::Shed(_) | Self::Held(_) => false,
+            Self::Upstream(_) | Self::Deadline => false,
             Self::TooManyResets | Self::Departed => true,
         }
     }
@@ -80,6 +83,7 @@ impl Fault {
         match self {
             Self::Malformed(_) => "malformed",
             Self::Invalid(_) => "invalid",
+            Self::LastHop => "last-hop",
             Self::Shed(refusal) => refusal.reason.as_str(),
             Self::Held(held) => held.as_str(),
             Self::TooManyResets => "resets",

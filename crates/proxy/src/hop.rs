@@ -8,8 +8,8 @@
 use std::collections::HashSet;
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, MAX_FORWARDS, PROXY_AUTHORIZATION, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderName, HeaderValue};
 
@@ -121,6 +121,19 @@ fn keep_trailers_that_pass(headers: &mut Fields) {
 /// Removes what must not pass.
 pub(crate) fn strip(headers: &mut Fields, border: Border) {
     Contraband::find(headers, border).remove(headers);
+}
+
+/// Counts this hop in `Max-Forwards` (RFC 9110 section 7.6.2). False if the request may go no
+/// further; what is not a number says nothing.
+pub(crate) fn count_down(headers: &mut Fields) -> bool {
+    let left = headers.get(MAX_FORWARDS).and_then(|it| it.to_str().ok());
+    let Some(left) = left.and_then(|left| left.parse::<u32>().ok()) else {
+        return true;
+    };
+    if let Some(left) = left.checked_sub(1) {
+        headers.insert(MAX_FORWARDS, HeaderValue::from(left));
+    }
+    left > 0
 }
 
 fn is_removed(name: &HeaderName, border: Border) -> bool {

@@ -67,6 +67,8 @@ async fn mode_and_parameters_change_live() {
     let protect = desk.post("/api/parameters", patch).await.json();
     assert_eq!(protect["target"], "300ms");
     assert_eq!(protect["mode"], "off", "other live changes stay");
+    let told = |event: &Value| event["line"].to_string().contains("window_max");
+    events.wait_for("notice", told).await;
     let status = desk.get("/api/status").await.json();
     assert_eq!(status["reload"]["changed_live"], true);
     assert_eq!(desk.state.config().protect.limits.window_max, 64);
@@ -89,6 +91,11 @@ async fn wrong_parameters_change_nothing_and_say_why() {
             .unwrap()
             .contains("window_min")
     );
+    let lacking = desk.post("/api/mode", r#"{ "mode": "static" }"#).await;
+    assert_eq!(lacking.status, 422);
+    let lacking = lacking.json();
+    assert!(lacking["cause"].to_string().contains("mode `static`"));
+    assert!(lacking["remedy"].to_string().contains("static.rate"));
     let mode = desk.post("/api/mode", r#"{ "mode": "fast" }"#).await;
     assert_eq!(mode.status, 400);
     let broken = desk.post("/api/drain", "{").await;
@@ -104,7 +111,12 @@ async fn switches_reach_the_engine() {
     for path in ["/api/drain", "/api/dry-run", "/api/kill-switch"] {
         assert_eq!(desk.post(path, on).await.json(), json!({ "enabled": true }));
     }
-    let engine = desk.get("/api/status").await.json()["engine"].clone();
+    let status = desk.get("/api/status").await.json();
+    let warnings = status["warnings"].to_string();
+    for path in ["/api/drain", "/api/kill-switch"] {
+        assert!(warnings.contains(path), "{warnings}");
+    }
+    let engine = status["engine"].clone();
     for switch in ["draining", "dry_run", "kill_switch"] {
         assert_eq!(engine[switch], true, "{switch}");
     }

@@ -104,8 +104,10 @@ fn misspelt_keys_are_refused_with_the_nearest() {
 
 #[test]
 fn values_are_refused_at_their_place() {
-    let text = "listen = '8080'\nupstream = 'http://a:1'";
-    assert!(refusals(text)[0].starts_with("1:10: `8080` is not an address"));
+    for port in ["'8080'", "8080"] {
+        let text = format!("listen = {port}\nupstream = 'http://a:1'");
+        assert!(refusals(&text)[0].starts_with("1:10: `8080` is not an address"));
+    }
     let text = "listen = ':1'\nupstream = ['http://a:1', 'b:2']";
     assert!(refusals(text)[0].starts_with("2:27: `b:2` is not a replica's URL"));
     refused("[timeouts]\nconnect = 5", "6:11: ", "with a unit");

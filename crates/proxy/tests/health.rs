@@ -109,9 +109,13 @@ async fn a_replica_that_answers_badly_or_hangs_is_out_until_it_answers_well() {
     let (a, b) = (Patient::start().await, Patient::start().await);
     let desk = Desk::start(&config(&[a.addr, b.addr], FAST));
     let mut events = desk.events().await;
-    for status in [503, 0] {
+    for (status, cause) in [(503, "(/healthz answers 503)"), (0, "(no answer in time)")] {
         b.answer_with(status);
+        let told = |event: &serde_json::Value| event["line"].as_str().unwrap().contains(cause);
+        events.wait_for("notice", told).await;
         becomes(&mut events, 1, false).await;
+        let warnings = desk.get("/api/status").await.json()["warnings"].to_string();
+        assert!(warnings.contains(cause), "{warnings}");
         let metrics = desk.get("/metrics").await.body;
         let series = format!("tidegate_replica_up{{replica=\"http://{}\"}} 0\n", b.addr);
         assert!(metrics.contains(&series));
@@ -176,6 +180,8 @@ async fn the_only_replica_is_asked_however_it_fails_and_that_is_said() {
         move |event: &serde_json::Value| event["line"].as_str().unwrap().contains(what)
     };
     let record = |outcome| desk.state.board().record(ReplicaId(0), outcome);
+    assert_eq!(desk.get("/readyz").await.status, 200);
+    let addr = a.die().await;
     for _ in 0..5 {
         record(Outcome::Failed(UpstreamFailure::Connect));
     }
@@ -184,10 +190,21 @@ async fn the_only_replica_is_asked_however_it_fails_and_that_is_said() {
     assert_eq!(status["engine"]["replicas"][0]["up"], true);
     let warning = status["warnings"][0].as_str().unwrap();
     assert!(warning.contains("connections to it fail"), "{warning}");
-    record(Outcome::Answered(200));
+    let ready = desk.get("/readyz").await;
+    assert_eq!(ready.status, 503);
+    let cause = ready.json()["cause"].to_string();
+    assert!(cause.contains(&addr.to_string()), "{cause}");
+    // Nobody sends a request to a proxy that is not ready.
+    let _back = Patient::at(addr).await;
     events.wait_for("notice", says("answers again")).await;
     let status = desk.get("/api/status").await.json();
     assert_eq!(status["warnings"].as_array().unwrap().len(), 0);
+    assert_eq!(desk.get("/readyz").await.status, 200);
+    for _ in 0..5 {
+        record(Outcome::Failed(UpstreamFailure::Reset));
+    }
+    events.wait_for("notice", says("no other one works")).await;
+    assert_eq!(desk.get("/readyz").await.status, 200, "it can be reached");
 }
 
 #[tokio::test]

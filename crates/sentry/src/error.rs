@@ -29,7 +29,7 @@ pub enum SentryError {
         below: tidegate_config::Rate,
     },
     /// The mode lacks something it cannot do without.
-    #[error("mode `{mode}` needs {what}")]
+    #[error("mode `{mode}` is not complete: it needs {what}")]
     Missing {
         /// The mode chosen.
         mode: &'static str,

@@ -8,6 +8,7 @@ use tidegate_config::ConfigError;
 use tidegate_proxy::config::{self, Loaded};
 
 use crate::error::CliError;
+use crate::run::listen_somewhere;
 
 /// Says what is wrong with a configuration file, or what it will do.
 #[derive(Debug, clap::Args)]
@@ -18,7 +19,7 @@ pub(crate) struct Args {
 
 /// Exit status 0 when the file can be put in force, 2 when not.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
-    match config::load(&args.file) {
+    match config::load_with(&args.file, listen_somewhere) {
         Ok(loaded) => accept(&loaded),
         Err(problems) => Ok(refuse(&problems)),
     }

@@ -36,35 +36,22 @@ struct Cli {
     command: Command,
 }
 
+// What each one does is said where its arguments are: words here would stand in place of those.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs a demo upstream with virtual capacity.
     App(app::Args),
-    /// Keys of the channel, and a look at its messages.
     Channel(channel::Args),
-    /// Finds the operating point and the regulator of a service.
     Characterize(characterize::Args),
-    /// Says what is wrong with a configuration file, or what it will do.
     Check(check::Args),
-    /// Holds a program's requests back as their server asks, without a change to the program.
     Client(client::Args),
-    /// Shows within a minute what Tidegate does: the same crowd with and without it.
     Demo(demo::Args),
-    /// Designs controllers: gains, poles, margins, models.
     Design(design::Args),
-    /// Sends requests at a rate, whatever the server does, and reports how they ended.
     Load(load::Args),
-    /// Stands beside a service, measures it and answers the proxy with what it wants.
     Nucleus(nucleus::Args),
-    /// Prints every key of the configuration file with its meaning and default.
     Reference(reference::Args),
-    /// Passes a proxy's control messages on.
     Relay(relay::Args),
-    /// Protects a service: listens, forwards, and refuses what the service cannot do in time.
     Run(Box<run::Args>),
-    /// Runs experiments in the simulator and compares them with the papers.
     Sim(sim::Args),
-    /// Finds the gains of the channel's controller on the running system.
     Tune(tune::Args),
 }
 

@@ -64,9 +64,7 @@ impl Args {
         if !self.listen.is_empty() {
             config.listen.clone_from(&self.listen);
         }
-        if config.listen.is_empty() {
-            config.listen = vec![Listener::default()];
-        }
+        listen_somewhere(config);
         if !self.upstream.is_empty() {
             config.upstream.replicas.clone_from(&self.upstream);
         }
@@ -112,6 +110,13 @@ impl Args {
             file: self.config.clone(),
             flags: Some(Box::new(move |config: &mut Config| args.apply(config))),
         }
+    }
+}
+
+/// Where clients connect if nobody has said.
+pub(crate) fn listen_somewhere(config: &mut Config) {
+    if config.listen.is_empty() {
+        config.listen = vec![Listener::default()];
     }
 }
 
@@ -203,6 +208,12 @@ fn announce(args: &Args, bound: &Bound, operations: &Operations) -> Result<(), C
                 .iter()
                 .map(ToString::to_string)
                 .collect();
+            let listen: Vec<_> = bound
+                .local_addrs()
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            let listen = listen.join(" and ");
             let mode = config.protect.mode.as_str();
             let admin = admin.map_or("off".to_owned(), |addr| format!("http://{addr}"));
             let replicas = replicas.join(", ");

@@ -154,6 +154,27 @@ fn flags_come_on_top_of_the_file() {
 }
 
 #[test]
+fn a_file_that_names_a_service_and_nothing_else_is_enough() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidegate.toml");
+    std::fs::write(&file, "upstream = 'http://127.0.0.1:1'").unwrap();
+    let mut check = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let checked = check.arg("check").arg(&file).output().unwrap();
+    assert!(checked.status.success(), "{checked:?}");
+    let said = String::from_utf8_lossy(&checked.stdout);
+    assert!(said.contains("listens on 127.0.0.1:8080"), "{said}");
+}
+
+#[test]
+fn the_help_knows_the_signals() {
+    let help = tidegate(&["--help"]).output().expect("runs").stdout;
+    let help = String::from_utf8_lossy(&help).into_owned();
+    for signal in ["SIGHUP", "SIGTERM", "SIGUSR2"] {
+        assert!(help.contains(signal), "{help}");
+    }
+}
+
+#[test]
 fn mistakes_are_named_with_their_remedy() {
     assert!(refused(&[]).contains("--upstream http://"));
     assert!(refused(&["--upstream", "localhost:3000"]).contains("http://localhost:3000"));

@@ -214,6 +214,7 @@ mod tests {
         let endpoint = Endpoint {
             address: ([127, 0, 0, 1], 9).into(),
             tls: None,
+            trouble: Arc::default(),
         };
         let pool = Pool::new(endpoint, 2);
         let first = pool.lease().expect("room");

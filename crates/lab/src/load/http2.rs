@@ -118,6 +118,7 @@ mod tests {
         let endpoint = Endpoint {
             address: ([127, 0, 0, 1], 9).into(),
             tls: None,
+            trouble: Arc::default(),
         };
         let pool = Pool::new(endpoint, 2, 2);
         let leases: Vec<_> = std::iter::from_fn(|| pool.lease()).collect();

@@ -13,7 +13,7 @@ use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 
 use super::config::{LoadConfig, LoadError, Protocol, RequestSpec};
-use super::transport::{Endpoint, Lease, Pool, Route};
+use super::transport::{Endpoint, Lease, Pool, Route, Trouble};
 
 /// Kinds of requests, how often each one is chosen, and the targets they go to in turns.
 #[derive(Debug)]
@@ -22,14 +22,16 @@ pub(super) struct Mix {
     kinds: Vec<Vec<Arc<Kind>>>,
     choice: WeightedAliasIndex<f64>,
     turn: usize,
+    trouble: Trouble,
 }
 
 impl Mix {
     /// Looks up every host once and prepares what does not change from request to request.
     pub(super) async fn resolve(config: &LoadConfig) -> Result<Self, LoadError> {
+        let trouble = Trouble::default();
         let mut kinds = Vec::with_capacity(config.targets.len());
         for target in &config.targets {
-            let endpoint = endpoint(target, config).await?;
+            let endpoint = endpoint(target, config, &trouble).await?;
             let pool = Pool::new(endpoint, config.protocol, config.connections);
             let on_target = |spec| Kind::prepare(spec, target, config, pool.clone()).map(Arc::new);
             kinds.push(
@@ -46,7 +48,13 @@ impl Mix {
             kinds,
             choice,
             turn: 0,
+            trouble,
         })
+    }
+
+    /// Why the first connection that failed did.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.trouble.get().cloned()
     }
 
     /// What the next request is: the index of its kind, and the kind on the target whose turn it is.
@@ -122,7 +130,11 @@ fn origin_form(url: &Uri) -> Uri {
         .map_or_else(Uri::default, |path| Uri::from(path.clone()))
 }
 
-async fn endpoint(url: &Uri, config: &LoadConfig) -> Result<Endpoint, LoadError> {
+async fn endpoint(
+    url: &Uri,
+    config: &LoadConfig,
+    trouble: &Trouble,
+) -> Result<Endpoint, LoadError> {
     let (tls, host) = match (url.scheme_str(), url.host()) {
         (Some("http"), Some(host)) => (false, host),
         (Some("https"), Some(host)) => (true, host),
@@ -136,6 +148,7 @@ async fn endpoint(url: &Uri, config: &LoadConfig) -> Result<Endpoint, LoadError>
             true => Some(verification(url, host, config)?),
             false => None,
         },
+        trouble: Arc::clone(trouble),
     })
 }
 
@@ -172,7 +185,7 @@ mod tests {
 
     async fn address(url: &'static str) -> Result<SocketAddr, LoadError> {
         let config = LoadConfig::new(Vec::new(), RateFunction::constant(1.0), Duration::ZERO);
-        let found = endpoint(&Uri::from_static(url), &config).await;
+        let found = endpoint(&Uri::from_static(url), &config, &Trouble::default()).await;
         found.map(|endpoint| endpoint.address)
     }
 

@@ -174,6 +174,7 @@ impl<'a> Run<'a> {
             kinds: kinds
                 .map(|(spec, tally)| (spec.name.clone(), tally.summary()))
                 .collect(),
+            connect_error: self.mix.trouble(),
             send_lag: self.recorder.lag.quantiles(),
             seconds: self.recorder.seconds.clone(),
             requests,

@@ -28,6 +28,9 @@ pub struct LoadReport {
     /// Requests by kind, where the mix has more than one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub kinds: BTreeMap<String, Summary>,
+    /// Why the first connection that failed did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connect_error: Option<String>,
     /// How late the generator itself was: large values mean the machine was too busy to trust.
     pub send_lag: Option<Quantiles>,
     /// One row per second, until the last request ended.
@@ -172,6 +175,9 @@ impl fmt::Display for LoadReport {
             self.requests.within_target, self.goodput_per_s
         )?;
         self.requests.write_rows(f)?;
+        if let Some(cause) = &self.connect_error {
+            writeln!(f, "the first connection that failed: {cause}")?;
+        }
         write_latency(f, "latency", self.requests.latency)?;
         write_latency(f, "refusals", self.requests.refusal_latency)?;
         write_latency(f, "send lag", self.send_lag)?;
@@ -259,6 +265,7 @@ mod tests {
             },
             attempts: None,
             kinds: BTreeMap::new(),
+            connect_error: None,
             send_lag: None,
             seconds: vec![Second {
                 second: 0,

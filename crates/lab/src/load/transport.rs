@@ -1,7 +1,8 @@
 //! One request over one connection, whichever protocol carries it.
 
+use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,7 +33,12 @@ pub(super) struct Endpoint {
     pub(super) address: SocketAddr,
     /// How to verify it, and under which name; `None` is plain text.
     pub(super) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    /// Why the first connection that failed did, of all targets.
+    pub(super) trouble: Trouble,
 }
+
+/// Why the first connection that failed did.
+pub(super) type Trouble = Arc<OnceLock<String>>;
 
 /// A connection below HTTP.
 pub(super) type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
@@ -132,33 +138,35 @@ async fn read_to_end(mut body: Incoming, pause: Option<Duration>) -> Result<(), 
 
 /// Opens a socket that closes without TIME_WAIT: thousands of impatient clients a minute would
 /// otherwise leave the machine without local ports.
-async fn open_socket(address: SocketAddr) -> Result<TcpStream, Failure> {
-    let socket = TcpStream::connect(address)
-        .await
-        .map_err(|_| Failure::Connect)?;
-    let configured = socket
-        .set_nodelay(true)
-        .and_then(|()| socket.set_zero_linger());
-    configured.map_err(|_| Failure::Connect)?;
+async fn open_socket(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = TcpStream::connect(address).await?;
+    socket.set_nodelay(true)?;
+    socket.set_zero_linger()?;
     Ok(socket)
 }
 
-/// Opens a connection up to where HTTP begins. Under TLS the other side has to agree to the protocol
-/// that is going to be spoken.
+/// Opens a connection up to where HTTP begins.
 pub(super) async fn open(endpoint: &Endpoint) -> Result<Stream, Failure> {
+    try_open(endpoint).await.map_err(|cause| {
+        endpoint.trouble.get_or_init(|| cause.to_string());
+        Failure::Connect
+    })
+}
+
+/// Under TLS the other side has to agree to the protocol that is going to be spoken.
+async fn try_open(endpoint: &Endpoint) -> io::Result<Stream> {
     let socket = open_socket(endpoint.address).await?;
     let Some((config, name)) = &endpoint.tls else {
         return Ok(Either::Left(socket));
     };
     let connector = TlsConnector::from(Arc::clone(config));
-    let stream = connector.connect(name.clone(), socket).await;
-    let stream = stream.map_err(|_| Failure::Connect)?;
+    let stream = connector.connect(name.clone(), socket).await?;
     let agreed = stream.get_ref().1.alpn_protocol();
     let offered = &config.alpn_protocols;
     // A server that knows no ALPN speaks HTTP/1.1.
     let agreed = agreed.unwrap_or(b"http/1.1");
     match offered.is_empty() || offered.iter().any(|protocol| protocol == agreed) {
         true => Ok(Either::Right(Box::new(stream))),
-        false => Err(Failure::Connect),
+        false => Err(io::Error::other("it does not speak the protocol asked for")),
     }
 }

@@ -144,11 +144,10 @@ fn command_channel(operator: &Operator, command: &ChannelCommand) -> Result<Answ
 fn ready(operator: &Operator) -> Result<Answer, ApiError> {
     match operator.not_ready() {
         None => Ok(whole("text/plain", "ready\n")),
-        Some(why) => Err(ApiError::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            why,
-            "see /api/status",
-        )),
+        Some((why, remedy)) => {
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            Err(ApiError::new(status, why, remedy))
+        }
     }
 }
 
@@ -185,7 +184,8 @@ async fn change_mode(operator: &Arc<Operator>, to: ModeChange) -> Result<Answer,
         protect.mode = to.mode;
         Ok(())
     };
-    change(operator, set).await?;
+    let mode = to.mode.as_str();
+    change(operator, set, &format!("mode {mode} from now on")).await?;
     json(&operator.state.config().protect)
 }
 
@@ -194,16 +194,21 @@ async fn dry_run(operator: &Arc<Operator>, switch: Switch) -> Result<Answer, Api
         protect.dry_run = switch.enabled;
         Ok(())
     };
-    change(operator, set).await?;
+    let said = match switch.enabled {
+        true => "dry run on: everything is admitted, and what would be refused is counted",
+        false => "dry run off",
+    };
+    change(operator, set, said).await?;
     json(&switch)
 }
 
 async fn change_parameters(operator: &Arc<Operator>, patch: Value) -> Result<Answer, ApiError> {
+    let said = format!("parameters were changed: {patch}");
     let set = move |protect: &mut SentryConfig| {
         *protect = patched(protect, &patch)?;
         Ok(())
     };
-    change(operator, set).await?;
+    change(operator, set, &said).await?;
     json(&operator.state.config().protect)
 }
 
@@ -211,10 +216,11 @@ async fn change_parameters(operator: &Arc<Operator>, patch: Value) -> Result<Ans
 async fn change(
     operator: &Arc<Operator>,
     change: impl FnOnce(&mut SentryConfig) -> Result<(), ApiError> + Send + 'static,
+    said: &str,
 ) -> Result<(), ApiError> {
     let its = Arc::clone(operator);
     blocking(move || its.reloader.change_protection(change)).await??;
-    operator.notice("parameters were changed live");
+    operator.notice(said);
     Ok(())
 }
 

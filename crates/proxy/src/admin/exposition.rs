@@ -5,7 +5,7 @@ use tidegate_sentry::{BrownoutReplica, BrownoutStatus, ClassStatus, ReplicaStatu
 use super::Operator;
 use crate::channel::ChannelStatus;
 use crate::metrics::text::Text;
-use crate::metrics::{Direction, Totals, UpstreamFailure};
+use crate::metrics::{Direction, Totals, TurnedAway, UpstreamFailure};
 use crate::reload::ReloadStatus;
 
 /// All metrics of the proxy, as text.
@@ -510,11 +510,13 @@ fn data_plane(text: &mut Text, totals: &Totals) {
         "Client connections accepted.",
     )
     .sample(&[], totals.opened as f64);
-    text.counter(
+    let mut turned_away = text.counter(
         "tidegate_client_connections_turned_away_total",
-        "Client connections closed at once.",
-    )
-    .sample(&[], totals.turned_away as f64);
+        "Client connections closed before HTTP began: beyond `limits.connections`, without the header of the PROXY protocol that the listener demands, without a TLS session.",
+    );
+    for (cause, count) in TurnedAway::ALL.into_iter().zip(totals.turned_away) {
+        turned_away.sample(&[("cause", cause.as_str())], count as f64);
+    }
     let mut responses = text.counter(
         "tidegate_responses_total",
         "Responses to clients, the proxy's own included.",

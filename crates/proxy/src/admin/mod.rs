@@ -40,7 +40,7 @@ pub use events::{Events, Subscription};
 
 use crate::channel::{self, Channel};
 use crate::config::Secret;
-use crate::health;
+use crate::health::{self, Trip};
 use crate::learnt;
 use crate::listen::inherited::Inherited;
 use crate::notice::notice;
@@ -289,14 +289,25 @@ impl Operator {
         Ok(())
     }
 
-    /// Why requests cannot be served now; `None` when they can.
-    fn not_ready(&self) -> Option<&'static str> {
-        let status = self.state.sentry().status(self.state.now());
-        if status.draining || self.state.is_draining() {
-            return Some("the proxy is draining");
+    /// Why requests cannot be served now, and what to do; `None` when they can, as far as is known. A
+    /// replica that can be reached and fails is no reason: only requests show when it is well again.
+    fn not_ready(&self) -> Option<(String, &'static str)> {
+        let state = &self.state;
+        let status = state.sentry().status(state.now());
+        if status.draining || state.is_draining() {
+            let remedy = "wait for it, or take requests again by /api/drain";
+            return Some(("the proxy is draining".into(), remedy));
         }
-        let up = status.replicas.iter().any(|replica| replica.up);
-        (!up).then_some("no replica is healthy")
+        let mut causes = vec!["no replica works".to_owned()];
+        for replica in &status.replicas {
+            let unreachable = state.board().trip(replica.id) == Some(Trip::Unreachable);
+            if replica.up && !unreachable {
+                return None;
+            }
+            causes.extend(health::ailment(state, replica.id, replica.up));
+        }
+        let remedy = "start the replicas or mend their addresses, then this is 200 by itself";
+        Some((causes.join("; "), remedy))
     }
 
     /// One line for the operator: in the log and in the event stream.

@@ -229,7 +229,7 @@ pub(super) static ROUTES: [Route; 15] = [
     open(get(
         "/readyz",
         Endpoint::Ready,
-        "200 while requests are taken and a replica is healthy, else 503.",
+        "200 while requests can be served; 503 with the cause while the proxy drains, and while every replica is out or cannot be reached. That a replica cannot be reached is learnt from checks (`health.active`) and from requests (`health.passive`); without both the answer is 200.",
         Answer::Nothing,
     )),
 ];

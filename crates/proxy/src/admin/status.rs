@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tidegate_sentry::{ClassStatus, Refusal, ReplicaId, SentryConfig, Status};
+use tidegate_sentry::{ClassStatus, Refusal, ReplicaId, ReplicaStatus, SentryConfig, Status};
 
 use super::Operator;
-use crate::health::explain;
+use crate::health::ailment;
 use crate::metrics::{ClassTimes, Snapshot};
 use crate::reload::ReloadStatus;
 
@@ -55,12 +55,10 @@ impl StatusView {
         let refused = &settings.log_refused;
         let mut warnings = warnings(&engine);
         warnings.extend(refused.now().then(|| LOG_REFUSED.to_owned()));
-        let failing = |id: &ReplicaId| {
-            let (trip, replica) = (state.board().trip(*id)?, settings.replica(*id)?);
-            let cause = explain(trip.as_str(), Some(replica));
-            Some(format!("replica {}: {cause}", replica.origin()))
-        };
-        warnings.extend(settings.replica_ids().iter().filter_map(failing));
+        let ailing = |replica: &ReplicaStatus| ailment(state, replica.id, replica.up);
+        warnings.extend(engine.replicas.iter().filter_map(ailing));
+        let limit = settings.config.limits.connections;
+        warnings.extend((state.connections() >= limit).then(|| crowded(limit)));
         Self {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: operator.started.elapsed().as_secs_f64(),
@@ -83,6 +81,19 @@ pub(super) const BLIND: &str = "the mode regulates the utilization of the replic
      admitted rate stays what it is; let answers or health checks carry `tidegate-utilization`, \
      choose another `measure`, or use mode `auto`";
 
+const KILLED: &str = "the kill switch is on, so that everything is admitted; send { \"enabled\": false } to \
+     /api/kill-switch to protect the service again";
+
+const DRAINING: &str = "the proxy drains, so that everything is refused; send { \"enabled\": false } to \
+     /api/drain to take requests again";
+
+fn crowded(limit: usize) -> String {
+    format!(
+        "there are {limit} client connections, and further ones are closed at once; raise \
+         `limits.connections`, or see who holds them"
+    )
+}
+
 /// What is wrong in a way that only running shows.
 fn warnings(engine: &Status) -> Vec<String> {
     let guarantees = engine.classes.iter().filter_map(|class| class.guarantee);
@@ -94,8 +105,14 @@ fn warnings(engine: &Status) -> Vec<String> {
              that the replicas can serve now: they cannot all be kept; lower them or add replicas"
         )
     });
-    let blind = engine.blind.then(|| BLIND.to_owned());
-    warning.into_iter().chain(blind).collect()
+    let standing = [
+        (engine.blind, BLIND),
+        (engine.kill_switch, KILLED),
+        (engine.draining, DRAINING),
+    ];
+    let standing = standing.into_iter().filter(|(holds, _)| *holds);
+    let standing = standing.map(|(_, what)| what.to_owned());
+    warning.into_iter().chain(standing).collect()
 }
 
 /// A refusal as the event stream shows it.

@@ -248,6 +248,11 @@ where
             .map(|one| vec![one])
     }
 
+    /// A port alone, say: what it lacks is better known to the type.
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Vec<T>, E> {
+        self.visit_str(&number.to_string())
+    }
+
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Vec<T>, A::Error> {
         ShortVisitor(PhantomData)
             .visit_map(map)

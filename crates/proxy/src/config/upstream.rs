@@ -214,7 +214,8 @@ pub enum HostHeader {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct UpstreamTls {
-    /// PEM file with the authorities to trust, instead of the system's.
+    /// PEM file with the authorities to trust, instead of the system's. A replica's own certificate
+    /// may be among them, also one that signs itself.
     #[schemars(example = &"ca.pem")]
     pub ca: Option<PathBuf>,
     /// Name to verify and to send as SNI, instead of the URL's host.

@@ -91,8 +91,7 @@ impl<N: Fn(&str)> Driver<N> {
             let trip = self.state.board().trip(id);
             match trip.filter(|_| self.machine.is_up(id)) {
                 Some(trip) if self.ailing.insert(id) => {
-                    let settings = self.state.settings();
-                    let cause = explain(trip.as_str(), settings.replica(id));
+                    let cause = explain(&self.state, id, trip.as_str());
                     let line = format!("{cause}, and it is asked all the same: no other one works");
                     (self.notice)(&format!("replica {origin}: {line}"));
                 }
@@ -119,8 +118,7 @@ impl<N: Fn(&str)> Driver<N> {
                 } else {
                     "gets no requests"
                 };
-                let settings = self.state.settings();
-                let cause = explain(cause, settings.replica(replica));
+                let cause = explain(&self.state, replica, cause);
                 (self.notice)(&format!("replica {whom} {what}: {cause}"));
                 self.state
                     .resolving(|sentry, wake| sentry.set_health(now, replica, up, wake));
@@ -137,7 +135,8 @@ impl<N: Fn(&str)> Driver<N> {
         self.probes.spawn(async move {
             let within = *config.health.active.timeout;
             let answer = tokio::time::timeout(within, probe(&replica, &config)).await;
-            (id, answer.unwrap_or_default())
+            let silent = |_| replica.note_failed_check("no answer in time".into());
+            (id, answer.map_err(silent).unwrap_or_default())
         });
     }
 

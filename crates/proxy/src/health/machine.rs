@@ -13,7 +13,9 @@
 //! ejecting them all makes it worse. So vitals take out at most the share `ejected_max`, and never the
 //! last replica that works. Checks may take out all. While no replica works there is an *emergency*: all
 //! that are out are asked four times a second, one success is enough, and faulty ones are let back
-//! in at once. A service that comes back is therefore found within a second.
+//! in at once. One that stays in although it cannot be reached is asked as well, so that the proxy
+//! knows that it is back also when nobody sends it requests any more (`/readyz`). A service that
+//! comes back is therefore found within a second.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +23,7 @@ use std::time::Duration;
 use tidegate_control::Timestamp;
 use tidegate_sentry::ReplicaId;
 
-use super::{Board, Trip};
+use super::{Board, CHECKS_FAIL, Trip};
 use crate::config::{ActiveHealth, Health, PassiveHealth};
 
 /// Time between two probes of a replica in an emergency: four fit into the second that the first success may take.
@@ -64,6 +66,8 @@ struct Patient {
     probes: u32,
     /// Checks that succeeded (above zero) or failed (below) in a row.
     streak: i64,
+    /// Whether it is up although it cannot be reached, since no other one works.
+    stranded: bool,
     /// Times it was found faulty lately.
     ejections: u32,
     back_since: Timestamp,
@@ -84,6 +88,7 @@ impl Patient {
             next_probe: now,
             probes: 0,
             streak: 0,
+            stranded: false,
             ejections: 0,
             back_since: now,
         }
@@ -99,7 +104,9 @@ impl Patient {
 
     fn wants_probes(&self, active: &ActiveHealth) -> bool {
         // Without a path one that checks took out before a reload is tried like an unreachable one.
-        active.path.is_some() || matches!(self.state, State::Unhealthy | State::Unreachable)
+        active.path.is_some()
+            || self.stranded
+            || matches!(self.state, State::Unhealthy | State::Unreachable)
     }
 
     fn come_back(&mut self, now: Timestamp) {
@@ -172,6 +179,7 @@ impl Machine {
         let mut actions = Vec::new();
         self.let_back(now, board, &mut actions);
         self.eject(now, board, &mut actions);
+        self.find_stranded(board);
         self.probe(now, board, &mut actions);
         actions
     }
@@ -198,9 +206,15 @@ impl Machine {
         };
         let failed = -patient.streak >= i64::from(active.unhealthy_after);
         match patient.state {
-            State::Up if failed => {
+            State::Up if ok => {
+                if board.trip(replica) == Some(Trip::Unreachable) {
+                    board.reset(replica);
+                }
+                None
+            }
+            State::Up if failed && active.path.is_some() => {
                 patient.state = State::Unhealthy;
-                Some(down(replica, "its health checks fail"))
+                Some(down(replica, CHECKS_FAIL))
             }
             State::Unhealthy | State::Unreachable if patient.streak >= needed => {
                 patient.come_back(now);
@@ -225,6 +239,12 @@ impl Machine {
                 board.reset(id);
                 actions.push(Self::take_out(patient, now, &self.config, id, trip));
             }
+        }
+    }
+
+    fn find_stranded(&mut self, board: &Board) {
+        for (&id, patient) in &mut self.patients {
+            patient.stranded = patient.is_up() && board.trip(id) == Some(Trip::Unreachable);
         }
     }
 
@@ -282,7 +302,7 @@ impl Machine {
         let emergency = !self.patients.iter().any(|(&id, p)| works(id, p, board));
         let period = self.config.active.interval.0;
         for (&id, patient) in &mut self.patients {
-            let urgent = emergency && !patient.is_up();
+            let urgent = emergency && (!patient.is_up() || patient.stranded);
             if urgent {
                 patient.next_probe = patient.next_probe.min(now + EMERGENCY_PERIOD);
             }

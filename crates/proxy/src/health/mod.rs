@@ -9,19 +9,55 @@ mod machine;
 mod probe;
 mod vitals;
 
-use std::sync::Arc;
+use tidegate_sentry::ReplicaId;
 
-use crate::upstream::Replica;
+use crate::metrics::UpstreamFailure;
+use crate::state::State;
 
 pub use driver::run;
 pub use machine::{Action, Machine};
 pub use vitals::{Board, Outcome, Trip};
 
-/// Why a replica is ill, with what the system or TLS said where it cannot be reached.
-pub(crate) fn explain(cause: &str, replica: Option<&Arc<Replica>>) -> String {
-    let said = replica.and_then(|replica| replica.unreachable());
-    match said.filter(|_| cause == Trip::Unreachable.as_str()) {
-        Some(said) => format!("{cause} ({said})"),
+/// Why a replica is ill, with what is known of the last failure: what the system or TLS said, what
+/// requests met with, what a check was answered.
+fn explain(state: &State, id: ReplicaId, cause: &str) -> String {
+    let settings = state.settings();
+    let replica = settings.replica(id);
+    let known = match cause {
+        _ if cause == Trip::Unreachable.as_str() => replica.and_then(|it| it.unreachable()),
+        _ if cause == Trip::Faulty.as_str() => state.board().last_error(id).map(in_words),
+        CHECKS_FAIL => replica.and_then(|it| it.failed_check()),
+        _ => None,
+    };
+    match known {
+        Some(known) => format!("{cause} ({known})"),
         None => cause.to_owned(),
     }
+}
+
+/// What is wrong with a replica that is `up` or not, if anything is.
+pub(crate) fn ailment(state: &State, id: ReplicaId, up: bool) -> Option<String> {
+    let settings = state.settings();
+    let replica = settings.replica(id)?;
+    let cause = match (state.board().trip(id), replica.failed_check()) {
+        (Some(trip), _) => explain(state, id, trip.as_str()),
+        (None, _) if up => return None,
+        (None, Some(check)) => format!("it gets no requests, the last check failed ({check})"),
+        (None, None) => "it gets no requests".to_owned(),
+    };
+    Some(format!("replica {}: {cause}", replica.origin()))
+}
+
+/// The cause of a replica that fails its checks.
+const CHECKS_FAIL: &str = "its health checks fail";
+
+fn in_words(error: Outcome) -> String {
+    let words = match error {
+        Outcome::Answered(status) => return format!("it answered {status}"),
+        Outcome::Failed(UpstreamFailure::Connect) => "no connection",
+        Outcome::Failed(UpstreamFailure::Reset) => "the connection broke before the answer's end",
+        Outcome::Failed(UpstreamFailure::Timeout) => "no answer in time",
+        Outcome::Failed(UpstreamFailure::Malformed) => "the answer was not valid HTTP",
+    };
+    words.to_owned()
 }

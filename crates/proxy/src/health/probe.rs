@@ -29,8 +29,13 @@ pub(super) struct Answer {
 
 /// Asks one replica.
 pub(super) async fn probe(replica: &Replica, config: &Config) -> Answer {
-    let Ok(stream) = connect::open(replica).await else {
-        return Answer::default();
+    let stream = match connect::open(replica).await {
+        Ok(stream) => stream,
+        Err(cause) => {
+            replica.note_unreachable(&cause);
+            replica.note_failed_check(cause.to_string());
+            return Answer::default();
+        }
     };
     let active = &config.health.active;
     let Some(path) = &active.path else {
@@ -43,10 +48,19 @@ pub(super) async fn probe(replica: &Replica, config: &Config) -> Answer {
         true => ask_http2(stream, replica, active, path).await,
         false => ask_http1(stream, replica, active, path).await,
     };
-    response.map_or_else(Answer::default, |response| Answer {
-        well: active.status.contains(response.status.as_u16()),
+    let Some(response) = response else {
+        replica.note_failed_check("no valid answer".into());
+        return Answer::default();
+    };
+    let status = response.status.as_u16();
+    let well = active.status.contains(status);
+    if !well {
+        replica.note_failed_check(format!("{path} answers {status}"));
+    }
+    Answer {
+        well,
         utilization: report::utilization(&response.headers),
-    })
+    }
 }
 
 async fn ask_http1(

@@ -7,7 +7,7 @@
 //! last healthy replica is never ejected) is not lost.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
 use arc_swap::ArcSwap;
 use tidegate_sentry::ReplicaId;
@@ -90,6 +90,13 @@ impl Board {
         chart.replicas.get(usize::from(replica.0))?.trip()
     }
 
+    /// How a request to it went wrong last: it failed, or its answer was 5xx.
+    #[must_use]
+    pub fn last_error(&self, replica: ReplicaId) -> Option<Outcome> {
+        let chart = self.chart.load();
+        chart.replicas.get(usize::from(replica.0))?.last_error()
+    }
+
     /// Forgets what is known about a replica: it was ejected, or its id is another one's now.
     pub fn reset(&self, replica: ReplicaId) {
         if let Some(vitals) = self.chart.load().replicas.get(usize::from(replica.0)) {
@@ -123,6 +130,9 @@ struct Vitals {
     errors: AtomicU32,
     /// A [`Trip`], or `WELL`.
     trip: AtomicU8,
+    /// The status of the last 5xx, or below that one more than the place of a failure in
+    /// [`UpstreamFailure::ALL`]; 0 at first.
+    last: AtomicU16,
 }
 
 const WELL: u8 = 0;
@@ -139,6 +149,9 @@ impl Vitals {
             Outcome::Failed(failure) => self.failed(rules, failure),
         };
         let error = !matches!(outcome, Outcome::Answered(status) if status < 500);
+        if error {
+            self.last.store(code(outcome), Ordering::Relaxed);
+        }
         let by_share = rules.errors.is_some() && self.counted(rules, error);
         in_a_row || by_share
     }
@@ -202,11 +215,25 @@ impl Vitals {
         }
     }
 
+    fn last_error(&self) -> Option<Outcome> {
+        let code = self.last.load(Ordering::Relaxed);
+        let failure = UpstreamFailure::ALL.get(usize::from(code.checked_sub(1)?));
+        Some(failure.map_or(Outcome::Answered(code), |&failure| Outcome::Failed(failure)))
+    }
+
     fn reset(&self) {
         self.failures.store(0, Ordering::Relaxed);
         self.answers.store(0, Ordering::Relaxed);
         self.errors.store(0, Ordering::Relaxed);
         self.trip.store(WELL, Ordering::Relaxed);
+    }
+}
+
+/// An error in a few bits.
+const fn code(outcome: Outcome) -> u16 {
+    match outcome {
+        Outcome::Answered(status) => status,
+        Outcome::Failed(failure) => failure as u16 + 1,
     }
 }
 
@@ -246,6 +273,19 @@ mod tests {
         );
         assert_eq!(after(three_in_a_row(), &[RESET, RESET, GOOD, RESET]), None);
         assert_eq!(after(three_in_a_row(), &[RESET, RESET, RESET, GOOD]), None);
+    }
+
+    #[test]
+    fn the_last_error_is_known() {
+        let board = Board::new(three_in_a_row(), 1);
+        assert_eq!(board.last_error(A), None);
+        for failure in UpstreamFailure::ALL {
+            board.record(A, Outcome::Failed(failure));
+            board.record(A, GOOD);
+            assert_eq!(board.last_error(A), Some(Outcome::Failed(failure)));
+        }
+        board.record(A, ERROR);
+        assert_eq!(board.last_error(A), Some(ERROR));
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub(crate) fn read(input: &mut BytesMut, method: &Method) -> Result<Option<Head>
             false => Ok(None),
         };
     };
+    if extent.bytes > LIMITS.bytes {
+        return Err(Violation::HeadTooLarge);
+    }
     let head = input.split_to(extent.bytes).freeze();
     let mut lines = extent.lines(&head);
     let (version, status) = status_line(lines.next().unwrap_or_default())?;

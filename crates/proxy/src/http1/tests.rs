@@ -303,6 +303,17 @@ fn response(bytes: &[u8]) -> Result<Option<response::Head>, Violation> {
 }
 
 #[test]
+fn responses_have_heads_of_bounded_size_however_they_come() {
+    let with = |len: usize| format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "a".repeat(len));
+    let limit = response::LIMITS.bytes;
+    assert!(response(with(limit - 30).as_bytes()).unwrap().is_some());
+    for bytes in [&with(limit)[..], &with(limit)[..limit + 1]] {
+        let refused = response(bytes.as_bytes()).map(|head| head.is_some());
+        assert_eq!(refused, Err(Violation::HeadTooLarge));
+    }
+}
+
+#[test]
 fn responses_say_once_how_long_they_are() {
     for (head, framing, keep_alive) in [
         (

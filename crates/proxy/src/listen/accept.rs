@@ -25,6 +25,7 @@ use crate::client::identity::Identity;
 use crate::client::socket::{Socket, canonical};
 use crate::client::stream::Stream;
 use crate::client::{Client, Link, Protocol, serve};
+use crate::metrics::TurnedAway;
 use crate::pipe::Pipe;
 use crate::settings::Settings;
 use crate::tcp::Tcp;
@@ -111,7 +112,7 @@ fn welcome(
 ) -> Option<impl Future<Output = ()> + use<>> {
     let settings = worker.settings();
     if worker.state.connections() >= settings.config.limits.connections {
-        worker.metrics().record_turned_away();
+        worker.metrics().record_turned_away(TurnedAway::Limit);
         return None;
     }
     let manner = Manner::of(&settings, index);
@@ -155,8 +156,8 @@ async fn connection(
     open: OpenGuard,
 ) {
     let served = open_connection(&worker, stream, peer, manner, open).await;
-    if served.is_err() {
-        worker.metrics().record_turned_away();
+    if let Err(cause) = served {
+        worker.metrics().record_turned_away(cause);
     }
 }
 
@@ -190,11 +191,14 @@ async fn open_connection(
     mut peer: SocketAddr,
     manner: Manner,
     open: OpenGuard,
-) -> io::Result<()> {
+) -> Result<(), TurnedAway> {
     if manner.proxy_protocol {
-        let mut watched = stream.into_watched()?;
+        let watched = stream.into_watched();
+        let mut watched = watched.map_err(|_| TurnedAway::ProxyProtocol)?;
         let header = Box::pin(proxy_protocol::read(&mut watched));
-        let told = timeout(manner.handshake, header).await??;
+        let Ok(Ok(told)) = timeout(manner.handshake, header).await else {
+            return Err(TurnedAway::ProxyProtocol);
+        };
         stream = Stream::Watched(Tcp::new(watched));
         peer = told.map_or(peer, canonical);
     }
@@ -222,9 +226,11 @@ async fn secure(
     socket: Socket,
     config: Arc<ServerConfig>,
     limit: Duration,
-) -> io::Result<()> {
+) -> Result<(), TurnedAway> {
     let handshake = TlsAcceptor::from(config).accept(socket);
-    let stream = timeout(limit, handshake).await??;
+    let Ok(Ok(stream)) = timeout(limit, handshake).await else {
+        return Err(TurnedAway::Tls);
+    };
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         client.set_protocol(Protocol::Http2);
     }

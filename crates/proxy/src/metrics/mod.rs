@@ -52,6 +52,32 @@ impl UpstreamFailure {
     }
 }
 
+/// Why a client's connection never got as far as HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TurnedAway {
+    /// There were too many.
+    Limit,
+    /// It did not begin with a header of the PROXY protocol, on a listener that demands one.
+    ProxyProtocol,
+    /// No TLS session was agreed on.
+    Tls,
+}
+
+impl TurnedAway {
+    /// Every cause, in the order of the counters.
+    pub const ALL: [Self; 3] = [Self::Limit, Self::ProxyProtocol, Self::Tls];
+
+    /// The word in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Limit => "limit",
+            Self::ProxyProtocol => "proxy_protocol",
+            Self::Tls => "tls",
+        }
+    }
+}
+
 /// Where bytes went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -133,7 +159,7 @@ pub struct Core {
     opened: AtomicU64,
     closed: AtomicU64,
     resting: AtomicU64,
-    turned_away: AtomicU64,
+    turned_away: [AtomicU64; 3],
     retries: AtomicU64,
     retries_denied: AtomicU64,
     log_lines_lost: AtomicU64,
@@ -157,7 +183,7 @@ impl Default for Core {
             opened: AtomicU64::new(0),
             closed: AtomicU64::new(0),
             resting: AtomicU64::new(0),
-            turned_away: AtomicU64::new(0),
+            turned_away: Default::default(),
             retries: AtomicU64::new(0),
             retries_denied: AtomicU64::new(0),
             log_lines_lost: AtomicU64::new(0),
@@ -223,9 +249,9 @@ impl Core {
         self.resting.store(connections as u64, Ordering::Relaxed);
     }
 
-    /// A client's connection was closed at once: too many, or its handshake failed.
-    pub fn record_turned_away(&self) {
-        bump(&self.turned_away);
+    /// A client's connection was closed before HTTP began.
+    pub fn record_turned_away(&self, cause: TurnedAway) {
+        bump(&self.turned_away[cause as usize]);
     }
 
     /// A request was sent a second time.
@@ -260,10 +286,10 @@ impl Core {
         add(&mut totals.responses, &self.responses);
         add(&mut totals.failures, &self.failures);
         add(&mut totals.bytes, &self.bytes);
+        add(&mut totals.turned_away, &self.turned_away);
         totals.opened += self.opened.load(Ordering::Relaxed);
         totals.closed += self.closed.load(Ordering::Relaxed);
         totals.resting += self.resting.load(Ordering::Relaxed);
-        totals.turned_away += self.turned_away.load(Ordering::Relaxed);
         totals.retries += self.retries.load(Ordering::Relaxed);
         totals.retries_denied += self.retries_denied.load(Ordering::Relaxed);
         totals.log_lines_lost += self.log_lines_lost.load(Ordering::Relaxed);
@@ -303,8 +329,8 @@ pub struct Totals {
     pub closed: u64,
     /// Client connections that wait without a task: idle for a while, or refused time and again.
     pub resting: u64,
-    /// Client connections closed at once.
-    pub turned_away: u64,
+    /// Client connections closed before HTTP began, in the order of [`TurnedAway::ALL`].
+    pub turned_away: [u64; 3],
     /// Requests sent a second time.
     pub retries: u64,
     /// Retries that the budget denied.

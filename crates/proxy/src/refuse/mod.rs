@@ -46,21 +46,34 @@ pub(crate) enum Format {
 impl Format {
     const ALL: [Self; 3] = [Self::Html, Self::Json, Self::Text];
 
-    /// By the first type of `Accept` that we have; programs that name none get plain text.
+    /// The type of `Accept` that we have and that the client likes best, the first of equals;
+    /// programs that name none get plain text.
     pub(crate) fn of(accept: Option<&HeaderValue>) -> Self {
-        accept
-            .map_or(&b""[..], HeaderValue::as_bytes)
-            .split(|&byte| byte == b',')
-            .find_map(|range| {
-                let range = range.split(|&byte| byte == b';').next()?.trim_ascii();
-                match range {
-                    b"text/html" | b"application/xhtml+xml" => Some(Self::Html),
-                    b"text/plain" => Some(Self::Text),
-                    range if range.ends_with(b"json") => Some(Self::Json),
-                    _ => None,
-                }
-            })
-            .unwrap_or(Self::Text)
+        let accept = accept.map_or(&b""[..], HeaderValue::as_bytes);
+        let mut best = (Self::Text, 0);
+        for range in accept.split(|&byte| byte == b',') {
+            let mut parts = range.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
+            let Some(format) = parts.next().and_then(Self::named) else {
+                continue;
+            };
+            let weight = parts.find_map(weight).unwrap_or(WEIGHT_MAX);
+            if weight > best.1 {
+                best = (format, weight);
+            }
+            if weight == WEIGHT_MAX {
+                break;
+            }
+        }
+        best.0
+    }
+
+    fn named(media_type: &[u8]) -> Option<Self> {
+        match media_type {
+            b"text/html" | b"application/xhtml+xml" => Some(Self::Html),
+            b"text/plain" => Some(Self::Text),
+            kind if kind.ends_with(b"json") => Some(Self::Json),
+            _ => None,
+        }
     }
 
     const fn content_type(self) -> HeaderValue {
@@ -70,6 +83,21 @@ impl Format {
             Self::Text => "text/plain; charset=utf-8",
         })
     }
+}
+
+/// The weight of what is wanted most, in thousandths.
+const WEIGHT_MAX: u16 = 1000;
+
+/// How much a client likes a type, in thousandths: the parameter `q` of `Accept` (RFC 9110 section
+/// 12.4.2). One that is not valid is as good as none.
+fn weight(parameter: &[u8]) -> Option<u16> {
+    let [b'q' | b'Q', b'=', value @ ..] = parameter else {
+        return None;
+    };
+    let value: f32 = std::str::from_utf8(value).ok()?.parse().ok()?;
+    (0.0..=1.0)
+        .contains(&value)
+        .then_some((value * f32::from(WEIGHT_MAX)) as u16)
 }
 
 /// Answers to overload, rendered.
@@ -280,7 +308,7 @@ fn explain(fault: &Fault, format: Format) -> Response<Outbound> {
         let close = HeaderValue::from_static("close");
         response.headers.insert(CONNECTION, close);
     }
-    if *fault == Fault::Invalid(Invalid::Method) {
+    if matches!(fault, Fault::Invalid(Invalid::Method) | Fault::LastHop) {
         let methods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
         response
             .headers
@@ -331,6 +359,7 @@ pub(crate) fn status(fault: &Fault) -> StatusCode {
             | Invalid::Target
             | Invalid::Body => StatusCode::BAD_REQUEST,
         },
+        Fault::LastHop => StatusCode::OK,
         Fault::Shed(refusal) => shed_status(refusal.reason),
         Fault::Held(Held::Throttled(_)) => StatusCode::TOO_MANY_REQUESTS,
         Fault::Held(Held::Banned(_) | Held::Stranger) => StatusCode::FORBIDDEN,
@@ -349,6 +378,7 @@ fn detail(fault: &Fault) -> String {
     match fault {
         Fault::Malformed(violation) => format!("The request is not valid HTTP: {violation}."),
         Fault::Invalid(invalid) => format!("The request cannot be served: {invalid}."),
+        Fault::LastHop => "The request was to go no further than this proxy.".to_owned(),
         Fault::Shed(_) => "The service is busy.".to_owned(),
         Fault::Held(held) => format!("The request is refused: {held}."),
         Fault::TooManyResets => "Too many requests were cancelled on this connection.".to_owned(),
@@ -373,12 +403,17 @@ mod tests {
     }
 
     #[test]
-    fn the_first_type_that_we_have_decides() {
+    fn the_type_that_is_liked_best_decides_and_the_first_of_equals() {
         let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
         assert_eq!(accept(browser), Format::Html);
         assert_eq!(accept("application/json, text/plain, */*"), Format::Json);
         assert_eq!(accept("application/problem+json"), Format::Json);
         assert_eq!(accept("image/png, text/html;q=0.1"), Format::Html);
+        let weighed = "text/html; q=0.5, text/plain;q=0.05, application/json;charset=utf-8;q=0.9";
+        assert_eq!(accept(weighed), Format::Json);
+        assert_eq!(accept("text/html;q=0, application/json"), Format::Json);
+        assert_eq!(accept("text/html;q=0.000, */*"), Format::Text);
+        assert_eq!(accept("text/html;q=most"), Format::Html);
         assert_eq!(accept("*/*"), Format::Text);
         assert_eq!(Format::of(None), Format::Text);
     }

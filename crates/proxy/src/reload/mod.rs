@@ -76,7 +76,9 @@ pub enum ReloadError {
     #[error("{}", join(.0))]
     Refused(Vec<ConfigError>),
     /// The file changes what only a restart can change.
-    #[error("{0} cannot change while the proxy runs; restart it")]
+    #[error(
+        "{0} cannot change while the proxy runs; restart it, or send it SIGUSR2, which loses no request"
+    )]
     NeedsRestart(String),
     /// Something the file needs could not be made.
     #[error(transparent)]

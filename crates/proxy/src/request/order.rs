@@ -13,7 +13,7 @@ use super::upload::Upload;
 use super::visit::Visit;
 use crate::client::inbound::Inbound;
 use crate::fault::{Fault, Invalid};
-use crate::hop::has_token;
+use crate::hop::{self, has_token};
 use crate::http1::Violation;
 use crate::message::Request;
 use crate::refuse::Format;
@@ -86,7 +86,10 @@ impl Order {
             .as_ref()
             .and_then(|sticky| sticky.replica(&request.headers));
         let mut body = Inbound::Empty;
-        let head = request.map(|inbound| body = inbound);
+        let mut head = request.map(|inbound| body = inbound);
+        if head.method == Method::OPTIONS && !hop::count_down(&mut head.headers) {
+            return Err(Fault::LastHop);
+        }
         let upload = Upload::new(body, &visit.client, limits.body_bytes.map(|bytes| bytes.0));
         let upload = upload.inspect_err(|_: &Invalid| visit.client.linger())?;
         Ok(Self {

@@ -7,7 +7,7 @@
 //! is streamed, and a slot whose client makes its replica wait is given back as if it were a
 //! stream ([`Pace::is_waiting`]).
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -34,6 +34,17 @@ pub(crate) enum Upload {
     /// Read to its end; can be sent twice.
     Full(Bytes),
     Stream(Box<Stream>),
+    /// A stream in the hands of a task that sends it, see [`Upload::lend`].
+    Lent(Rc<RefCell<Loan>>),
+}
+
+/// A body that can be had back while nothing of it is lost.
+#[derive(Debug)]
+pub(crate) struct Loan {
+    /// `None` when it has been taken back.
+    stream: Option<Box<Stream>>,
+    /// What was read ahead of it, until the first piece behind that is passed on.
+    ahead: Bytes,
 }
 
 /// A body that is still coming in.
@@ -181,7 +192,7 @@ impl Upload {
     pub(crate) fn pace(&self) -> Option<Rc<Pace>> {
         match self {
             Self::Stream(stream) => Some(Rc::clone(&stream.pace)),
-            Self::Empty | Self::Full(_) => None,
+            Self::Empty | Self::Full(_) | Self::Lent(_) => None,
         }
     }
 
@@ -190,13 +201,44 @@ impl Upload {
         match self {
             Self::Empty => Some(Self::Empty),
             Self::Full(data) => Some(Self::Full(data.clone())),
-            Self::Stream(_) => None,
+            Self::Stream(_) | Self::Lent(_) => None,
         }
+    }
+
+    /// A second hold of the body, which is given to somebody to send.
+    pub(crate) fn lend(&mut self) -> Self {
+        match std::mem::replace(self, Self::Empty) {
+            Self::Stream(stream) => {
+                let ahead = stream.ahead.clone();
+                let stream = Some(stream);
+                let loan = Rc::new(RefCell::new(Loan { stream, ahead }));
+                *self = Self::Lent(Rc::clone(&loan));
+                Self::Lent(loan)
+            }
+            body => {
+                *self = body;
+                self.copy().unwrap_or(Self::Empty)
+            }
+        }
+    }
+
+    /// The body as it was before it was lent; `None` if a part of it is gone.
+    pub(crate) fn take_back(self) -> Option<Self> {
+        let Self::Lent(loan) = self else {
+            return Some(self);
+        };
+        let mut loan = loan.borrow_mut();
+        let ahead = std::mem::take(&mut loan.ahead);
+        let mut stream = loan.stream.take().filter(|it| it.pace.frames() == 0)?;
+        stream.ahead = ahead;
+        stream.set_waiting(false);
+        stream.pace.set(PaceState::Flowing);
+        Some(Self::Stream(stream))
     }
 
     /// Whether any of it has still to come from the client.
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self, Self::Stream(_))
+        matches!(self, Self::Stream(_) | Self::Lent(_))
     }
 
     /// Bytes it holds in memory.
@@ -205,7 +247,22 @@ impl Upload {
             Self::Empty => 0,
             Self::Full(data) => data.len(),
             Self::Stream(stream) => stream.ahead.len(),
+            Self::Lent(loan) => loan.borrow().ahead.len(),
         }
+    }
+}
+
+impl Loan {
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Invalid>>> {
+        let Some(stream) = &mut self.stream else {
+            // Never an end: what was passed on is a part of the body.
+            return Poll::Ready(Some(Err(Invalid::Body)));
+        };
+        let polled = stream.poll_send(cx);
+        if stream.pace.frames() > 0 {
+            self.ahead = Bytes::new();
+        }
+        polled
     }
 }
 
@@ -276,11 +333,24 @@ impl Stream {
         }
     }
 
+    /// Whether nothing more will be passed on.
+    fn is_over(&self) -> bool {
+        self.ahead.is_empty() && self.trailers.is_none() && self.body.is_end_stream()
+    }
+
+    fn size(&self) -> SizeHint {
+        match self.body.size_hint().exact() {
+            Some(rest) => SizeHint::with_exact(rest + self.ahead.len() as u64),
+            None => SizeHint::default(),
+        }
+    }
+
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Invalid>>> {
         if !self.ahead.is_empty() {
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.ahead)))));
         }
         if let Some(trailers) = self.trailers.take() {
+            self.pace.frames.update(|frames| frames.wrapping_add(1));
             self.pace.set(PaceState::Complete);
             return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
         }
@@ -327,6 +397,7 @@ impl Body for Upload {
         match &mut *self {
             Self::Empty => Poll::Ready(None),
             Self::Stream(stream) => stream.poll_send(cx),
+            Self::Lent(loan) => loan.borrow_mut().poll_send(cx),
             Self::Full(data) => {
                 let data = std::mem::take(data);
                 *self = Self::Empty;
@@ -339,8 +410,10 @@ impl Body for Upload {
         match self {
             Self::Empty => true,
             Self::Full(data) => data.is_empty(),
-            Self::Stream(stream) => {
-                stream.ahead.is_empty() && stream.trailers.is_none() && stream.body.is_end_stream()
+            Self::Stream(stream) => stream.is_over(),
+            Self::Lent(loan) => {
+                let loan = loan.borrow();
+                loan.stream.as_ref().is_some_and(|stream| stream.is_over())
             }
         }
     }
@@ -349,10 +422,13 @@ impl Body for Upload {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Full(data) => SizeHint::with_exact(data.len() as u64),
-            Self::Stream(stream) => match stream.body.size_hint().exact() {
-                Some(rest) => SizeHint::with_exact(rest + stream.ahead.len() as u64),
-                None => SizeHint::default(),
-            },
+            Self::Stream(stream) => stream.size(),
+            Self::Lent(loan) => {
+                let loan = loan.borrow();
+                loan.stream
+                    .as_ref()
+                    .map_or_else(SizeHint::default, |it| it.size())
+            }
         }
     }
 }

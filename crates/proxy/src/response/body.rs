@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tidegate_control::Timestamp;
 use tidegate_sentry::Ending;
@@ -13,7 +13,7 @@ use tidegate_sentry::Ending;
 use super::report::About;
 use super::stall::Reading;
 use super::tunnel::Tunnel;
-use super::{Kind, report};
+use super::{Kind, ending, report};
 use crate::alarm::Alarm;
 use crate::gate::Slot;
 use crate::health::Outcome;
@@ -83,7 +83,8 @@ pub(crate) struct Relay {
 #[derive(Debug)]
 struct Rest {
     reading: Rc<Reading>,
-    ending: Ending,
+    status: StatusCode,
+    kind: Kind,
     key: usize,
 }
 
@@ -93,27 +94,40 @@ impl Relay {
         first: Option<Frame<Bytes>>,
         body: Download,
         slot: Slot,
-        ending: Ending,
+        status: StatusCode,
         kind: Kind,
     ) -> Self {
         let worker = Rc::clone(visit.worker());
         let now = worker.state.now();
         let about = About::new(visit, &slot);
         let (key, reading) = worker.stalls.watch(slot, kind, now);
-        Self {
+        let relay = Self {
             worker,
             about,
             first,
             body,
             rest: Some(Rest {
                 reading,
-                ending,
+                status,
+                kind,
                 key,
             }),
             visit: None,
             silence: None,
             heard: now,
+        };
+        if kind == Kind::Stream {
+            relay.record_answered(status);
         }
+        relay
+    }
+
+    /// The replica has answered well, as far as its health is concerned: to the end, as long as the
+    /// client listened, or, where there is no end to wait for, with its first words.
+    fn record_answered(&self, status: StatusCode) {
+        let outcome = Outcome::Answered(status.as_u16());
+        let board = self.worker.state.board();
+        board.record(self.about.replica, outcome);
     }
 
     /// The replica has sent everything.
@@ -124,9 +138,12 @@ impl Relay {
         self.worker.stalls.forget(rest.key);
         if let Some(mut slot) = rest.reading.take() {
             if !rest.reading.is_streaming() {
-                slot.set_ending(rest.ending);
+                slot.set_ending(ending(rest.status));
             }
             drop(slot);
+        }
+        if rest.kind != Kind::Stream {
+            self.record_answered(rest.status);
         }
         let settings = self.worker.settings();
         self.body.give_back(&self.worker, &settings);
@@ -248,6 +265,9 @@ impl Drop for Relay {
         // The client left. The slot ends as abandoned, the connection closes.
         self.worker.stalls.forget(rest.key);
         drop(rest.reading.take());
+        if rest.kind != Kind::Stream {
+            self.record_answered(rest.status);
+        }
     }
 }
 

@@ -46,14 +46,15 @@ pub(crate) fn relay(
     let state = &visit.worker().state;
     let settings = visit.worker().settings();
     let replica = slot.replica();
-    let status = response.status.as_u16();
-    state.board().record(replica, Outcome::Answered(status));
+    let status = response.status;
     report::strip(state, About::new(visit, &slot), &mut response.headers);
     mark(visit, &settings, replica, &mut response);
-    let ending = ending(response.status);
     let body = match ahead {
         Ok(Ahead::Complete(data)) => {
-            slot.set_ending(ending);
+            state
+                .board()
+                .record(replica, Outcome::Answered(status.as_u16()));
+            slot.set_ending(ending(status));
             drop(slot);
             body.give_back(visit.worker(), &settings);
             visit.count_response_bytes(data.len());
@@ -61,7 +62,7 @@ pub(crate) fn relay(
         }
         Ok(Ahead::Open(first)) => {
             let kind = kind(&response.headers);
-            Outbound::relay(Relay::new(visit, first, body, slot, ending, kind))
+            Outbound::relay(Relay::new(visit, first, body, slot, status, kind))
         }
         Err(_) => return Err(failed(visit, slot, UpstreamFailure::Reset)),
     };

@@ -48,7 +48,8 @@ pub(crate) async fn open(replica: &Replica) -> io::Result<Transport> {
             false => Ok(Pipe::Plain(tcp)),
         };
     };
-    let stream = tls.connector.connect(name, tcp).await?;
+    let stream = tls.connector.connect(name, tcp).await;
+    let stream = stream.map_err(super::tls::explain)?;
     Ok(Pipe::Tls(Box::new(stream.into())))
 }
 

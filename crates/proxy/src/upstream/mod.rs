@@ -4,6 +4,7 @@ pub(crate) mod budget;
 pub(crate) mod connect;
 pub(crate) mod download;
 pub(crate) mod http1;
+mod pin;
 pub(crate) mod pool;
 pub(crate) mod resolve;
 pub(crate) mod send;
@@ -67,6 +68,8 @@ pub struct Replica {
     host: HeaderValue,
     /// Why the last connection that failed did.
     unreachable: Mutex<Option<String>>,
+    /// Why the last health check that failed did.
+    failed_check: Mutex<Option<String>>,
 }
 
 impl Replica {
@@ -80,19 +83,30 @@ impl Replica {
             addresses: Addresses::new(&origin, interval, System),
             host: HeaderValue::try_from(authority).unwrap_or(HeaderValue::from_static("invalid")),
             unreachable: Mutex::default(),
+            failed_check: Mutex::default(),
             origin,
             transport,
         }
     }
 
     /// Remembers why it could not be connected to, for whoever wants to know.
-    fn note_unreachable(&self, cause: &io::Error) {
+    pub(crate) fn note_unreachable(&self, cause: &io::Error) {
         *self.unreachable.lock() = Some(cause.to_string());
     }
 
     /// Why the last connection that failed did, in the words of the system or of TLS.
     pub(crate) fn unreachable(&self) -> Option<String> {
         self.unreachable.lock().clone()
+    }
+
+    /// Remembers why a health check failed.
+    pub(crate) fn note_failed_check(&self, cause: String) {
+        *self.failed_check.lock() = Some(cause);
+    }
+
+    /// Why the last health check that failed did.
+    pub(crate) fn failed_check(&self) -> Option<String> {
+        self.failed_check.lock().clone()
     }
 
     /// Its URL.

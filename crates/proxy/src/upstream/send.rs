@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | no connection | no | another replica, whatever the method |
 //! | a pooled connection was closed before the request was written | no | another connection |
-//! | an HTTP/2 replica closes the connection before it looked at the request (GOAWAY) | no | another connection, if the body can be sent again |
+//! | an HTTP/2 replica closes the connection before it looked at the request (GOAWAY) | no | another connection, unless a part of the body has been passed on and is gone |
 //! | an HTTP/2 replica refuses the stream (REFUSED_STREAM) | no | the same, if the budget allows |
 //! | the connection broke before the response's head | perhaps | another replica, if the method is idempotent, the body can be sent again and the budget allows |
 //! | no head before the deadline | perhaps | 504 |
@@ -175,9 +175,12 @@ impl<'a> Sending<'a> {
     /// not been seen.
     async fn attempt(&mut self) -> Result<Result<Answer, Failure>, Fault> {
         let id = self.slot.replica();
-        let Ok(connection) = self.connection(id).await? else {
-            self.record_failure(id, UpstreamFailure::Connect);
-            return Ok(Err(Failure::Unreachable));
+        let connection = match self.connection(id).await? {
+            Ok(connection) => connection,
+            Err(cause) => {
+                self.record_failure(id, no_connection(&cause));
+                return Ok(Err(Failure::Unreachable));
+            }
         };
         let exchanged = match connection.sender {
             Sender::Http1(sender) => self.exchange_http1(sender, connection.uid).await?,
@@ -236,24 +239,27 @@ impl<'a> Sending<'a> {
             (state.now() + limit).min(self.order.deadline.at),
         );
         let opened = alarm.before(open(self.worker, &replica)).await;
-        match &opened {
-            Ok(Err(cause)) => replica.note_unreachable(cause),
-            Err(Elapsed) => replica.note_unreachable(&io::ErrorKind::TimedOut.into()),
-            Ok(Ok(_)) => {}
-        }
-        match opened {
-            Ok(opened) => Ok(opened.map(|sender| {
+        let opened = opened.unwrap_or_else(|Elapsed| match replica.is_crowded() {
+            true => Err(CROWDED.into()),
+            false => Err(io::ErrorKind::TimedOut.into()),
+        });
+        let cause = match opened {
+            Ok(sender) => {
                 shape(self.order, &self.worker.settings(), &replica, &sender);
-                Connection {
+                return Ok(Ok(Connection {
                     sender,
                     uid: replica.uid(),
                     reused: false,
-                }
-            })),
-            Err(Elapsed) if state.now() >= self.order.deadline.at => {
-                Err(self.deadline_passed(UpstreamFailure::Connect))
+                }));
             }
-            Err(Elapsed) => Ok(Err(io::ErrorKind::TimedOut.into())),
+            Err(cause) => cause,
+        };
+        if cause.kind() != CROWDED {
+            replica.note_unreachable(&cause);
+        }
+        match state.now() >= self.order.deadline.at {
+            true => Err(self.deadline_passed(no_connection(&cause))),
+            false => Ok(Err(cause)),
         }
     }
 
@@ -285,7 +291,7 @@ impl<'a> Sending<'a> {
         &mut self,
         mut sender: SendRequest<Upload>,
     ) -> Result<Result<Answer, Failed>, Fault> {
-        let spare = self.order.request.body.copy();
+        let lent = self.order.request.body.lend();
         let request = shape::take(&mut self.order.request).into();
         let response = Box::pin(sender.try_send_request(request));
         let mut error = match self.await_head(response).await? {
@@ -297,16 +303,16 @@ impl<'a> Sending<'a> {
             }
             Err(error) => error,
         };
-        Ok(Err(match (error.take_message(), spare) {
-            (Some(request), _) => {
-                self.order.request.body = request.into_body();
-                Failed::Unsent
+        let unsent = error.take_message().is_some();
+        Ok(Err(match lent.take_back() {
+            Some(body) if unsent || self.is_declined(error.error()) => {
+                self.order.request.body = body;
+                match unsent {
+                    true => Failed::Unsent,
+                    false => Failed::Declined,
+                }
             }
-            (None, Some(spare)) if self.is_declined(error.error()) => {
-                self.order.request.body = spare;
-                Failed::Declined
-            }
-            (None, _) => Failed::Seen(kind(error.error())),
+            _ => Failed::Seen(kind(error.error())),
         }))
     }
 
@@ -403,6 +409,18 @@ impl<'a> Sending<'a> {
             false => self.worker.metrics().record_retry_denied(),
         }
         granted
+    }
+}
+
+/// There is no connection because all there may be are in use.
+const CROWDED: io::ErrorKind = io::ErrorKind::ResourceBusy;
+
+/// What it says about a replica that there is no connection. One that can be reached and holds all
+/// its connections does not answer in time.
+fn no_connection(cause: &io::Error) -> UpstreamFailure {
+    match cause.kind() {
+        CROWDED => UpstreamFailure::Timeout,
+        _ => UpstreamFailure::Connect,
     }
 }
 

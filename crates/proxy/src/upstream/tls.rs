@@ -1,17 +1,22 @@
 //! TLS towards replicas: whom to trust, and what to present.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use ring::digest;
+use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
 };
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::TlsConnector;
 
+use super::pin::Pins;
 use crate::config::{Http2, Upstream, UpstreamTls, pem};
 use crate::settings::SettingsError;
 
@@ -45,12 +50,9 @@ pub fn client_tls(options: &UpstreamTls, http2: Http2) -> Result<ClientConfig, S
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| SettingsError::Tls(error.to_string()))?;
-    let builder = match options.insecure {
-        true => builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AcceptAny::new(&provider))),
-        false => builder.with_root_certificates(roots(options)?),
-    };
+    let builder = builder
+        .dangerous()
+        .with_custom_certificate_verifier(verifier(options, &provider)?);
     let mut config = match (&options.client_cert, &options.client_key) {
         (Some(cert), Some(key)) => builder
             .with_client_auth_cert(pem(pem::read_chain(cert))?, pem(pem::read_key(key))?)
@@ -65,10 +67,25 @@ pub fn client_tls(options: &UpstreamTls, http2: Http2) -> Result<ClientConfig, S
     Ok(config)
 }
 
-fn roots(options: &UpstreamTls) -> Result<RootCertStore, SettingsError> {
-    if let Some(path) = &options.ca {
-        return pem(pem::read_roots(path));
+/// Who decides whether a replica is the one that is meant.
+fn verifier(
+    options: &UpstreamTls,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ServerCertVerifier>, SettingsError> {
+    if options.insecure {
+        return Ok(Arc::new(AcceptAny::new(provider)));
     }
+    let (roots, named) = match &options.ca {
+        Some(path) => (pem(pem::read_roots(path))?, pem(pem::read_chain(path))?),
+        None => (system_roots()?, Vec::new()),
+    };
+    let usual = WebPkiServerVerifier::builder_with_provider(roots.into(), Arc::clone(provider))
+        .build()
+        .map_err(|error| SettingsError::Tls(error.to_string()))?;
+    Ok(Arc::new(Pins::new(usual, named)))
+}
+
+fn system_roots() -> Result<RootCertStore, SettingsError> {
     let mut roots = RootCertStore::empty();
     let system = rustls_native_certs::load_native_certs();
     match roots.add_parsable_certificates(system.certs) {
@@ -93,6 +110,23 @@ fn fingerprint(options: &UpstreamTls) -> Vec<u8> {
         context.update(&std::fs::read(path).unwrap_or_default());
     }
     context.finish().as_ref().to_vec()
+}
+
+/// What went wrong with a replica, with the remedy where there is one on our side.
+pub(super) fn explain(error: io::Error) -> io::Error {
+    use CertificateError::{NotValidForName, NotValidForNameContext, UnknownIssuer};
+    let cause = error.get_ref().and_then(|it| it.downcast_ref::<Error>());
+    let remedy = match cause {
+        Some(Error::InvalidCertificate(UnknownIssuer)) => {
+            "name its authority, or the certificate itself, in `upstream.tls.ca`"
+        }
+        Some(Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
+            "name the one it is for in `upstream.tls.server_name`"
+        }
+        Some(Error::InvalidMessage(_)) => "if it does not speak TLS, write http:// in its URL",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{error}; {remedy}"))
 }
 
 /// Accepts every certificate, because the operator wrote `insecure = true`.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tidegate_proxy::health::Trip;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -54,6 +55,55 @@ async fn a_hanging_replica_is_504_and_its_slot_is_free() {
         state.sentry().status(state.now()).replicas[0].in_flight == 0
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_replica_whose_connections_all_hang_can_be_reached() {
+    let service = raw_service(|mut stream, _| async move {
+        read_head(&mut stream).await;
+        std::future::pending::<()>().await;
+    })
+    .await;
+    let extra =
+        "upstream.connections_max = 1\ntimeouts.connect = '50ms'\nhealth.passive.failures = 1";
+    let proxy = proxy(&[service], extra);
+    let state = proxy.state();
+    let mut first = Client::connect(proxy.local_addr()).await;
+    first.send(GET).await;
+    eventually("the first is in service", || {
+        state.sentry().status(state.now()).replicas[0].in_flight == 1
+    })
+    .await;
+    assert_eq!(ask(proxy.local_addr(), GET).await.status, 503);
+    let trip = state.board().trip(tidegate_sentry::ReplicaId(0));
+    assert_eq!(trip, Some(Trip::Faulty));
+}
+
+#[tokio::test]
+async fn a_replica_that_never_ends_what_it_begins_is_taken_for_faulty() {
+    for begins in ["", "half"] {
+        let service = raw_service(move |mut stream, _| async move {
+            read_head(&mut stream).await;
+            let head = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n";
+            let _ = stream.write_all(format!("{head}{begins}").as_bytes()).await;
+        })
+        .await;
+        let proxy = proxy(
+            &[service],
+            "health.passive.failures = 3\nretry.attempts = 0",
+        );
+        for _ in 0..3 {
+            let mut client = Client::connect(proxy.local_addr()).await;
+            client.send(GET).await;
+            let answer = client.try_answer(false).await;
+            assert!(answer.is_none_or(|answer| answer.status == 502));
+        }
+        let state = proxy.state();
+        eventually("it is faulty", || {
+            state.board().trip(tidegate_sentry::ReplicaId(0)) == Some(Trip::Faulty)
+        })
+        .await;
+    }
 }
 
 /// Serves the first request of a connection, then closes as if it had timed out idle.

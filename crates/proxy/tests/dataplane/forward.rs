@@ -34,6 +34,33 @@ async fn a_get_reaches_the_service_and_its_answer_comes_back() {
 }
 
 #[tokio::test]
+async fn options_go_as_far_as_they_may() {
+    let service = Service::echo().await;
+    let proxy = proxy(&[service.addr], "");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    let mut asked = async |method: &str, left: &str| {
+        let head = format!("{method} / HTTP/1.1\r\nhost: a\r\nmax-forwards: {left}\r\n\r\n");
+        client.ask(head).await
+    };
+    for (method, left, passed) in [
+        ("OPTIONS", "7", "6"),
+        ("OPTIONS", "many", "many"),
+        ("GET", "0", "0"),
+    ] {
+        let text = asked(method, left).await.text();
+        assert!(
+            text.contains(&format!("max-forwards: {passed}\n")),
+            "{text}"
+        );
+    }
+    let served = service.count();
+    let here = asked("OPTIONS", "0").await;
+    assert_eq!(here.status, 200);
+    assert!(here.header("allow").unwrap().contains("GET"));
+    assert_eq!(service.count(), served, "it went further");
+}
+
+#[tokio::test]
 async fn connections_are_reused_on_both_sides() {
     let service = Service::echo().await;
     let proxy = proxy(&[service.addr], "");
@@ -393,6 +420,10 @@ async fn the_proxy_protocol_names_the_client() {
         stranger.is_closed().await,
         "nobody comes in without the header"
     );
+    eventually("it is counted", || {
+        proxy.state().metrics().totals().turned_away == [0, 1, 0]
+    })
+    .await;
 }
 
 #[tokio::test]

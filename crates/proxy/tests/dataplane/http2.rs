@@ -81,15 +81,18 @@ async fn http1_clients_reach_an_http2_service_over_one_connection() {
     );
 }
 
-/// Waits for a request, and closes the connection with the word that it has not been looked at.
-async fn take_leave(stream: &mut TcpStream) {
+/// Waits for a request and so many bytes of its body, and closes the connection with the word that
+/// it has not been looked at.
+async fn take_leave(stream: &mut TcpStream, body: u32) {
     const PREFACE: usize = 24;
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     const GOAWAY: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    const DATA: u8 = 0;
     const HEADERS: u8 = 1;
     stream.write_all(&SETTINGS).await.unwrap();
     stream.read_exact(&mut [0; PREFACE]).await.unwrap();
-    loop {
+    let (mut begun, mut seen) = (false, 0);
+    while !begun || seen < body {
         let mut head = [0; 9];
         stream.read_exact(&mut head).await.unwrap();
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
@@ -97,9 +100,8 @@ async fn take_leave(stream: &mut TcpStream) {
             .read_exact(&mut vec![0; length as usize])
             .await
             .unwrap();
-        if head[3] == HEADERS {
-            break;
-        }
+        begun |= head[3] == HEADERS;
+        seen += if head[3] == DATA { length } else { 0 };
     }
     stream.write_all(&GOAWAY).await.unwrap();
     let _ = stream.read_to_end(&mut Vec::new()).await;
@@ -109,7 +111,7 @@ async fn take_leave(stream: &mut TcpStream) {
 async fn what_a_replica_leaves_without_a_look_is_sent_again_whatever_the_method() {
     let service = raw_service(|mut stream, number| async move {
         if number < 2 {
-            return take_leave(&mut stream).await;
+            return take_leave(&mut stream, 0).await;
         }
         let mut connection = h2::server::handshake(stream).await.unwrap();
         while let Some(Ok((_, mut answer))) = connection.accept().await {
@@ -121,6 +123,66 @@ async fn what_a_replica_leaves_without_a_look_is_sent_again_whatever_the_method(
     let proxy = proxy(&[service], extra);
     let post = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nok";
     assert_eq!(ask(proxy.local_addr(), post).await.status, 200);
+}
+
+const CHUNKED: &str =
+    "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n";
+
+#[tokio::test]
+async fn a_body_that_still_comes_in_is_sent_again_while_nothing_of_it_is_gone() {
+    let begun = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
+    let begin = std::sync::Arc::clone(&begun);
+    let service = raw_service(move |mut stream, number| {
+        let begin = std::sync::Arc::clone(&begin);
+        async move {
+            if number == 0 {
+                return take_leave(&mut stream, 5).await;
+            }
+            let mut connection = h2::server::handshake(stream).await.unwrap();
+            while let Some(Ok((request, mut answer))) = connection.accept().await {
+                begin.add_permits(1);
+                tokio::spawn(async move {
+                    let mut body = request.into_body();
+                    let mut read = Vec::new();
+                    while let Some(data) = body.data().await {
+                        read.extend_from_slice(&data.unwrap());
+                    }
+                    let mut out = answer.send_response(Response::new(()), false).unwrap();
+                    out.send_data(read.into(), true).unwrap();
+                });
+            }
+        }
+    })
+    .await;
+    let extra = "upstream.http2 = 'always'\nretry.attempts = 0";
+    let proxy = proxy(&[service], extra);
+    let mut client = Client::connect(proxy.local_addr()).await;
+    client.send(CHUNKED).await;
+    within(begun.acquire()).await.unwrap().forget();
+    client.send("7\r\n second\r\n0\r\n\r\n").await;
+    let answer = client.answer().await;
+    assert_eq!((answer.status, answer.text()), (200, "first second".into()));
+}
+
+#[tokio::test]
+async fn a_body_of_which_a_part_is_gone_is_not_sent_again() {
+    let opened = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = std::sync::Arc::clone(&opened);
+    let service = raw_service(move |mut stream, _| {
+        count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        async move { take_leave(&mut stream, 12).await }
+    })
+    .await;
+    let proxy = proxy(&[service], "upstream.http2 = 'always'");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    client.send(CHUNKED).await;
+    eventually("the request is on its way", || {
+        opened.load(std::sync::atomic::Ordering::SeqCst) == 1
+    })
+    .await;
+    client.send("7\r\n second\r\n").await;
+    assert_eq!(client.answer().await.status, 502);
+    assert_eq!(opened.load(std::sync::atomic::Ordering::SeqCst), 1);
 }
 
 #[tokio::test]

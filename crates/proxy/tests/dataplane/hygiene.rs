@@ -263,6 +263,7 @@ async fn connections_beyond_the_limit_are_closed() {
     assert_eq!(second.ask(GET).await.status, 200);
     let mut third = Client::connect(proxy.local_addr()).await;
     assert!(third.is_closed().await);
+    assert_eq!(proxy.state().metrics().totals().turned_away, [1, 0, 0]);
     drop(first);
     eventually("the first connection is gone", || {
         proxy.state().connections() < 2

@@ -269,3 +269,44 @@ async fn replicas_are_verified_and_spoken_to_as_agreed() {
     let distrusted = ask(tls("other", "auto").local_addr(), GET).await;
     assert_eq!(distrusted.status, 503, "{}", distrusted.text());
 }
+
+/// As `openssl req -x509` does: a certificate that signs itself and says that it is an authority.
+fn certify_as_authority(dir: &Path, file: &str, name: &str, years: std::ops::Range<i32>) {
+    let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.not_before = rcgen::date_time_ymd(years.start, 1, 1);
+    params.not_after = rcgen::date_time_ymd(years.end, 1, 1);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    std::fs::write(dir.join(format!("{file}.crt")), certificate.pem()).unwrap();
+    std::fs::write(dir.join(format!("{file}.key")), key.serialize_pem()).unwrap();
+}
+
+#[tokio::test]
+async fn a_replica_that_is_its_own_authority_is_trusted_by_name_within_its_dates() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    certify_as_authority(at, "other", "service.internal", 2020..2200);
+    let ask_by = async |addr: SocketAddr, ca: &str, name: &str| {
+        let dir = at.display();
+        let proxy = proxy_from(&format!(
+            "{PLAIN}\n[upstream]\nreplicas = ['https://{addr}']\n\
+             tls = {{ ca = '{dir}/{ca}.crt', server_name = '{name}' }}"
+        ));
+        ask(proxy.local_addr(), GET).await.status
+    };
+    certify_as_authority(at, "s", "service.internal", 2020..2200);
+    let service = tls_service(at).await;
+    assert_eq!(ask_by(service, "s", "service.internal").await, 200);
+    assert_eq!(ask_by(service, "s", "another.internal").await, 503);
+    assert_eq!(ask_by(service, "other", "service.internal").await, 503);
+    for years in [2020..2021, 2199..2200] {
+        certify_as_authority(at, "s", "service.internal", years.clone());
+        let service = tls_service(at).await;
+        assert_eq!(
+            ask_by(service, "s", "service.internal").await,
+            503,
+            "{years:?}"
+        );
+    }
+}

@@ -55,8 +55,8 @@ pub(super) fn timeouts(timeouts: &Timeouts, report: &mut Report) {
     report.warn_if(
         connect >= request,
         "timeouts.connect",
-        "it is not shorter than `timeouts.request`, so an unreachable replica costs the whole \
-         request; shorten it",
+        "`timeouts.connect` is not shorter than `timeouts.request`, so an unreachable replica costs \
+         the whole request; shorten it",
     );
 }
 

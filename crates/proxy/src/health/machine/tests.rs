@@ -182,6 +182,22 @@ fn vitals_never_take_out_the_last_one_that_works() {
 }
 
 #[test]
+fn one_that_stays_in_and_cannot_be_reached_is_asked_until_it_can() {
+    let mut ward = Ward::new(&[A], Health::default());
+    ward.answers.insert(A, false);
+    ward.fail(A, UpstreamFailure::Connect);
+    ward.run(10 * SECOND);
+    assert_eq!(ward.up(), [A], "there is no other one");
+    assert_eq!(ward.board.trip(A), Some(Trip::Unreachable));
+    ward.answers.insert(A, true);
+    ward.run(SECOND / 2);
+    assert_eq!(ward.board.trip(A), None);
+    let asked = ward.probes.len();
+    ward.run(10 * SECOND);
+    assert!(ward.probes.len() <= asked + 1, "all is well again");
+}
+
+#[test]
 fn vitals_take_out_no_more_than_their_share() {
     let ids: Vec<_> = (0..10).map(ReplicaId).collect();
     let mut config = Health::default();
