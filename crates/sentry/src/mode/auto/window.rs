@@ -47,8 +47,9 @@ use std::time::Duration;
 use tidegate_control::Timestamp;
 
 use super::drain::DrainMeter;
+use super::pool::Pool;
 use super::profile::{CROWDED_FIRST, NARROW_FIRST, Profile, Seen, crowd_samples};
-use super::ramp::{Course, Ramp};
+use super::ramp::{self, Course, Ramp};
 use super::speed::Speed;
 use super::sprt::{Finding, RateTest};
 use super::trial::{
@@ -287,21 +288,37 @@ impl WindowSearch {
         trial.is_some_and(|trial| trial.kind != Kind::Up)
     }
 
-    /// Takes a tick; says why the window changed if it did.
-    pub(crate) fn on_tick(&mut self, tick: &ReplicaTick, occupancy: &Occupancy) -> Option<Cause> {
-        let before = self.window;
-        self.residence_long = tick.residence_long;
-        let since = self.binding_since.unwrap_or(tick.now);
-        self.binding_since = tick.binding.then_some(since);
+    /// What was seen so far and the first window, while that grows.
+    pub(super) fn growing(&self) -> Option<(f64, &Profile)> {
+        let ramp = self.ramp.as_ref().filter(|ramp| ramp.has_begun())?;
+        Some((ramp.first(), &self.profile))
+    }
+
+    /// Takes what was seen in a tick of so many seconds, before [`on_tick`](Self::on_tick).
+    pub(crate) fn see(&mut self, seconds: f64, occupancy: &Occupancy) -> Seen {
         let seen = match &self.trial {
             // What a smaller window shows is for the trial to say.
             Some(trial) if trial.kind == Kind::Down => self.profile.pass_over(occupancy),
             _ => self.profile.absorb(occupancy, self.speed.now()),
         };
-        self.speed.on_done(seen.done, tick.seconds);
+        self.speed.on_done(seen.done, seconds);
+        seen
+    }
+
+    /// Takes a tick in which that was seen; says why the window changed if it did.
+    pub(super) fn on_tick(
+        &mut self,
+        tick: &ReplicaTick,
+        seen: Seen,
+        pool: Option<&Pool>,
+    ) -> Option<Cause> {
+        let before = self.window;
+        self.residence_long = tick.residence_long;
+        let since = self.binding_since.unwrap_or(tick.now);
+        self.binding_since = tick.binding.then_some(since);
         let cause = match self.trial.take() {
             Some(trial) => self.continue_trial(tick, trial, seen),
-            None if self.ramps(tick) => self.go_on(tick, seen),
+            None if self.ramps(tick) => self.go_on(tick, seen, pool),
             None if tick.now >= self.counts_from => self.hold(tick),
             None => "hold",
         };
@@ -324,7 +341,7 @@ impl WindowSearch {
     }
 
     /// Lets the first window grow, or ends that.
-    fn go_on(&mut self, tick: &ReplicaTick, seen: Seen) -> Cause {
+    fn go_on(&mut self, tick: &ReplicaTick, seen: Seen, pool: Option<&Pool>) -> Cause {
         let window = f64::from(self.window);
         let rate = seen.done / tick.seconds;
         let pressed = tick.binding && tick.queued >= PRESSING * tick.target * rate;
@@ -337,7 +354,10 @@ impl WindowSearch {
             true => LONG * tick.target,
             false => f64::INFINITY,
         };
-        let course = ramp.on_tick(window, seen.done, &self.profile, long, tick.for_nobody);
+        let all = self.profile.all();
+        let pooled = pool.and_then(|pool| pool.seen_with(ramp.first(), &self.profile));
+        let crowd = pooled.unwrap_or(&self.profile).crowd(ramp::SAMPLES);
+        let course = ramp.on_tick(window, seen.done, crowd, &all, long, tick.for_nobody);
         let (to, leaving) = match course {
             Course::Grows(to) => {
                 self.window = self.bounds.nearest(to);
@@ -800,13 +820,13 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds { min: 1, max: 4096 };
 
-    /// The window of a replica that does `rate` requests a second, whatever its window, after some
+    /// The windows, from tick to tick, of a replica that does `rate` requests a second, whatever its window, in ten
     /// seconds in which a few always wait.
-    fn found_at(rate: f64) -> u32 {
+    fn windows(rate: f64, queued: f64, for_nobody: bool) -> Vec<u32> {
         let mut now = Timestamp::ZERO;
         let mut search = WindowSearch::new(16, BOUNDS, now);
         let occupancy = Occupancy::new();
-        for _ in 0..100 {
+        let mut tick = || {
             now += Duration::from_millis(100);
             let inside = search.window();
             occupancy.on_change(now, inside, inside);
@@ -819,18 +839,24 @@ mod tests {
                     seconds: 0.1,
                 },
                 binding: true,
-                queued: 4.0,
+                queued,
                 overloaded: false,
                 target: 0.5,
                 told: true,
-                for_nobody: false,
+                for_nobody,
                 residence_long: 0.001,
                 residence_max: 0.1,
                 residence_doubtful: 0.1,
             };
-            search.on_tick(&tick, &occupancy);
-        }
-        search.window()
+            let seen = search.see(tick.seconds, &occupancy);
+            search.on_tick(&tick, seen, None);
+            search.window()
+        };
+        (0..100).map(|_| tick()).collect()
+    }
+
+    fn found_at(rate: f64) -> u32 {
+        windows(rate, 4.0, false)[99]
     }
 
     #[test]
