@@ -695,7 +695,7 @@ fn a_service_does_not_work_for_clients_that_gave_up() {
     let shared = |cores: u32| format!("count = 3\ncores = {cores}\nslots = 64");
     let (four, one) = (shared(4), shared(1));
     let mut bars = Bars::default();
-    for (replica, cores, target_s, bar) in [(&four, 12.0, 0.3, 0.9), (&one, 3.0, 0.4, 0.7)] {
+    for (replica, cores, target_s, bar) in [(&four, 12.0, 0.3, 0.95), (&one, 3.0, 0.4, 0.85)] {
         let replica = replica.clone().leak();
         let service = service("impatient clients", work, 0.04, replica, cores, target_s);
         let load = format!(

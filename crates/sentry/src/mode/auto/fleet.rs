@@ -42,6 +42,8 @@ pub(crate) struct FleetTick {
     /// See [`ReplicaTick`].
     pub(crate) for_nobody: bool,
     /// See [`ReplicaTick`].
+    pub(crate) in_vain: bool,
+    /// See [`ReplicaTick`].
     pub(crate) residence_max: f64,
     /// See [`ReplicaTick`].
     pub(crate) residence_doubtful: f64,
@@ -299,6 +301,7 @@ impl Member {
             target: fleet.target,
             told: fleet.told,
             for_nobody: fleet.for_nobody,
+            in_vain: fleet.in_vain,
             residence_max: fleet.residence_max,
             residence_doubtful: fleet.residence_doubtful,
             residence_long: fleet.residence_long,

@@ -16,7 +16,7 @@
 //! ([`Ramp`]). From there on, while requests wait and residence is short against the
 //! target, a larger window costs nothing: it grows. Otherwise the throughput at a larger one is
 //! compared ([`RateTest`]), until it does not follow any more: then throughput is capacity. Where
-//! requests take long already a larger one would make everybody late, and a smaller one is compared:
+//! requests take long already, or clients give up, a larger one would make everybody late, and a smaller one is compared:
 //! if that brings as much, throughput is capacity as well. While nobody waits, what is done with many inside shows
 //! it too ([`Profile::crowded_rate`]), and the window is made smaller before it is ever full.
 //!
@@ -92,6 +92,8 @@ pub(crate) struct ReplicaTick {
     pub(crate) told: bool,
     /// Most clients give up, and more of them than are served.
     pub(crate) for_nobody: bool,
+    /// So do those who are inside.
+    pub(crate) in_vain: bool,
     /// What few requests take longer than, at present, in seconds.
     pub(crate) residence_long: f64,
     /// Largest mean time a request should spend in the replica, in seconds.
@@ -389,7 +391,7 @@ impl WindowSearch {
         if !self.confirmed && !tick.binding {
             return self.adjust_unknown(tick);
         }
-        if !self.confirmed && tick.for_nobody {
+        if !self.confirmed && tick.in_vain {
             return self.serve_somebody(tick.now);
         }
         let Some(rate) = self.meter.rate() else {
@@ -466,7 +468,9 @@ impl WindowSearch {
                 self.confirmed = self.rests_on(samples.max(FIRST_SAMPLES));
                 "hold"
             }
-            _ if residence > LONG * tick.target && !self.is_refuted(tick.now, rate) => {
+            _ if (tick.for_nobody || residence > LONG * tick.target)
+                && !self.is_refuted(tick.now, rate) =>
+            {
                 let to = (window * AT_ONCE).max(LEAST);
                 self.start(tick, Kind::Down, DOWN_FIRST, to, PAUSE_FIRST)
             }
@@ -822,7 +826,7 @@ mod tests {
 
     /// The windows, from tick to tick, of a replica that does `rate` requests a second, whatever its window, in ten
     /// seconds in which a few always wait.
-    fn windows(rate: f64, queued: f64, for_nobody: bool) -> Vec<u32> {
+    fn windows(rate: f64, queued: f64, for_nobody: bool, in_vain: bool) -> Vec<u32> {
         let mut now = Timestamp::ZERO;
         let mut search = WindowSearch::new(16, BOUNDS, now);
         let occupancy = Occupancy::new();
@@ -844,6 +848,7 @@ mod tests {
                 target: 0.5,
                 told: true,
                 for_nobody,
+                in_vain,
                 residence_long: 0.001,
                 residence_max: 0.1,
                 residence_doubtful: 0.1,
@@ -856,7 +861,30 @@ mod tests {
     }
 
     fn found_at(rate: f64) -> u32 {
-        windows(rate, 4.0, false)[99]
+        windows(rate, 4.0, false, false)[99]
+    }
+
+    #[test]
+    fn where_clients_give_up_a_smaller_window_is_tried_first() {
+        let first_after_sixteen = |windows: &[u32]| {
+            let back = windows.iter().position(|&window| window == 16);
+            let mut later = windows[back.unwrap()..].iter().copied();
+            later.find(|&window| window != 16)
+        };
+        // The crowd of a slow start ends it, and then twice the window is tried.
+        assert_eq!(
+            first_after_sixteen(&windows(100.0, 99.0, false, false)),
+            Some(32)
+        );
+        let given_up = windows(100.0, 99.0, true, false);
+        assert_eq!(first_after_sixteen(&given_up), Some(6));
+        assert!(given_up.iter().all(|&window| window >= 6), "{given_up:?}");
+    }
+
+    #[test]
+    fn where_those_inside_give_up_fewer_are_let_in() {
+        let windows = windows(100.0, 99.0, true, true);
+        assert_eq!(windows.last(), Some(&2), "{windows:?}");
     }
 
     #[test]
