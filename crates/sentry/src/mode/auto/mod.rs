@@ -47,7 +47,7 @@ use tidegate_control::controller::Terms;
 
 use self::drain::DrainMeter;
 use self::fleet::{Fleet, FleetTick};
-use self::forecast::{MOST, NEARLY_ALL, Part, Situation, late_after, nanos};
+use self::forecast::{MOST, NEARLY_ALL, Part, Situation, late_at_first, nanos};
 use self::overload::{Overload, Pressure};
 use self::recent::Recent;
 use self::residence::Residence;
@@ -383,10 +383,8 @@ impl Auto {
             let limit = patience.filter(|_| leaving).map_or(NEVER, saturating_nanos);
             class.forecast.wait_limit_ns.store(limit, Ordering::Relaxed);
             let late = class.forecast.target().map_or(NEVER, |target| {
-                nanos(late_after(
-                    target.as_secs_f64(),
-                    self.residence.quantile(MOST),
-                ))
+                let most = self.residence.quantile(MOST);
+                nanos(late_at_first(target.as_secs_f64(), most))
             });
             class.forecast.late_ns.store(late, Ordering::Relaxed);
         }
