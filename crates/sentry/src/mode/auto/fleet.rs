@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
+use super::pool::Pool;
+use super::profile::Seen;
 use super::window::{Bounds, ReplicaTick, WindowSearch};
 use crate::api::ReplicaId;
 use crate::config::SentryConfig;
@@ -40,6 +42,8 @@ pub(crate) struct FleetTick {
     /// See [`ReplicaTick`].
     pub(crate) for_nobody: bool,
     /// See [`ReplicaTick`].
+    pub(crate) in_vain: bool,
+    /// See [`ReplicaTick`].
     pub(crate) residence_max: f64,
     /// See [`ReplicaTick`].
     pub(crate) residence_doubtful: f64,
@@ -66,6 +70,13 @@ struct Member {
     /// When it came back and has to be treated with care.
     warming_since: Option<Timestamp>,
     generation_ends: Timestamp,
+}
+
+/// What was seen of a replica in a tick: with its window full, and all, unless it is down or warms up.
+#[derive(Debug, Clone, Copy)]
+struct Saw {
+    full: Full,
+    all: Option<Seen>,
 }
 
 impl Fleet {
@@ -164,13 +175,15 @@ impl Fleet {
     /// One tick of every member; says what they did while they were full.
     pub(crate) fn on_tick(&mut self, step: &mut Step<'_>, fleet: &FleetTick) -> Full {
         let mut fulls = Vec::with_capacity(self.members.len());
-        for (index, member) in self.members.iter_mut().enumerate() {
-            let full = member.replica.occupancy(step.now).take_full();
+        let saw: Vec<Saw> = self.members.iter_mut().map(|m| m.see(step)).collect();
+        let pool = self.pool();
+        for (index, (member, saw)) in self.members.iter_mut().zip(saw).enumerate() {
             if !member.up {
                 continue;
             }
+            let full = saw.full;
             let from = member.search.window();
-            let cause = member.on_tick(step, fleet, full);
+            let cause = member.on_tick(step, fleet, saw, pool.as_ref());
             member.publish(step.now, self.warm_up, fleet.residence_mean);
             // What a window that may be too small lets through is no capacity. In overload it is all there is to
             // go by.
@@ -189,6 +202,13 @@ impl Fleet {
             }
         }
         full_together(&fulls)
+    }
+
+    /// Those whose first windows grow.
+    fn pool(&self) -> Option<Pool> {
+        let up = self.members.iter().filter(|member| member.up);
+        let growing: Vec<_> = up.filter_map(|member| member.search.growing()).collect();
+        Pool::of(&growing)
     }
 
     /// Whether throughput of late was capacity, and not what too small windows let through: of at
@@ -253,25 +273,40 @@ impl Member {
         std::mem::replace(&mut self.up, up) != up
     }
 
-    fn on_tick(&mut self, step: &Step<'_>, fleet: &FleetTick, full: Full) -> Option<&'static str> {
-        if self.warming_since.is_some() {
-            return None;
+    /// Takes what happened in a tick.
+    fn see(&mut self, step: &Step<'_>) -> Saw {
+        let occupancy = self.replica.occupancy(step.now);
+        let counts = self.up && self.warming_since.is_none();
+        Saw {
+            full: occupancy.take_full(),
+            all: counts.then(|| self.search.see(step.interval.seconds, occupancy)),
         }
+    }
+
+    fn on_tick(
+        &mut self,
+        step: &Step<'_>,
+        fleet: &FleetTick,
+        saw: Saw,
+        pool: Option<&Pool>,
+    ) -> Option<&'static str> {
+        let seen = saw.all?;
         let tick = ReplicaTick {
             now: step.now,
             seconds: step.interval.seconds,
-            full,
+            full: saw.full,
             binding: fleet.waiting && !step.dry_run,
             queued: fleet.queued / step.plan.up().count() as f64,
             overloaded: fleet.overloaded,
             target: fleet.target,
             told: fleet.told,
             for_nobody: fleet.for_nobody,
+            in_vain: fleet.in_vain,
             residence_max: fleet.residence_max,
             residence_doubtful: fleet.residence_doubtful,
             residence_long: fleet.residence_long,
         };
-        self.search.on_tick(&tick, self.replica.occupancy(step.now))
+        self.search.on_tick(&tick, seen, pool)
     }
 
     fn publish(&mut self, now: Timestamp, warm_up: Duration, residence_mean: f64) {

@@ -24,6 +24,9 @@ const BURST_TARGETS: f64 = 2.0;
 
 /// Nobody lets others pass before this share of the target.
 const LATE_LEAST: f64 = 0.5;
+/// The same while capacity is unknown: requests pile up inside then, and who has waited for half of the target is late in half of the
+/// cases. Chosen over 160 seeds of the arena's *cpu-bound* (docs/decisions/0062).
+const LATE_LEAST_FIRST: f64 = 0.25;
 
 /// What is known of the service.
 #[derive(Debug, Clone, Copy)]
@@ -129,6 +132,11 @@ pub(crate) fn late_after(target: f64, residence_most: f64) -> f64 {
     (target - residence_most).max(LATE_LEAST * target)
 }
 
+/// The same while capacity is unknown.
+pub(crate) fn late_at_first(target: f64, residence_most: f64) -> f64 {
+    (target - residence_most).max(LATE_LEAST_FIRST * target)
+}
+
 /// With `rho` times the capacity arriving, a queue of at most `k` is empty for about `rho^-k` of the
 /// time (M/M/1/K). In heavy traffic queues grow in proportion to the dispersion (Kingman 1961).
 fn busy_requests(pressure: f64) -> f64 {
@@ -207,6 +215,8 @@ mod tests {
     fn others_are_let_pass_when_most_would_be_late() {
         assert_eq!(late_after(0.5, 0.06), 0.44);
         assert_eq!(late_after(0.5, 4.0), 0.25, "nobody is in time anyway");
+        assert_eq!(late_at_first(0.5, 0.06), 0.44);
+        assert_eq!(late_at_first(0.5, 4.0), 0.125, "a pile is worked off");
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub(super) mod drain;
 mod fleet;
 mod forecast;
 mod overload;
+mod pool;
 mod profile;
 mod ramp;
 mod recent;
@@ -46,7 +47,7 @@ use tidegate_control::controller::Terms;
 
 use self::drain::DrainMeter;
 use self::fleet::{Fleet, FleetTick};
-use self::forecast::{MOST, NEARLY_ALL, Part, Situation, late_after, nanos};
+use self::forecast::{MOST, NEARLY_ALL, Part, Situation, late_at_first, nanos};
 use self::overload::{Overload, Pressure};
 use self::recent::Recent;
 use self::residence::Residence;
@@ -89,6 +90,10 @@ const LEAVING_SHARE: f64 = 0.05;
 
 /// Share of clients that has to leave for work to be done for nobody.
 const MOST_LEAVE: f64 = 0.5;
+
+/// Of those who are let in fewer than this share have to be answered for that to be because they take too long inside, and not because nobody
+/// who waits outside is refused. While windows grow with what is done two are let in for each that is.
+const ANSWERED_LEAST: f64 = 1.0 / 3.0;
 
 /// Where more clients leave than are served their patience is taken for less from tick to tick, and for more elsewhere; half of it in 0.7 s.
 const PATIENCE_LESS: f64 = 0.9;
@@ -217,6 +222,12 @@ impl Auto {
         left > MOST_LEAVE * self.offered() && left > self.served.rate_over(LATELY)
     }
 
+    /// Whether those who give up are inside: fewer at once would be answered sooner.
+    fn works_in_vain(&self) -> bool {
+        let admitted: f64 = self.classes.iter().map(|class| class.admitted.rate()).sum();
+        self.works_for_nobody() && self.served.rate_over(LATELY) < ANSWERED_LEAST * admitted
+    }
+
     /// Follows how long clients are worth waiting for: by trying, since they do not say how long they will.
     fn follow_patience(&mut self) {
         let step = if self.works_for_nobody() {
@@ -269,6 +280,7 @@ impl Auto {
             target,
             told,
             for_nobody: self.works_for_nobody(),
+            in_vain: self.works_in_vain(),
             residence_max: target * within(tail, RESIDENCE_SHARE_LEAST, RESIDENCE_SHARE),
             residence_doubtful: target * doubtful,
             residence_long: self.residence.quantile(MOST),
@@ -371,10 +383,8 @@ impl Auto {
             let limit = patience.filter(|_| leaving).map_or(NEVER, saturating_nanos);
             class.forecast.wait_limit_ns.store(limit, Ordering::Relaxed);
             let late = class.forecast.target().map_or(NEVER, |target| {
-                nanos(late_after(
-                    target.as_secs_f64(),
-                    self.residence.quantile(MOST),
-                ))
+                let most = self.residence.quantile(MOST);
+                nanos(late_at_first(target.as_secs_f64(), most))
             });
             class.forecast.late_ns.store(late, Ordering::Relaxed);
         }

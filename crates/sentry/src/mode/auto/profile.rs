@@ -249,6 +249,13 @@ impl Profile {
         Some((base, crowd.throughput()))
     }
 
+    /// Adds what was seen of another replica.
+    pub(super) fn merge(&mut self, other: &Self) {
+        for (bin, new) in self.bins.iter_mut().zip(&other.bins) {
+            *bin = bin.plus(new);
+        }
+    }
+
     /// All that was seen.
     pub(super) fn all(&self) -> Bin {
         self.top_down().last().unwrap_or_default()
@@ -265,14 +272,30 @@ mod tests {
     use super::*;
     use tidegate_control::Timestamp;
 
+    impl Profile {
+        /// Of `n` inside for as long as it takes until so many of them are done, each after `seconds`.
+        pub(in super::super) fn of(n: u32, done: u32, seconds: f64) -> Self {
+            Self::after(n, done, f64::from(done) * seconds / f64::from(n))
+        }
+
+        /// Of `n` inside for `seconds`, of which none is done.
+        pub(in super::super) fn stuck(n: u32, seconds: f64) -> Self {
+            Self::after(n, 0, seconds)
+        }
+
+        fn after(n: u32, done: u32, seconds: f64) -> Self {
+            let (mut profile, occupancy) = (Self::new(), Occupancy::new());
+            occupancy.on_change(Timestamp::ZERO, 0, u32::MAX);
+            occupancy.on_change(Timestamp::from_secs_f64(seconds), n, u32::MAX);
+            (0..done).for_each(|_| occupancy.on_done(n, u32::MAX));
+            assert_eq!(profile.absorb(&occupancy, 1.0).done, f64::from(done));
+            profile
+        }
+    }
+
     /// `n` inside for as long as it takes until a hundred of them are done, each after `seconds`.
     fn crowd(profile: &mut Profile, n: u32, seconds: f64) {
-        let occupancy = Occupancy::new();
-        occupancy.on_change(Timestamp::ZERO, 0, u32::MAX);
-        let all = 100.0 * seconds / f64::from(n);
-        occupancy.on_change(Timestamp::from_secs_f64(all), n, u32::MAX);
-        (0..100).for_each(|_| occupancy.on_done(n, u32::MAX));
-        assert_eq!(profile.absorb(&occupancy, 1.0).done, 100.0);
+        profile.merge(&Profile::of(n, 100, seconds));
     }
 
     const ANY: f64 = f64::INFINITY;
@@ -349,6 +372,18 @@ mod tests {
         crowd(&mut profile, 1, 0.01);
         crowd(&mut profile, 2, 0.018);
         assert_eq!(profile.crowded_rate(50.0), None);
+    }
+
+    #[test]
+    fn what_two_have_seen_shows_a_crowd_that_neither_shows() {
+        let (mut one, other) = (Profile::of(4, 30, 0.1), Profile::of(16, 30, 0.4));
+        assert_eq!(one.crowd(20.0), None);
+        assert_eq!(other.crowd(20.0), None);
+        one.merge(&other);
+        let (base, rate) = one.crowd(20.0).unwrap();
+        assert!((base - 0.1).abs() < 1e-6, "{base}");
+        // 40, but for the middle of the bin.
+        assert!((35.0..=40.0).contains(&rate), "{rate}");
     }
 
     #[test]

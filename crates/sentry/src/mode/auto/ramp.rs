@@ -11,18 +11,19 @@
 //! throughput of the crowd x least residence
 //! ```
 //!
-//! That is where the search begins ([`super::window`]); it is no proof.
+//! That is where the search begins ([`super::window`]); it is no proof. Replicas that are alike are looked at together
+//! ([`super::pool`]).
 //!
 //! What breaks it: a service that thrashes with a hundred more requests inside than it can bear takes a second or two to work
 //! them off.
 
 use tidegate_control::Timestamp;
 
-use super::profile::Profile;
+use super::profile::Bin;
 use super::window::{ABSENCE, ROOMY};
 
 /// Completions that a residence rests on.
-const SAMPLES: f64 = 20.0;
+pub(super) const SAMPLES: f64 = 20.0;
 
 /// A window beyond this many first ones is set with room to spare: less was seen of it than of the first.
 const WIDE: f64 = 2.0;
@@ -76,17 +77,18 @@ impl Ramp {
         self.last_binding.is_some_and(|last| now > last + ABSENCE)
     }
 
-    /// Takes what was done in a tick by a window that is not large enough for all who wait. Residence beyond `long` seconds at
-    /// first ends it, and clients who give up.
+    /// Takes what was done in a tick by a window that is not large enough for all who wait. What ends it: a crowd, of which least
+    /// residence and throughput are given; residence beyond `long` seconds in `all` that was seen, at first; and clients who give up.
     pub(super) fn on_tick(
         &mut self,
         window: f64,
         done: f64,
-        seen: &Profile,
+        crowd: Option<(f64, f64)>,
+        all: &Bin,
         long: f64,
         for_nobody: bool,
     ) -> Course {
-        if let Some((least, rate)) = seen.crowd(SAMPLES) {
+        if let Some((least, rate)) = crowd {
             let enough = least * rate;
             if enough <= WIDE * self.first {
                 return self.back(window, rate);
@@ -95,7 +97,6 @@ impl Ramp {
             let window = (ROOMY * enough).min(window);
             return Course::Wide { window, leaving };
         }
-        let all = seen.all();
         let first_look = !self.looked && all.done() >= SAMPLES;
         self.looked |= first_look;
         if for_nobody || (first_look && all.residence() > long) {
@@ -114,6 +115,7 @@ impl Ramp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mode::auto::profile::Profile;
     use crate::occupancy::Occupancy;
 
     const TICK: f64 = 0.1;
@@ -132,7 +134,8 @@ mod tests {
             occupancy.on_change(Timestamp::from_secs_f64(seconds), inside, u32::MAX);
             (0..done as u32).for_each(|_| occupancy.on_done(inside, u32::MAX));
             profile.absorb(&occupancy, 1.0);
-            match ramp.on_tick(window, done, &profile, long, false) {
+            let (crowd, all) = (profile.crowd(SAMPLES), profile.all());
+            match ramp.on_tick(window, done, crowd, &all, long, false) {
                 Course::Grows(to) if seconds < 10.0 => window = to,
                 course => return (course, window),
             }

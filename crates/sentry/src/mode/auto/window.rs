@@ -16,7 +16,7 @@
 //! ([`Ramp`]). From there on, while requests wait and residence is short against the
 //! target, a larger window costs nothing: it grows. Otherwise the throughput at a larger one is
 //! compared ([`RateTest`]), until it does not follow any more: then throughput is capacity. Where
-//! requests take long already a larger one would make everybody late, and a smaller one is compared:
+//! requests take long already, or clients give up, a larger one would make everybody late, and a smaller one is compared:
 //! if that brings as much, throughput is capacity as well. While nobody waits, what is done with many inside shows
 //! it too ([`Profile::crowded_rate`]), and the window is made smaller before it is ever full.
 //!
@@ -47,8 +47,9 @@ use std::time::Duration;
 use tidegate_control::Timestamp;
 
 use super::drain::DrainMeter;
+use super::pool::Pool;
 use super::profile::{CROWDED_FIRST, NARROW_FIRST, Profile, Seen, crowd_samples};
-use super::ramp::{Course, Ramp};
+use super::ramp::{self, Course, Ramp};
 use super::speed::Speed;
 use super::sprt::{Finding, RateTest};
 use super::trial::{
@@ -91,6 +92,8 @@ pub(crate) struct ReplicaTick {
     pub(crate) told: bool,
     /// Most clients give up, and more of them than are served.
     pub(crate) for_nobody: bool,
+    /// So do those who are inside.
+    pub(crate) in_vain: bool,
     /// What few requests take longer than, at present, in seconds.
     pub(crate) residence_long: f64,
     /// Largest mean time a request should spend in the replica, in seconds.
@@ -287,21 +290,37 @@ impl WindowSearch {
         trial.is_some_and(|trial| trial.kind != Kind::Up)
     }
 
-    /// Takes a tick; says why the window changed if it did.
-    pub(crate) fn on_tick(&mut self, tick: &ReplicaTick, occupancy: &Occupancy) -> Option<Cause> {
-        let before = self.window;
-        self.residence_long = tick.residence_long;
-        let since = self.binding_since.unwrap_or(tick.now);
-        self.binding_since = tick.binding.then_some(since);
+    /// What was seen so far and the first window, while that grows.
+    pub(super) fn growing(&self) -> Option<(f64, &Profile)> {
+        let ramp = self.ramp.as_ref().filter(|ramp| ramp.has_begun())?;
+        Some((ramp.first(), &self.profile))
+    }
+
+    /// Takes what was seen in a tick of so many seconds, before [`on_tick`](Self::on_tick).
+    pub(crate) fn see(&mut self, seconds: f64, occupancy: &Occupancy) -> Seen {
         let seen = match &self.trial {
             // What a smaller window shows is for the trial to say.
             Some(trial) if trial.kind == Kind::Down => self.profile.pass_over(occupancy),
             _ => self.profile.absorb(occupancy, self.speed.now()),
         };
-        self.speed.on_done(seen.done, tick.seconds);
+        self.speed.on_done(seen.done, seconds);
+        seen
+    }
+
+    /// Takes a tick in which that was seen; says why the window changed if it did.
+    pub(super) fn on_tick(
+        &mut self,
+        tick: &ReplicaTick,
+        seen: Seen,
+        pool: Option<&Pool>,
+    ) -> Option<Cause> {
+        let before = self.window;
+        self.residence_long = tick.residence_long;
+        let since = self.binding_since.unwrap_or(tick.now);
+        self.binding_since = tick.binding.then_some(since);
         let cause = match self.trial.take() {
             Some(trial) => self.continue_trial(tick, trial, seen),
-            None if self.ramps(tick) => self.go_on(tick, seen),
+            None if self.ramps(tick) => self.go_on(tick, seen, pool),
             None if tick.now >= self.counts_from => self.hold(tick),
             None => "hold",
         };
@@ -324,7 +343,7 @@ impl WindowSearch {
     }
 
     /// Lets the first window grow, or ends that.
-    fn go_on(&mut self, tick: &ReplicaTick, seen: Seen) -> Cause {
+    fn go_on(&mut self, tick: &ReplicaTick, seen: Seen, pool: Option<&Pool>) -> Cause {
         let window = f64::from(self.window);
         let rate = seen.done / tick.seconds;
         let pressed = tick.binding && tick.queued >= PRESSING * tick.target * rate;
@@ -337,7 +356,10 @@ impl WindowSearch {
             true => LONG * tick.target,
             false => f64::INFINITY,
         };
-        let course = ramp.on_tick(window, seen.done, &self.profile, long, tick.for_nobody);
+        let all = self.profile.all();
+        let pooled = pool.and_then(|pool| pool.seen_with(ramp.first(), &self.profile));
+        let crowd = pooled.unwrap_or(&self.profile).crowd(ramp::SAMPLES);
+        let course = ramp.on_tick(window, seen.done, crowd, &all, long, tick.for_nobody);
         let (to, leaving) = match course {
             Course::Grows(to) => {
                 self.window = self.bounds.nearest(to);
@@ -369,7 +391,7 @@ impl WindowSearch {
         if !self.confirmed && !tick.binding {
             return self.adjust_unknown(tick);
         }
-        if !self.confirmed && tick.for_nobody {
+        if !self.confirmed && tick.in_vain {
             return self.serve_somebody(tick.now);
         }
         let Some(rate) = self.meter.rate() else {
@@ -446,7 +468,9 @@ impl WindowSearch {
                 self.confirmed = self.rests_on(samples.max(FIRST_SAMPLES));
                 "hold"
             }
-            _ if residence > LONG * tick.target && !self.is_refuted(tick.now, rate) => {
+            _ if (tick.for_nobody || residence > LONG * tick.target)
+                && !self.is_refuted(tick.now, rate) =>
+            {
                 let to = (window * AT_ONCE).max(LEAST);
                 self.start(tick, Kind::Down, DOWN_FIRST, to, PAUSE_FIRST)
             }
@@ -800,13 +824,13 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds { min: 1, max: 4096 };
 
-    /// The window of a replica that does `rate` requests a second, whatever its window, after some
+    /// The windows, from tick to tick, of a replica that does `rate` requests a second, whatever its window, in ten
     /// seconds in which a few always wait.
-    fn found_at(rate: f64) -> u32 {
+    fn windows(rate: f64, queued: f64, for_nobody: bool, in_vain: bool) -> Vec<u32> {
         let mut now = Timestamp::ZERO;
         let mut search = WindowSearch::new(16, BOUNDS, now);
         let occupancy = Occupancy::new();
-        for _ in 0..100 {
+        let mut tick = || {
             now += Duration::from_millis(100);
             let inside = search.window();
             occupancy.on_change(now, inside, inside);
@@ -819,18 +843,48 @@ mod tests {
                     seconds: 0.1,
                 },
                 binding: true,
-                queued: 4.0,
+                queued,
                 overloaded: false,
                 target: 0.5,
                 told: true,
-                for_nobody: false,
+                for_nobody,
+                in_vain,
                 residence_long: 0.001,
                 residence_max: 0.1,
                 residence_doubtful: 0.1,
             };
-            search.on_tick(&tick, &occupancy);
-        }
-        search.window()
+            let seen = search.see(tick.seconds, &occupancy);
+            search.on_tick(&tick, seen, None);
+            search.window()
+        };
+        (0..100).map(|_| tick()).collect()
+    }
+
+    fn found_at(rate: f64) -> u32 {
+        windows(rate, 4.0, false, false)[99]
+    }
+
+    #[test]
+    fn where_clients_give_up_a_smaller_window_is_tried_first() {
+        let first_after_sixteen = |windows: &[u32]| {
+            let back = windows.iter().position(|&window| window == 16);
+            let mut later = windows[back.unwrap()..].iter().copied();
+            later.find(|&window| window != 16)
+        };
+        // The crowd of a slow start ends it, and then twice the window is tried.
+        assert_eq!(
+            first_after_sixteen(&windows(100.0, 99.0, false, false)),
+            Some(32)
+        );
+        let given_up = windows(100.0, 99.0, true, false);
+        assert_eq!(first_after_sixteen(&given_up), Some(6));
+        assert!(given_up.iter().all(|&window| window >= 6), "{given_up:?}");
+    }
+
+    #[test]
+    fn where_those_inside_give_up_fewer_are_let_in() {
+        let windows = windows(100.0, 99.0, true, true);
+        assert_eq!(windows.last(), Some(&2), "{windows:?}");
     }
 
     #[test]

@@ -1,0 +1,109 @@
+//! Replicas that are looked at together while their first windows grow.
+//!
+//! To tell a crowd takes some forty requests ([`Ramp`](super::ramp::Ramp)), and a slow replica piles up as many until then. Replicas are
+//! mostly alike; so it takes forty of all of them, and they stop together. Whoever is not like most (slow, stuck, of another
+//! weight) is looked at alone, as if there were no others, and the others without it.
+//!
+//! What breaks it: replicas that answer equally fast with few inside, but do not hold equally many. The narrow one shows a crowd
+//! less, the wide ones more than is true; what follows are the trials of each by itself.
+
+use super::profile::Profile;
+
+/// Mean residence within this factor of the median is alike. The mean of fifteen exponential times is off by that in one of two
+/// hundred.
+const ALIKE: f64 = 2.0;
+
+/// See the module's description.
+#[derive(Debug)]
+pub(super) struct Pool {
+    /// The window that most began with.
+    first: f64,
+    /// Their median residence.
+    residence: f64,
+    seen: Profile,
+}
+
+impl Pool {
+    /// Takes of each replica whose first window grows what that was, and what was seen of it.
+    pub(super) fn of(growing: &[(f64, &Profile)]) -> Option<Self> {
+        let first = median(growing.iter().map(|(first, _)| *first))?;
+        let of_that = growing.iter().filter(|(other, _)| *other == first);
+        let mut pool = Self {
+            first,
+            residence: median(of_that.map(|(_, seen)| seen.all().residence()))?,
+            seen: Profile::new(),
+        };
+        for &(first, seen) in growing {
+            if pool.is_like(first, seen) {
+                pool.seen.merge(seen);
+            }
+        }
+        Some(pool)
+    }
+
+    /// What was seen of all that are like this one, if it is one of them.
+    pub(super) fn seen_with(&self, first: f64, seen: &Profile) -> Option<&Profile> {
+        self.is_like(first, seen).then_some(&self.seen)
+    }
+
+    /// One that has done nothing yet is like nobody.
+    fn is_like(&self, first: f64, seen: &Profile) -> bool {
+        let residence = seen.all().residence();
+        let near = residence < ALIKE * self.residence && self.residence < ALIKE * residence;
+        near && first == self.first
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of how many completions a pool of these consists, and which of them are in it.
+    fn pooled(growing: &[(f64, &Profile)]) -> (f64, Vec<bool>) {
+        let pool = Pool::of(growing).unwrap();
+        let is_in = |&(first, seen): &(f64, &Profile)| pool.seen_with(first, seen).is_some();
+        (pool.seen.all().done(), growing.iter().map(is_in).collect())
+    }
+
+    #[test]
+    fn replicas_that_are_alike_are_looked_at_together() {
+        let (a, b) = (Profile::of(16, 15, 0.3), Profile::of(20, 10, 0.5));
+        assert_eq!(pooled(&[(16.0, &a), (16.0, &b)]), (25.0, vec![true, true]));
+        assert!(Pool::of(&[]).is_none());
+    }
+
+    #[test]
+    fn one_that_is_slow_or_stuck_is_left_out() {
+        let (a, b, slow) = (
+            Profile::of(16, 40, 0.1),
+            Profile::of(16, 40, 0.12),
+            Profile::of(16, 10, 0.5),
+        );
+        let others = (80.0, vec![true, true, false]);
+        assert_eq!(pooled(&[(16.0, &a), (16.0, &b), (16.0, &slow)]), others);
+        let stuck = Profile::stuck(16, 1.0);
+        assert_eq!(pooled(&[(16.0, &a), (16.0, &b), (16.0, &stuck)]), others);
+        // Where most are stuck each one that is not is alone.
+        let most = [(16.0, &a), (16.0, &stuck), (16.0, &stuck)];
+        assert_eq!(pooled(&most).1, [false; 3]);
+    }
+
+    #[test]
+    fn one_of_another_weight_is_left_out() {
+        let (a, b) = (Profile::of(16, 40, 0.1), Profile::of(16, 40, 0.11));
+        let (done, is_in) = pooled(&[(16.0, &a), (32.0, &a), (16.0, &b)]);
+        assert_eq!((done, is_in), (80.0, vec![true, false, true]));
+    }
+
+    #[test]
+    fn one_alone_sees_what_it_saw() {
+        let a = Profile::of(16, 40, 0.1);
+        assert_eq!(pooled(&[(16.0, &a)]), (40.0, vec![true]));
+    }
+}
