@@ -131,42 +131,55 @@ impl Resting {
         Left::Nothing
     }
 
-    /// Refuses what has come, where that is all there is to do. Says what there is otherwise.
+    /// Reads what has come, for [`Resting::refuse`].
+    pub(crate) fn read(&self) {
+        let mut cx = Context::from_waker(Waker::noop());
+        // Whether it has ended, or there is nothing, is found out again.
+        let _ = self.wire.inner.borrow_mut().poll_read(&mut cx, STEP);
+    }
+
+    /// Refuses what has come, where that is all there is to do, up to where it is written. Says what there is otherwise.
     pub(crate) fn refuse(&mut self, worker: &Rc<Worker>, client: &Rc<Client>) -> Greeted {
         let mut cx = Context::from_waker(Waker::noop());
-        let limits = worker.state.head_limits();
-        loop {
-            let reader = &mut self.reader;
-            let (head, turn) = match self.wire.poll_head(&mut cx, client, reader, &limits) {
-                Poll::Ready(Next::Head(head, turn)) => (head, turn),
-                Poll::Ready(Next::Rest) | Poll::Pending => return Greeted::Goes(None),
-                Poll::Ready(next) => return Greeted::Goes(Some(Box::new(next))),
-            };
-            let asker = Asker::of(&head.request, head.keep_alive);
-            let serving = request::serve(worker, client, request(&self.wire, head, turn));
-            let stays = asker.takes_ready_words()
-                && asker.keep_alive
-                && !turn.has_body
-                && client.order() == Order::None;
-            let shed = match serving {
-                Serving::Done(Some(Served::Shed(shed))) if stays => shed,
-                serving => {
-                    let asked = Box::new(Asked {
-                        turn,
-                        asker,
-                        serving,
-                    });
-                    return Greeted::Goes(Some(Box::new(Next::Asked(asked))));
-                }
-            };
-            let inner = &mut *self.wire.inner.borrow_mut();
-            inner.turn_away(worker, &shed, true);
-            match inner.poll_write(&mut cx) {
-                Poll::Ready(Ok(())) if inner.is_drained() => return Greeted::Stays,
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => return Greeted::Gone,
-                Poll::Pending => return Greeted::Goes(Some(Box::new(Next::Answered))),
+        let (reader, limits) = (&mut self.reader, worker.state.head_limits());
+        let (head, turn) = match self.wire.poll_head(&mut cx, client, reader, &limits) {
+            Poll::Ready(Next::Head(head, turn)) => (head, turn),
+            Poll::Ready(Next::Rest) | Poll::Pending => return Greeted::Goes(None),
+            Poll::Ready(next) => return Greeted::Goes(Some(Box::new(next))),
+        };
+        let asker = Asker::of(&head.request, head.keep_alive);
+        let serving = request::serve(worker, client, request(&self.wire, head, turn));
+        let stays = asker.takes_ready_words()
+            && asker.keep_alive
+            && !turn.has_body
+            && client.order() == Order::None;
+        let shed = match serving {
+            Serving::Done(Some(Served::Shed(shed))) if stays => shed,
+            serving => {
+                let asked = Box::new(Asked {
+                    turn,
+                    asker,
+                    serving,
+                });
+                return Greeted::Goes(Some(Box::new(Next::Asked(asked))));
             }
+        };
+        let inner = &mut *self.wire.inner.borrow_mut();
+        inner.turn_away(worker, &shed, true);
+        match inner.is_drained() {
+            true => Greeted::Stays,
+            // There is more than one request.
+            false => Greeted::Goes(Some(Box::new(Next::Answered))),
+        }
+    }
+
+    /// Writes what [`Resting::refuse`] has to say.
+    pub(crate) fn write(&self) -> Greeted {
+        let mut cx = Context::from_waker(Waker::noop());
+        match self.wire.inner.borrow_mut().poll_write(&mut cx) {
+            Poll::Ready(Ok(())) => Greeted::Stays,
+            Poll::Ready(Err(_)) => Greeted::Gone,
+            Poll::Pending => Greeted::Goes(Some(Box::new(Next::Answered))),
         }
     }
 
