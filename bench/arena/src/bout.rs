@@ -9,7 +9,7 @@ use tidegate_sim::arena::Entry;
 
 use crate::contender::{Contender, Tools};
 use crate::failure::Failure;
-use crate::plant::Plant;
+use crate::plant::{self, Plant};
 use crate::visitors::visitors;
 
 /// What was seen.
@@ -18,6 +18,8 @@ pub(crate) struct Bout {
     pub(crate) load: LoadReport,
     /// User and system time of the contender during the load.
     pub(crate) cpu: Duration,
+    /// By how much the work was more than on average.
+    pub(crate) luck: f64,
 }
 
 impl Bout {
@@ -50,6 +52,7 @@ impl Bout {
             Ok::<_, Failure>(load?)
         })?;
         let cpu = running.server.cpu().saturating_sub(before);
-        Ok(Self { load, cpu })
+        let luck = plant::luck(entry, seed);
+        Ok(Self { load, cpu, luck })
     }
 }

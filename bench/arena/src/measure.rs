@@ -49,7 +49,8 @@ pub(crate) struct Measures {
 impl Measures {
     pub(crate) fn of(entry: &Entry, bout: &Bout) -> Self {
         let scenario = &entry.scenario;
-        let clairvoyant = Clairvoyant::of(scenario);
+        let mut clairvoyant = Clairvoyant::of(scenario);
+        clairvoyant.work_s *= bout.luck;
         let load = &bout.load;
         let tries = load.attempts.as_ref().unwrap_or(&load.requests);
         let latency = tries.latency.unwrap_or(NOTHING);

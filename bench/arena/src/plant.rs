@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_config::Size;
 use tidegate_lab::app::{self, AppConfig, Discipline, SlowPath};
-use tidegate_sim::arena::Entry;
+use tidegate_sim::arena::{Clairvoyant, Entry};
 use tidegate_sim::scenario::{Abandoned, ReplicaSpec, Scenario};
 use tidegate_sim::server::Bound;
 
@@ -91,6 +91,38 @@ async fn serve_computing(
     };
     computing::serve(listener, scenario.service.clone(), slots, args.seed).await;
     Ok(())
+}
+
+/// Each replica draws by itself.
+fn replica_seed(seed: u64, index: usize) -> u64 {
+    seed ^ (index as u64) << 32
+}
+
+/// By how much what is drawn takes longer than on average. Replicas that compute serve some hundreds of requests each, and by chance these are up
+/// to a tenth more work than the scenario says: then nobody could have served more than a tenth less. Elsewhere there are enough of them.
+pub(crate) fn luck(entry: &Entry, seed: u64) -> f64 {
+    if entry.name != COMPUTING {
+        return 1.0;
+    }
+    let scenario = &entry.scenario;
+    let work_s = Clairvoyant::of(scenario).work_s;
+    let replicas = scenario.replica_count();
+    let served_until = |end: Duration| -> usize {
+        let seconds = 0..end.as_secs();
+        let work: f64 = seconds
+            .map(|second| scenario.capacity_at(second as f64 + 0.5))
+            .sum();
+        (work / work_s / replicas as f64) as usize
+    };
+    let counted = served_until(*scenario.warm_up)..served_until(*scenario.duration);
+    let drawn = |index| {
+        computing::mean_drawn(
+            &scenario.service,
+            replica_seed(seed, index),
+            counted.clone(),
+        )
+    };
+    (0..replicas).map(drawn).sum::<f64>() / replicas as f64 / work_s
 }
 
 /// The scenario of that name.
@@ -189,7 +221,7 @@ impl Plant {
         let mut command = Command::new(program);
         command.args(["replica", "--scenario", &self.scenario]);
         command.args(["--index", &index.to_string(), "--listen", &addr.to_string()]);
-        command.args(["--seed", &(self.seed ^ (index as u64) << 32).to_string()]);
+        command.args(["--seed", &replica_seed(self.seed, index).to_string()]);
         let server = Server::start(&format!("replica {index}"), addr, &mut command)?;
         let limit = (self.scenario == COMPUTING).then(|| {
             CpuLimit::of(server.id(), computing::CORE).map_err(Failure::system(
@@ -289,6 +321,19 @@ fn set_speed(addr: SocketAddr, speed: f64) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn luck_is_near_one_and_evens_out() {
+        let computing = entry(COMPUTING).unwrap();
+        let each: Vec<f64> = (1..=40).map(|seed| luck(&computing, seed)).collect();
+        assert!(
+            each.iter().all(|luck| (luck - 1.0).abs() < 0.12),
+            "{each:?}"
+        );
+        let mean = each.iter().sum::<f64>() / each.len() as f64;
+        assert!((mean - 1.0).abs() < 0.015, "{mean}");
+        assert_eq!(luck(&entry("three-times").unwrap(), 1), 1.0);
+    }
 
     #[test]
     fn speeds_and_deaths_are_changes_in_order() {
