@@ -2,8 +2,7 @@
 //! requests at once, each in a thread of its own, and every one a drawn amount of processor time.
 //!
 //! Work is measured on the thread's own processor clock, so that a request costs the same on a fast
-//! machine, on a busy one, and under a limit. What a request costs beside, to be read, scheduled and answered, is part of its work: the next one
-//! computes for so much less. A limit of processor time is then a known capacity.
+//! machine, on a busy one, and under a limit; a limit of processor time is then a known capacity.
 
 use std::convert::Infallible;
 use std::ops::Range;
@@ -37,27 +36,6 @@ struct Service {
     law: Law,
     rng: Mutex<SimRng>,
     slots: Arc<Semaphore>,
-    account: Arc<Mutex<Account>>,
-}
-
-/// Where the processor time of this process went.
-#[derive(Debug, Default)]
-struct Account {
-    /// In what was asked for.
-    computed: Duration,
-    /// In the rest, as far as requests have paid for it.
-    paid: Duration,
-}
-
-impl Account {
-    /// How long a request computes that is so much work, of `used` processor time so far: what was not computed is paid for, but by nobody with
-    /// more than half of its work.
-    fn charge(&mut self, work: Duration, used: Duration) -> Duration {
-        let rest = used.saturating_sub(self.computed);
-        let due = rest.saturating_sub(self.paid).min(work / 2);
-        self.paid += due;
-        work - due
-    }
 }
 
 /// Serves until the process is ended. `slots` requests are worked on at once, the others wait.
@@ -66,11 +44,6 @@ pub(crate) async fn serve(listener: TcpListener, law: Law, slots: usize, seed: u
         law,
         rng: Mutex::new(rng(seed)),
         slots: Arc::new(Semaphore::new(slots)),
-        account: Arc::new(Mutex::new(Account {
-            // To begin with it has done other things.
-            paid: used(ClockId::ProcessCPUTime),
-            ..Account::default()
-        })),
     });
     loop {
         let Ok((socket, _)) = listener.accept().await else {
@@ -98,9 +71,8 @@ impl Service {
         let work = Duration::from_secs_f64(CORE * self.draw());
         let slot = Arc::clone(&self.slots).acquire_owned().await;
         // Work that began is done to the end, whether or not the client is still there.
-        let account = Arc::clone(&self.account);
         let done = tokio::task::spawn_blocking(move || {
-            compute(work, &account);
+            compute(work);
             drop(slot);
         });
         match done.await {
@@ -131,25 +103,21 @@ pub(crate) fn mean_drawn(law: &Law, seed: u64, requests: Range<usize>) -> f64 {
     sum / requests.len() as f64
 }
 
-/// Uses up so much processor time, of this thread and by what else it cost.
-fn compute(work: Duration, account: &Mutex<Account>) {
-    let account = || account.lock().unwrap_or_else(PoisonError::into_inner);
-    let work = account().charge(work, used(ClockId::ProcessCPUTime));
-    let start = used(ClockId::ThreadCPUTime);
-    let (mut state, mut done) = (1_u64, Duration::ZERO);
-    while done < work {
+/// Uses up so much processor time of this thread.
+fn compute(work: Duration) {
+    let start = used();
+    let mut state = 1_u64;
+    while used().saturating_sub(start) < work {
         for step in 0..STEPS {
             state = std::hint::black_box(state.wrapping_mul(6_364_136_223_846_793_005) ^ step);
         }
-        let so_far = used(ClockId::ThreadCPUTime).saturating_sub(start);
-        account().computed += so_far.saturating_sub(done);
-        done = so_far;
     }
 }
 
-/// Processor time of this thread or process so far.
-fn used(clock: ClockId) -> Duration {
-    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
+/// Processor time of this thread so far.
+fn used() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -167,33 +135,8 @@ mod tests {
 
     #[test]
     fn computing_uses_the_processor_time_it_was_told_to() {
-        let before = used(ClockId::ThreadCPUTime);
-        // Other tests of this process use some, too; it is not ours to pay.
-        let account = Mutex::new(Account {
-            paid: Duration::MAX,
-            ..Account::default()
-        });
-        compute(Duration::from_millis(5), &account);
-        let took = used(ClockId::ThreadCPUTime) - before;
-        assert!(took >= Duration::from_millis(5));
-        assert!(account.into_inner().unwrap().computed >= Duration::from_millis(5));
-    }
-
-    #[test]
-    fn what_a_request_costs_beside_is_paid_for_by_the_next_ones() {
-        let ms = Duration::from_millis;
-        let mut account = Account {
-            computed: ms(100),
-            paid: ms(10),
-        };
-        assert_eq!(account.charge(ms(10), ms(110)), ms(10), "all is paid for");
-        assert_eq!(account.charge(ms(10), ms(113)), ms(7));
-        assert_eq!(account.charge(ms(10), ms(113)), ms(10), "once");
-        assert_eq!(account.charge(ms(10), ms(133)), ms(5), "half at the most");
-        assert_eq!(
-            account.charge(ms(40), ms(133)),
-            ms(25),
-            "and the rest later"
-        );
+        let before = used();
+        compute(Duration::from_millis(5));
+        assert!(used() - before >= Duration::from_millis(5));
     }
 }
