@@ -7,7 +7,7 @@
 //! spot. All others get a task again, and begin there with what has come.
 //!
 //! While clients are refused here they are listened to once in a millisecond, all together. A proxy that hurries finds one or two of
-//! them at a time, and asks the system as often; it is the faster it is the more it asks.
+//! them at a time, and asks the system as often: the faster it is, the more it asks.
 //!
 //! Only HTTP/1.1 without TLS rests: the others have more to do than to read and to write.
 
