@@ -99,7 +99,7 @@ fn replica_seed(seed: u64, index: usize) -> u64 {
 }
 
 /// By how much what is drawn takes longer than on average. Replicas that compute serve some hundreds of requests each, and by chance these are up
-/// to a tenth more work than the scenario says: then nobody could have served more than a tenth less. Elsewhere there are enough of them.
+/// to a tenth more work than the scenario says, or less: the ideal has to go by that. Elsewhere there are enough of them.
 pub(crate) fn luck(entry: &Entry, seed: u64) -> f64 {
     if entry.name != COMPUTING {
         return 1.0;

@@ -210,7 +210,7 @@ impl Resting {
 pub(crate) enum Greeted {
     /// It rests on.
     Stays,
-    /// The client is.
+    /// The client has left.
     Gone,
     /// It needs a task, which begins with this.
     Goes(Option<Box<Next>>),
