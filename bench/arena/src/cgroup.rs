@@ -7,12 +7,29 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
 /// Short, so that a process that has used up its share is stopped for milliseconds, not for a tenth of
 /// a second.
 const PERIOD_US: u64 = 20_000;
 
 /// The kernel refuses less.
 const QUOTA_MIN_US: u64 = 1_000;
+
+/// Keeps this thread, and those it starts from now on, on one processor, the `index`th of those it may run on.
+///
+/// The kernel hands a group's time out to each processor in slices as long as our whole quota. Threads on two
+/// processors leave parts of a slice on the one they are not on: of a quota that is used up in every period, 3 to 8 %
+/// are never used (measured with two to eight requests at once). On one processor a group gets all of it.
+pub(crate) fn stay_on_one_processor(index: usize) -> io::Result<()> {
+    let allowed = sched_getaffinity(None)?;
+    let processors: Vec<usize> = (0..CpuSet::MAX_CPU)
+        .filter(|&processor| allowed.is_set(processor))
+        .collect();
+    let mut one = CpuSet::new();
+    one.set(processors[index % processors.len()]);
+    Ok(sched_setaffinity(None, &one)?)
+}
 
 /// A group with one process in it; removed when dropped, which has to be after the end of the process.
 #[derive(Debug)]
@@ -117,6 +134,17 @@ mod tests {
             Some(("/sys/fs/cgroup".into(), Interface::Max))
         );
         assert_eq!(controller("proc /proc proc rw 0 0\n"), None);
+    }
+
+    #[test]
+    fn a_thread_stays_where_it_was_put() {
+        let allowed = sched_getaffinity(None).unwrap().count() as usize;
+        // In a thread of its own, which ends with the test.
+        let seen = std::thread::spawn(move || {
+            stay_on_one_processor(allowed + 1).unwrap();
+            sched_getaffinity(None).unwrap().count()
+        });
+        assert_eq!(seen.join().unwrap(), 1);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tidegate_sim::arena::{Clairvoyant, Entry};
 use tidegate_sim::scenario::{Abandoned, ReplicaSpec, Scenario};
 use tidegate_sim::server::Bound;
 
-use crate::cgroup::CpuLimit;
+use crate::cgroup::{CpuLimit, stay_on_one_processor};
 use crate::computing;
 use crate::failure::Failure;
 use crate::process::{Server, free_addr};
@@ -83,6 +83,7 @@ async fn serve_computing(
     scenario: &Scenario,
     spec: &ReplicaSpec,
 ) -> Result<(), Failure> {
+    stay_on_one_processor(args.index).map_err(Failure::system("cannot stay on one processor"))?;
     let listener = tokio::net::TcpListener::bind(args.listen).await;
     let listener = listener.map_err(Failure::system(args.listen.to_string()))?;
     let slots = match spec.slots {
