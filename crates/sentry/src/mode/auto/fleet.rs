@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
+use super::peers::Peers;
 use super::pool::Pool;
-use super::profile::Seen;
-use super::window::{Bounds, ReplicaTick, WindowSearch};
+use super::profile::{Profile, Seen};
+use super::window::{Bounds, Others, ReplicaTick, WindowSearch};
 use crate::api::ReplicaId;
 use crate::config::SentryConfig;
 use crate::event::Event;
@@ -60,6 +61,8 @@ pub(crate) struct Fleet {
     bounds: Bounds,
     initial: u32,
     warm_up: Duration,
+    /// Those whose first windows grew when some of them stopped last.
+    stopped: Option<Pool>,
 }
 
 #[derive(Debug)]
@@ -86,6 +89,7 @@ impl Fleet {
             bounds: bounds(config),
             initial: config.limits.window_initial,
             warm_up: config.warm_up.0.0,
+            stopped: None,
         }
     }
 
@@ -177,13 +181,19 @@ impl Fleet {
         let mut fulls = Vec::with_capacity(self.members.len());
         let saw: Vec<Saw> = self.members.iter_mut().map(|m| m.see(step)).collect();
         let pool = self.pool();
+        let peers = self.peers();
+        let others = Others {
+            growing: pool.as_ref(),
+            stopped: self.stopped.as_ref(),
+            peers: &peers,
+        };
         for (index, (member, saw)) in self.members.iter_mut().zip(saw).enumerate() {
             if !member.up {
                 continue;
             }
             let full = saw.full;
             let from = member.search.window();
-            let cause = member.on_tick(step, fleet, saw, pool.as_ref());
+            let cause = member.on_tick(step, fleet, saw, &others);
             member.publish(step.now, self.warm_up, fleet.residence_mean);
             // What a window that may be too small lets through is no capacity. In overload it is all there is to
             // go by.
@@ -201,14 +211,34 @@ impl Fleet {
                 });
             }
         }
+        self.remember(pool);
         full_together(&fulls)
     }
 
+    /// Remembers the pool of this tick if somebody left it, for as long as there are others whose first windows grow.
+    fn remember(&mut self, pool: Option<Pool>) {
+        let grow = self.growing().count();
+        if grow == 0 {
+            self.stopped = None;
+        } else if let Some(pool) = pool.filter(|pool| grow < pool.size()) {
+            self.stopped = Some(pool);
+        }
+    }
+
     /// Those whose first windows grow.
-    fn pool(&self) -> Option<Pool> {
+    fn growing(&self) -> impl Iterator<Item = (f64, &Profile)> {
         let up = self.members.iter().filter(|member| member.up);
-        let growing: Vec<_> = up.filter_map(|member| member.search.growing()).collect();
+        up.filter_map(|member| member.search.growing())
+    }
+
+    fn pool(&self) -> Option<Pool> {
+        let growing: Vec<_> = self.growing().collect();
         Pool::of(&growing)
+    }
+
+    fn peers(&self) -> Peers {
+        let up = self.members.iter().filter(|member| member.up);
+        Peers::of(up.map(|member| (member.replica.weight(), member.search.found())))
     }
 
     /// Whether throughput of late was capacity, and not what too small windows let through: of at
@@ -288,7 +318,7 @@ impl Member {
         step: &Step<'_>,
         fleet: &FleetTick,
         saw: Saw,
-        pool: Option<&Pool>,
+        others: &Others<'_>,
     ) -> Option<&'static str> {
         let seen = saw.all?;
         let tick = ReplicaTick {
@@ -305,8 +335,9 @@ impl Member {
             residence_max: fleet.residence_max,
             residence_doubtful: fleet.residence_doubtful,
             residence_long: fleet.residence_long,
+            weight: self.replica.weight(),
         };
-        self.search.on_tick(&tick, seen, pool)
+        self.search.on_tick(&tick, seen, others)
     }
 
     fn publish(&mut self, now: Timestamp, warm_up: Duration, residence_mean: f64) {

@@ -28,6 +28,7 @@ pub(super) mod drain;
 mod fleet;
 mod forecast;
 mod overload;
+mod peers;
 mod pool;
 mod profile;
 mod ramp;

@@ -2,20 +2,27 @@
 //!
 //! To tell a crowd takes some forty requests ([`Ramp`](super::ramp::Ramp)), and a slow replica piles up as many until then. Replicas are
 //! mostly alike; so it takes forty of all of them, and they stop together. Whoever is not like most (slow, stuck, of another
-//! weight) is looked at alone, as if there were no others, and the others without it.
+//! weight) is looked at alone, as if there were no others, and the others without it. When those have stopped it stops too, unless it
+//! does more than they did: by chance one of many is not like them while few requests are done.
 //!
 //! What breaks it: replicas that answer equally fast with few inside, but do not hold equally many. The narrow one shows a crowd
 //! less, the wide ones more than is true; what follows are the trials of each by itself.
 
 use super::profile::Profile;
+use super::ramp::SAMPLES;
 
 /// Mean residence within this factor of the median is alike. The mean of fifteen exponential times is off by that in one of two
 /// hundred.
 const ALIKE: f64 = 2.0;
 
+/// Throughput below this many times that of others is no more than theirs.
+const NO_MORE: f64 = 1.5;
+
 /// See the module's description.
 #[derive(Debug)]
 pub(super) struct Pool {
+    /// How many grew, alike or not.
+    size: usize,
     /// The window that most began with.
     first: f64,
     /// Their median residence.
@@ -29,6 +36,7 @@ impl Pool {
         let first = median(growing.iter().map(|(first, _)| *first))?;
         let of_that = growing.iter().filter(|(other, _)| *other == first);
         let mut pool = Self {
+            size: growing.len(),
             first,
             residence: median(of_that.map(|(_, seen)| seen.all().residence()))?,
             seen: Profile::new(),
@@ -44,6 +52,22 @@ impl Pool {
     /// What was seen of all that are like this one, if it is one of them.
     pub(super) fn seen_with(&self, first: f64, seen: &Profile) -> Option<&Profile> {
         self.is_like(first, seen).then_some(&self.seen)
+    }
+
+    /// What was seen of them before they stopped, for one that grew on: if it has become one of them, or does no more than they did, with as
+    /// many inside.
+    pub(super) fn seen_without(&self, first: f64, seen: &Profile) -> Option<&Profile> {
+        let (one, all) = (seen.all(), self.seen.all());
+        let no_more = one.done() >= SAMPLES
+            && one.throughput() < NO_MORE * all.throughput()
+            && one.concurrency() >= all.concurrency();
+        let like = self.is_like(first, seen) || (no_more && first == self.first);
+        like.then_some(&self.seen)
+    }
+
+    /// Of how many it was made.
+    pub(super) fn size(&self) -> usize {
+        self.size
     }
 
     /// One that has done nothing yet is like nobody.
@@ -99,6 +123,22 @@ mod tests {
         let (a, b) = (Profile::of(16, 40, 0.1), Profile::of(16, 40, 0.11));
         let (done, is_in) = pooled(&[(16.0, &a), (32.0, &a), (16.0, &b)]);
         assert_eq!((done, is_in), (80.0, vec![true, false, true]));
+    }
+
+    #[test]
+    fn one_that_was_left_out_stops_too_unless_it_does_more() {
+        let (a, b) = (Profile::of(16, 20, 0.6), Profile::of(16, 20, 0.7));
+        let pool = Pool::of(&[(16.0, &a), (16.0, &b)]).unwrap();
+        let stops = |first, seen: &Profile| pool.seen_without(first, seen).is_some();
+        let crowded = Profile::of(40, 20, 1.5);
+        assert!(pool.seen_with(16.0, &crowded).is_none());
+        assert!(stops(16.0, &crowded));
+        assert!(!stops(32.0, &crowded), "it is of another weight");
+        assert!(!stops(16.0, &Profile::of(40, 19, 1.5)), "too few are done");
+        assert!(!stops(16.0, &Profile::of(80, 80, 1.5)), "it does more");
+        assert!(!stops(16.0, &Profile::of(10, 20, 0.3)), "it holds fewer");
+        // Like them by now.
+        assert!(stops(16.0, &Profile::of(16, 20, 0.5)));
     }
 
     #[test]

@@ -73,6 +73,11 @@ impl Bin {
         self.done / self.seconds
     }
 
+    /// How many were inside, on average.
+    pub(super) fn concurrency(&self) -> f64 {
+        self.inside / self.seconds
+    }
+
     fn plus(&self, other: &Self) -> Self {
         Self {
             inside: self.inside + other.inside,

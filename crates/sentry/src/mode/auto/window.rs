@@ -35,6 +35,9 @@
 //! requests. So throughput while the first window fills is not what a trial is compared with, and a base that was found by
 //! trials is doubted again, ever less often, for as long as requests stay long (docs/decisions/0018).
 //!
+//! **Others.** Replicas of one weight that have found out what they can do show what may be enough ([`Peers`]): where most of them do as
+//! much with a smaller window, and nothing is known here, that is tried.
+//!
 //! **Very fast services.** Nobody notices a wait of a few milliseconds, be it in the queue or in the
 //! replica, so no window is smaller than what the replica does in [`BRIEF_S`]. A smaller one makes
 //! proxy and replica take turns, each waking the other for a handful of requests.
@@ -47,6 +50,7 @@ use std::time::Duration;
 use tidegate_control::Timestamp;
 
 use super::drain::DrainMeter;
+use super::peers::{Found, Peers};
 use super::pool::Pool;
 use super::profile::{CROWDED_FIRST, NARROW_FIRST, Profile, Seen, crowd_samples};
 use super::ramp::{self, Course, Ramp};
@@ -100,6 +104,18 @@ pub(crate) struct ReplicaTick {
     pub(crate) residence_max: f64,
     /// Beyond this mean time in the replica what trials have shown is doubted in overload, in seconds.
     pub(crate) residence_doubtful: f64,
+    /// The replica's weight.
+    pub(crate) weight: u32,
+}
+
+/// What is known of the other replicas.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Others<'a> {
+    /// Those whose first windows grow.
+    pub(super) growing: Option<&'a Pool>,
+    /// Those whose first windows grew until some of them stopped.
+    pub(super) stopped: Option<&'a Pool>,
+    pub(super) peers: &'a Peers,
 }
 
 /// Why a window changed, for the event.
@@ -158,6 +174,8 @@ const SPEED_REFERENCE: f64 = 100.0;
 /// window is not tried.
 const LATE: f64 = 0.8;
 const LONG: f64 = 0.5;
+/// The same while nothing is known, where a larger window that is of no use makes more of them late for longer.
+const LONG_FIRST: f64 = 0.4;
 /// A larger window is not tried before requests have had to wait for this long. When they begin to, capacity may just have
 /// fallen: throughput before says nothing then, and the larger window fills up for nothing.
 const ONSET: Duration = Duration::from_secs(1);
@@ -181,6 +199,9 @@ const GIVEN_UP: f64 = 1.0;
 /// larger one is above this share of what it was before.
 const REFUTED_FOR: Duration = Duration::from_secs(30);
 const AS_BEFORE: f64 = 0.8;
+
+/// What is enough for others is tried no more often than this.
+const HINTS: Duration = Duration::from_secs(30);
 
 /// A smaller window cost throughput, or seemed to: capacity may have fallen at the same time.
 #[derive(Debug, Clone, Copy)]
@@ -208,6 +229,8 @@ pub(crate) struct WindowSearch {
     /// When a larger window was last found to be of no use.
     last_up: Option<Timestamp>,
     refuted: Option<Refuted>,
+    /// Before this what is enough for others is not tried.
+    next_hint: Timestamp,
     /// A window that did as much as a larger one; the knee is not beyond it.
     enough: f64,
     /// For how long the base of the last trials is believed.
@@ -235,6 +258,7 @@ impl WindowSearch {
             residence_long: 0.0,
             last_up: None,
             refuted: None,
+            next_hint: now,
             enough: f64::INFINITY,
             trust: TRUST,
             trusted_until: now,
@@ -290,6 +314,19 @@ impl WindowSearch {
         trial.is_some_and(|trial| trial.kind != Kind::Up)
     }
 
+    /// The window and what it brings, where that is known to be capacity.
+    pub(super) fn found(&self) -> Option<Found> {
+        let rate = match &self.trial {
+            Some(trial) if trial.kind == Kind::Check => None,
+            Some(trial) => Some(trial.test.rate()),
+            None => self.meter.rate().filter(|_| self.rests_on(REFERENCE)),
+        };
+        Some(Found {
+            window: self.settled(),
+            rate: rate.filter(|_| self.confirmed)?,
+        })
+    }
+
     /// What was seen so far and the first window, while that grows.
     pub(super) fn growing(&self) -> Option<(f64, &Profile)> {
         let ramp = self.ramp.as_ref().filter(|ramp| ramp.has_begun())?;
@@ -312,17 +349,19 @@ impl WindowSearch {
         &mut self,
         tick: &ReplicaTick,
         seen: Seen,
-        pool: Option<&Pool>,
+        others: &Others<'_>,
     ) -> Option<Cause> {
         let before = self.window;
         self.residence_long = tick.residence_long;
         let since = self.binding_since.unwrap_or(tick.now);
         self.binding_since = tick.binding.then_some(since);
-        let cause = match self.trial.take() {
-            Some(trial) => self.continue_trial(tick, trial, seen),
-            None if self.ramps(tick) => self.go_on(tick, seen, pool),
-            None if tick.now >= self.counts_from => self.hold(tick),
-            None => "hold",
+        let hint = self.enough_for_others(tick, others.peers);
+        let cause = match (hint, self.trial.take()) {
+            (Some(to), trial) => self.try_as_others(tick, trial, to),
+            (None, Some(trial)) => self.continue_trial(tick, trial, seen),
+            (None, None) if self.ramps(tick) => self.go_on(tick, seen, others),
+            (None, None) if tick.now >= self.counts_from => self.hold(tick),
+            (None, None) => "hold",
         };
         (self.window != before).then_some(cause)
     }
@@ -343,7 +382,7 @@ impl WindowSearch {
     }
 
     /// Lets the first window grow, or ends that.
-    fn go_on(&mut self, tick: &ReplicaTick, seen: Seen, pool: Option<&Pool>) -> Cause {
+    fn go_on(&mut self, tick: &ReplicaTick, seen: Seen, others: &Others<'_>) -> Cause {
         let window = f64::from(self.window);
         let rate = seen.done / tick.seconds;
         let pressed = tick.binding && tick.queued >= PRESSING * tick.target * rate;
@@ -357,8 +396,15 @@ impl WindowSearch {
             false => f64::INFINITY,
         };
         let all = self.profile.all();
-        let pooled = pool.and_then(|pool| pool.seen_with(ramp.first(), &self.profile));
-        let crowd = pooled.unwrap_or(&self.profile).crowd(ramp::SAMPLES);
+        let (first, seen_here) = (ramp.first(), &self.profile);
+        let together = others
+            .growing
+            .and_then(|pool| pool.seen_with(first, seen_here));
+        let before = others
+            .stopped
+            .and_then(|pool| pool.seen_without(first, seen_here));
+        let crowd = |seen: &Profile| seen.crowd(ramp::SAMPLES);
+        let crowd = crowd(together.unwrap_or(seen_here)).or_else(|| crowd(before?));
         let course = ramp.on_tick(window, seen.done, crowd, &all, long, tick.for_nobody);
         let (to, leaving) = match course {
             Course::Grows(to) => {
@@ -468,7 +514,7 @@ impl WindowSearch {
                 self.confirmed = self.rests_on(samples.max(FIRST_SAMPLES));
                 "hold"
             }
-            _ if (tick.for_nobody || residence > LONG * tick.target)
+            _ if (tick.for_nobody || residence > LONG_FIRST * tick.target)
                 && !self.is_refuted(tick.now, rate) =>
             {
                 let to = (window * AT_ONCE).max(LEAST);
@@ -638,6 +684,27 @@ impl WindowSearch {
             Kind::Up => "try",
             _ => "shrink",
         }
+    }
+
+    /// In overload, and while nothing is known, from time to time: a smaller window that does as much for others. A trial of
+    /// another smaller one is not disturbed.
+    fn enough_for_others(&self, tick: &ReplicaTick, peers: &Peers) -> Option<f64> {
+        let unknown = !self.confirmed && self.ramp.is_none();
+        let busy = tick.now < self.counts_from || self.tries_less();
+        if busy || !unknown || !tick.overloaded || tick.now < self.next_hint {
+            return None;
+        }
+        let rate = self.meter.rate().filter(|_| tick.binding)?;
+        let to = f64::from(peers.window_for(tick.weight, rate)?);
+        let worth = to <= WORTH * f64::from(self.settled());
+        (worth && self.has_reference(&DOWN_FIRST)).then_some(to)
+    }
+
+    /// Tries it instead of what was being tried.
+    fn try_as_others(&mut self, tick: &ReplicaTick, trial: Option<Trial>, to: f64) -> Cause {
+        self.window = trial.map_or(self.window, |trial| trial.from);
+        self.next_hint = tick.now + HINTS;
+        self.start(tick, Kind::Down, DOWN_FIRST, to, Duration::ZERO)
     }
 
     fn continue_trial(&mut self, tick: &ReplicaTick, mut trial: Trial, seen: Seen) -> Cause {
@@ -827,15 +894,35 @@ mod tests {
     /// The windows, from tick to tick, of a replica that does `rate` requests a second, whatever its window, in ten
     /// seconds in which a few always wait.
     fn windows(rate: f64, queued: f64, for_nobody: bool, in_vain: bool) -> Vec<u32> {
+        let change = |tick: ReplicaTick| ReplicaTick {
+            queued,
+            for_nobody,
+            in_vain,
+            ..tick
+        };
+        windows_beside(&Peers::default(), rate, change)
+    }
+
+    /// The same beside others, and with something changed in each tick.
+    fn windows_beside(
+        peers: &Peers,
+        rate: f64,
+        change: impl Fn(ReplicaTick) -> ReplicaTick,
+    ) -> Vec<u32> {
         let mut now = Timestamp::ZERO;
         let mut search = WindowSearch::new(16, BOUNDS, now);
         let occupancy = Occupancy::new();
+        let others = Others {
+            growing: None,
+            stopped: None,
+            peers,
+        };
         let mut tick = || {
             now += Duration::from_millis(100);
             let inside = search.window();
             occupancy.on_change(now, inside, inside);
             (0..(rate * 0.1) as u32).for_each(|_| occupancy.on_done(inside, inside));
-            let tick = ReplicaTick {
+            let tick = change(ReplicaTick {
                 now,
                 seconds: 0.1,
                 full: Full {
@@ -843,18 +930,19 @@ mod tests {
                     seconds: 0.1,
                 },
                 binding: true,
-                queued,
+                queued: 4.0,
                 overloaded: false,
                 target: 0.5,
                 told: true,
-                for_nobody,
-                in_vain,
+                for_nobody: false,
+                in_vain: false,
                 residence_long: 0.001,
                 residence_max: 0.1,
                 residence_doubtful: 0.1,
-            };
+                weight: 1,
+            });
             let seen = search.see(tick.seconds, &occupancy);
-            search.on_tick(&tick, seen, None);
+            search.on_tick(&tick, seen, &others);
             search.window()
         };
         (0..100).map(|_| tick()).collect()
@@ -885,6 +973,23 @@ mod tests {
     fn where_those_inside_give_up_fewer_are_let_in() {
         let windows = windows(100.0, 99.0, true, true);
         assert_eq!(windows.last(), Some(&2), "{windows:?}");
+    }
+
+    #[test]
+    fn what_is_enough_for_others_is_tried_in_overload() {
+        let found = |rate| Some(Found { window: 5, rate });
+        let beside = |rate, overloaded| {
+            let peers = Peers::of([(1, None), (1, found(rate)), (1, found(rate))].into_iter());
+            let change = |tick: ReplicaTick| ReplicaTick {
+                queued: 99.0,
+                overloaded,
+                ..tick
+            };
+            windows_beside(&peers, 100.0, change)
+        };
+        assert!(beside(100.0, true).contains(&5));
+        assert!(!beside(100.0, false).contains(&5), "there may be room");
+        assert!(!beside(50.0, true).contains(&5), "they do less");
     }
 
     #[test]
