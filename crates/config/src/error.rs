@@ -83,7 +83,7 @@ fn floor_char_boundary(text: &str, offset: usize) -> usize {
 /// nearest one first.
 fn remedy(message: &str) -> String {
     let Some((unknown, valid)) = unknown_name(message) else {
-        return message.lines().collect::<Vec<_>>().join("; ");
+        return in_words(&message.lines().collect::<Vec<_>>().join("; "));
     };
     let kind = if message.starts_with("unknown variant") {
         "value"
@@ -98,6 +98,26 @@ fn remedy(message: &str) -> String {
             valid.join(", ")
         ),
     }
+}
+
+/// Serde says "expected u32", which is a word of programmers.
+fn in_words(message: &str) -> String {
+    let Some((cause, kind)) = message.rsplit_once(", expected ") else {
+        return message.to_owned();
+    };
+    let (least, kind) = match kind.strip_prefix("a nonzero ") {
+        Some(kind) => (1, kind),
+        None => (0, kind),
+    };
+    let most = match kind {
+        "u8" => u64::from(u8::MAX),
+        "u16" => u64::from(u16::MAX),
+        "u32" => u64::from(u32::MAX),
+        "u64" | "usize" => i64::MAX as u64,
+        "f64" => return format!("{cause}, expected a number"),
+        _ => return message.to_owned(),
+    };
+    format!("{cause}, expected a whole number from {least} to {most}")
 }
 
 fn unknown_name(message: &str) -> Option<(&str, Vec<&str>)> {
@@ -183,6 +203,19 @@ mod tests {
             message("mode = 'autp'"),
             "f.toml:1:8: unknown value `autp`; did you mean `auto`?"
         );
+    }
+
+    #[test]
+    fn numbers_are_called_numbers() {
+        let said = |kind| in_words(&format!("invalid value: integer `-1`, expected {kind}"));
+        assert_eq!(
+            said("u16"),
+            "invalid value: integer `-1`, expected a whole number from 0 to 65535"
+        );
+        assert!(said("a nonzero u32").ends_with("a whole number from 1 to 4294967295"));
+        assert!(said("usize").ends_with("from 0 to 9223372036854775807"));
+        assert!(said("f64").ends_with("expected a number"));
+        assert!(said("a string").ends_with("expected a string"));
     }
 
     #[test]

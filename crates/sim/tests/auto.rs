@@ -279,17 +279,23 @@ impl Bars {
         runs: &[Outcome],
         tail: f64,
     ) {
-        let share = |run| share_of_possible(service, scenario, run);
-        let shares: Vec<f64> = runs.iter().map(share).collect();
-        let over_target = |run: &Outcome| run.totals.histogram.quantile(0.99) / service.target_s;
-        let tails: Vec<f64> = runs.iter().map(over_target).collect();
-        self.at_least(what, mean(&shares), 0.95);
-        self.at_most(&format!("{what}, p99"), mean(&tails), tail);
+        let (share, p99) = in_time(service, scenario, runs);
+        self.at_least(what, share, 0.95);
+        self.at_most(&format!("{what}, p99"), p99, tail);
     }
 
     fn check(self) {
         assert!(self.missed.is_empty(), "{}", self.missed.join("\n"));
     }
+}
+
+/// The share of what is possible and the 99th percentile over the target, on the mean of the runs.
+fn in_time(service: &Service, scenario: &Scenario, runs: &[Outcome]) -> (f64, f64) {
+    let share = |run| share_of_possible(service, scenario, run);
+    let shares: Vec<f64> = runs.iter().map(share).collect();
+    let over_target = |run: &Outcome| run.totals.histogram.quantile(0.99) / service.target_s;
+    let tails: Vec<f64> = runs.iter().map(over_target).collect();
+    (mean(&shares), mean(&tails))
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -298,7 +304,11 @@ fn mean(values: &[f64]) -> f64 {
 
 /// Outcomes of a scenario with every seed.
 fn runs(scenario: &Scenario) -> Vec<Outcome> {
-    SEEDS.iter().map(|seed| run(scenario, *seed)).collect()
+    runs_with(scenario, SEEDS.iter().copied())
+}
+
+fn runs_with(scenario: &Scenario, seeds: impl Iterator<Item = u64>) -> Vec<Outcome> {
+    seeds.map(|seed| run(scenario, seed)).collect()
 }
 
 fn run(scenario: &Scenario, seed: u64) -> Outcome {
@@ -452,6 +462,38 @@ fn capacity_may_go_and_come_back() {
                 bars.at_most(&what, settled, 3.0);
             }
         }
+    }
+    bars.check();
+}
+
+/// The table of docs/auto.md:
+/// `cargo test --release -p tidegate-sim --test auto -- --ignored --nocapture other_seeds`
+#[test]
+#[ignore = "takes minutes, and prints a table"]
+fn the_bars_hold_on_other_seeds() {
+    const OTHERS: std::ops::RangeInclusive<u64> = 2201..=2216;
+    let mut bars = Bars::default();
+    for service in &SERVICES {
+        let rate = |times: f64| format!("rate = '{}/s'", times * service.capacity());
+        let calm = service.scenario(600, 0, &rate(0.8), "");
+        let shed: u64 = runs_with(&calm, OTHERS)
+            .iter()
+            .map(|run| run.ledger.shed)
+            .sum();
+        bars.at_most(service.name, shed as f64, 0.0);
+        eprint!("| {} | {shed} shed |", service.name);
+        let overload = [2.0, 4.0, 10.0].map(|times| (service.overload(times, ""), 1.2));
+        let steps = [0.8, 2.0, 4.0].map(|times| {
+            let scenario = service.scenario(140, 5, &rate(times), STEPS);
+            (scenario, tail_over_steps(service, times))
+        });
+        for (scenario, tail) in overload.iter().chain(&steps) {
+            let runs = runs_with(scenario, OTHERS);
+            bars.in_time(service.name, service, scenario, &runs, *tail);
+            let (share, p99) = in_time(service, scenario, &runs);
+            eprint!(" {:.0} · {p99:.2} |", 100.0 * share);
+        }
+        eprintln!();
     }
     bars.check();
 }

@@ -1,6 +1,7 @@
 //! From a file on disk to a configuration that is known to be good.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use tidegate_config::ConfigError;
@@ -31,7 +32,11 @@ pub fn load(path: &Path) -> Result<Loaded, Vec<ConfigError>> {
 pub fn load_with(path: &Path, flags: impl FnOnce(&mut Config)) -> Result<Loaded, Vec<ConfigError>> {
     let file = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|error| {
-        let message = format!("cannot be read: {error}; check the name and who may read it");
+        let remedy = match error.kind() {
+            ErrorKind::InvalidData => "save it as UTF-8",
+            _ => "check the name and who may read it",
+        };
+        let message = format!("cannot be read: {error}; {remedy}");
         vec![ConfigError::new(&file, message)]
     })?;
     let base = path.parent().unwrap_or(Path::new(""));
@@ -80,5 +85,22 @@ fn at(file: &str, text: &str, problem: &Problem) -> ConfigError {
     match place::span(text, &problem.path) {
         Some(span) => ConfigError::at(file, text, span, &problem.message),
         None => ConfigError::new(file, problem.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_read_says_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let message = |name: &str| {
+            let errors = load(&folder.path().join(name)).unwrap_err();
+            errors[0].message().to_owned()
+        };
+        assert!(message("missing.toml").ends_with("check the name and who may read it"));
+        fs::write(folder.path().join("latin.toml"), b"# caf\xe9").unwrap();
+        assert!(message("latin.toml").ends_with("save it as UTF-8"));
     }
 }

@@ -25,7 +25,11 @@ fn explain(state: &State, id: ReplicaId, cause: &str) -> String {
     let replica = settings.replica(id);
     let known = match cause {
         _ if cause == Trip::Unreachable.as_str() => replica.and_then(|it| it.unreachable()),
-        _ if cause == Trip::Faulty.as_str() => state.board().last_error(id).map(in_words),
+        _ if cause == Trip::Faulty.as_str() => {
+            let http2 = replica.is_some_and(|it| it.is_http2());
+            let error = state.board().last_error(id);
+            error.map(|error| in_words(error, http2))
+        }
         CHECKS_FAIL => replica.and_then(|it| it.failed_check()),
         _ => None,
     };
@@ -51,10 +55,14 @@ pub(crate) fn ailment(state: &State, id: ReplicaId, up: bool) -> Option<String> 
 /// The cause of a replica that fails its checks.
 const CHECKS_FAIL: &str = "its health checks fail";
 
-fn in_words(error: Outcome) -> String {
+/// What a request met with; `http2` if it was sent without asking what the replica speaks.
+fn in_words(error: Outcome, http2: bool) -> String {
     let words = match error {
         Outcome::Answered(status) => return format!("it answered {status}"),
         Outcome::Failed(UpstreamFailure::Connect) => "no connection",
+        Outcome::Failed(UpstreamFailure::Reset) if http2 => {
+            "the connection broke before the answer's end; does it speak HTTP/2? `upstream.http2` is \"always\""
+        }
         Outcome::Failed(UpstreamFailure::Reset) => "the connection broke before the answer's end",
         Outcome::Failed(UpstreamFailure::Timeout) => "no answer in time",
         Outcome::Failed(UpstreamFailure::Malformed) => "the answer was not valid HTTP",

@@ -140,7 +140,7 @@ impl Replica {
     }
 
     /// Whether every connection is HTTP/2, so that one is enough.
-    fn is_http2(&self) -> bool {
+    pub(crate) fn is_http2(&self) -> bool {
         self.transport.upstream.http2 == Http2::Always
     }
 
