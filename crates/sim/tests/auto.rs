@@ -481,7 +481,7 @@ fn the_bars_hold_on_other_seeds() {
             .map(|run| run.ledger.shed)
             .sum();
         bars.at_most(service.name, shed as f64, 0.0);
-        eprint!("| {} | {shed} shed |", service.name);
+        let mut line = format!("| {} | {shed} shed |", service.name);
         let overload = [2.0, 4.0, 10.0].map(|times| (service.overload(times, ""), 1.2));
         let steps = [0.8, 2.0, 4.0].map(|times| {
             let scenario = service.scenario(140, 5, &rate(times), STEPS);
@@ -491,9 +491,9 @@ fn the_bars_hold_on_other_seeds() {
             let runs = runs_with(scenario, OTHERS);
             bars.in_time(service.name, service, scenario, &runs, *tail);
             let (share, p99) = in_time(service, scenario, &runs);
-            eprint!(" {:.0} · {p99:.2} |", 100.0 * share);
+            line += &format!(" {:.0} · {p99:.2} |", 100.0 * share);
         }
-        eprintln!();
+        eprintln!("{line}");
     }
     bars.check();
 }
