@@ -1,8 +1,10 @@
 """What the benchmarks have in common."""
 
 import json
+import random
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -21,8 +23,16 @@ def train():
     return Path(subprocess.run([ROOT / "dist/run"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
 
 
+PORTS = range(10_000, 32_000)
+
+
 def free_port():
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that was free a moment ago, below those that outgoing connections are given."""
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    sys.exit(f"no port from {PORTS.start} to {PORTS.stop} is free")
