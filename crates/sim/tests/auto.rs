@@ -206,6 +206,18 @@ impl Service {
         }
     }
 
+    /// Ten minutes with room to spare.
+    fn room(&self) -> Scenario {
+        let load = format!("rate = '{}/s'", 0.8 * self.capacity());
+        self.scenario(600, 0, &load, "")
+    }
+
+    /// `times` the capacity while that goes and comes back.
+    fn steps(&self, times: f64) -> Scenario {
+        let load = format!("rate = '{}/s'", times * self.capacity());
+        self.scenario(140, 5, &load, STEPS)
+    }
+
     /// Requests of an interval that could be answered in time.
     fn possible(&self, scenario: &Scenario, outcome: &Outcome) -> impl Fn(&Row) -> f64 {
         let mut rng = Streams::new(7).stream("bound");
@@ -270,7 +282,7 @@ impl Bars {
         }
     }
 
-    /// 95 % of what is possible, and the 99th percentile within so many targets, on the mean of the runs.
+    /// 95 % of what is possible, and the 99th percentile within so many targets, on the mean of the runs; says both.
     fn in_time(
         &mut self,
         what: &str,
@@ -278,24 +290,20 @@ impl Bars {
         scenario: &Scenario,
         runs: &[Outcome],
         tail: f64,
-    ) {
-        let (share, p99) = in_time(service, scenario, runs);
+    ) -> (f64, f64) {
+        let share = |run| share_of_possible(service, scenario, run);
+        let shares: Vec<f64> = runs.iter().map(share).collect();
+        let over_target = |run: &Outcome| run.totals.histogram.quantile(0.99) / service.target_s;
+        let tails: Vec<f64> = runs.iter().map(over_target).collect();
+        let (share, p99) = (mean(&shares), mean(&tails));
         self.at_least(what, share, 0.95);
         self.at_most(&format!("{what}, p99"), p99, tail);
+        (share, p99)
     }
 
     fn check(self) {
         assert!(self.missed.is_empty(), "{}", self.missed.join("\n"));
     }
-}
-
-/// The share of what is possible and the 99th percentile over the target, on the mean of the runs.
-fn in_time(service: &Service, scenario: &Scenario, runs: &[Outcome]) -> (f64, f64) {
-    let share = |run| share_of_possible(service, scenario, run);
-    let shares: Vec<f64> = runs.iter().map(share).collect();
-    let over_target = |run: &Outcome| run.totals.histogram.quantile(0.99) / service.target_s;
-    let tails: Vec<f64> = runs.iter().map(over_target).collect();
-    (mean(&shares), mean(&tails))
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -319,8 +327,7 @@ fn run(scenario: &Scenario, seed: u64) -> Outcome {
 fn nothing_is_refused_while_there_is_room() {
     let mut bars = Bars::default();
     for service in &SERVICES {
-        let load = format!("rate = '{}/s'", 0.8 * service.capacity());
-        for outcome in runs(&service.scenario(600, 0, &load, "")) {
+        for outcome in runs(&service.room()) {
             bars.at_most(service.name, outcome.ledger.shed as f64, 0.0);
         }
     }
@@ -445,8 +452,7 @@ fn capacity_may_go_and_come_back() {
     let mut bars = Bars::default();
     for service in &SERVICES {
         for times in [0.8, 2.0, 4.0] {
-            let load = format!("rate = '{}/s'", times * service.capacity());
-            let scenario = service.scenario(140, 5, &load, STEPS);
+            let scenario = service.steps(times);
             let runs = runs(&scenario);
             let what = format!("{}, {times} times", service.name);
             let tail = tail_over_steps(service, times);
@@ -474,23 +480,16 @@ fn the_bars_hold_on_other_seeds() {
     const OTHERS: std::ops::RangeInclusive<u64> = 2201..=2216;
     let mut bars = Bars::default();
     for service in &SERVICES {
-        let rate = |times: f64| format!("rate = '{}/s'", times * service.capacity());
-        let calm = service.scenario(600, 0, &rate(0.8), "");
-        let shed: u64 = runs_with(&calm, OTHERS)
-            .iter()
-            .map(|run| run.ledger.shed)
-            .sum();
+        let room = runs_with(&service.room(), OTHERS);
+        let shed: u64 = room.iter().map(|run| run.ledger.shed).sum();
         bars.at_most(service.name, shed as f64, 0.0);
         let mut line = format!("| {} | {shed} shed |", service.name);
         let overload = [2.0, 4.0, 10.0].map(|times| (service.overload(times, ""), 1.2));
-        let steps = [0.8, 2.0, 4.0].map(|times| {
-            let scenario = service.scenario(140, 5, &rate(times), STEPS);
-            (scenario, tail_over_steps(service, times))
-        });
+        let steps =
+            [0.8, 2.0, 4.0].map(|times| (service.steps(times), tail_over_steps(service, times)));
         for (scenario, tail) in overload.iter().chain(&steps) {
             let runs = runs_with(scenario, OTHERS);
-            bars.in_time(service.name, service, scenario, &runs, *tail);
-            let (share, p99) = in_time(service, scenario, &runs);
+            let (share, p99) = bars.in_time(service.name, service, scenario, &runs, *tail);
             line += &format!(" {:.0} · {p99:.2} |", 100.0 * share);
         }
         eprintln!("{line}");

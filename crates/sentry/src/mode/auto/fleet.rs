@@ -236,9 +236,13 @@ impl Fleet {
         Pool::of(&growing)
     }
 
+    /// What those who know have found. Once all do, nobody asks.
     fn peers(&self) -> Peers {
-        let up = self.members.iter().filter(|member| member.up);
-        Peers::of(up.map(|member| (member.replica.weight(), member.search.found())))
+        let up = || self.members.iter().filter(|member| member.up);
+        if up().all(|member| member.search.confirmed()) {
+            return Peers::default();
+        }
+        Peers::of(up().map(|member| (member.replica.weight(), member.search.found())))
     }
 
     /// Whether throughput of late was capacity, and not what too small windows let through: of at
