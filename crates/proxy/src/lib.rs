@@ -15,41 +15,41 @@
 mod access_log;
 pub mod admin;
 mod alarm;
+mod ascii_class;
 pub mod channel;
 mod client;
 pub mod clock;
+mod coalesce;
 pub mod config;
 mod fault;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod gate;
-mod gather;
 pub mod health;
 mod hop;
 mod http1;
-mod learnt;
-mod letters;
 mod listen;
 mod message;
 pub mod metrics;
-mod notice;
+mod operator_log;
 mod pipe;
 pub mod proxy;
 mod refuse;
 pub mod reload;
 mod request;
 mod response;
+mod saved_state;
 pub mod settings;
 pub mod state;
 mod tcp;
 mod upstream;
 mod worker;
 
-pub use learnt::Learnt;
 pub use listen::ListenError;
 pub use listen::inherited::Inherited;
-pub use notice::notice;
+pub use operator_log::notice;
 pub use proxy::{BindError, Bound, Proxy, Running};
+pub use saved_state::SavedState;
 pub use upstream::Replica;
 pub use upstream::tls::client_tls;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsStream;
 
-use crate::gather;
+use crate::coalesce;
 
 /// A connection over `S`.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Pipe<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Plain(stream) => gather::poll_write(stream, cx, bufs),
+            Self::Plain(stream) => coalesce::poll_write(stream, cx, bufs),
             Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }

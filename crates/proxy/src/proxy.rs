@@ -15,9 +15,9 @@ use tokio::task::spawn_local;
 use crate::alarm::SWEEP;
 use crate::client::lobby;
 use crate::config::Config;
-use crate::learnt;
 use crate::listen::inherited::{self, Inherited};
 use crate::listen::{self, ListenError, accept};
+use crate::saved_state;
 use crate::settings::SettingsError;
 use crate::state::State;
 use crate::worker::Worker;
@@ -67,7 +67,7 @@ impl Proxy {
     /// What is wrong, and what to do about it.
     pub fn take_over(config: Config, inherited: &mut Inherited) -> Result<Bound, BindError> {
         let state = State::new(config)?;
-        learnt::resume(&state, inherited.learnt.as_ref());
+        saved_state::resume(&state, inherited.saved_state.as_ref());
         let listeners = &state.config().listen;
         let mut sockets: Vec<Vec<TcpListener>> = Vec::new();
         let mut addrs = Vec::new();

@@ -16,7 +16,7 @@ use crate::listen::tls::{self as listen_tls, ServerTls};
 use crate::refuse::Refusals;
 use crate::request::classify::Classifier;
 use crate::request::classify::token::Tokens;
-use crate::request::keys::Keys;
+use crate::request::engine_keys::Keys;
 use crate::request::sticky::Sticky;
 use crate::upstream::{Replica, Transport};
 

@@ -18,10 +18,10 @@ use tidegate_control::Timestamp;
 
 use crate::alarm::{Alarms, SWEEP};
 use crate::client::lobby::Lobby;
-use crate::client::patience::Patience;
+use crate::client::timeouts::ConnectionTimeouts;
 use crate::client::{Client, Order, Protocol};
 use crate::metrics::Core;
-use crate::response::stall::Stalls;
+use crate::response::slow_reader::SlowReaders;
 use crate::settings::Settings;
 use crate::state::State;
 use crate::upstream::budget::Budget;
@@ -43,7 +43,7 @@ pub(crate) struct Worker {
     pub(crate) index: usize,
     pub(crate) state: Arc<State>,
     pub(crate) alarms: Alarms,
-    pub(crate) stalls: Stalls,
+    pub(crate) slow_readers: SlowReaders,
     pub(crate) pool: Pool,
     pub(crate) budget: Budget,
     pub(crate) lobby: Lobby,
@@ -62,7 +62,7 @@ pub(crate) struct Worker {
 #[derive(Debug)]
 struct Registered {
     client: Rc<Client>,
-    patience: Patience,
+    timeouts: ConnectionTimeouts,
 }
 
 impl Worker {
@@ -75,7 +75,7 @@ impl Worker {
             settings: RefCell::new(Rc::new(Arc::clone(&state.settings()))),
             state,
             alarms: Alarms::default(),
-            stalls: Stalls::default(),
+            slow_readers: SlowReaders::default(),
             pool: Pool::default(),
             budget: Budget::default(),
             lobby: Lobby::new()?,
@@ -141,11 +141,11 @@ impl Worker {
 
     /// Puts a connection under the sweep's eye until the guard is dropped.
     pub(crate) fn register(self: &Rc<Self>, client: Rc<Client>) -> Registration {
-        let patience = Patience::new(self.state.now());
+        let timeouts = ConnectionTimeouts::new(self.state.now());
         let key = self
             .clients
             .borrow_mut()
-            .insert(Registered { client, patience });
+            .insert(Registered { client, timeouts });
         Registration {
             worker: Rc::clone(self),
             key,
@@ -161,7 +161,7 @@ impl Worker {
             self.date.borrow_mut().renew();
             self.alarms.sweep(now);
             self.sweep_clients(now);
-            self.stalls.sweep(now);
+            self.slow_readers.sweep(now);
             let settings = self.settings();
             let retry = &settings.config.retry;
             drop(self.budget.settle(now, retry, self.state.threads()));
@@ -177,14 +177,14 @@ impl Worker {
         let mut called = Vec::new();
         for (_, entry) in self.clients.borrow_mut().iter_mut() {
             entry.client.forget_idle_frames();
-            let mut order = entry.patience.judge(&entry.client, now, timeouts);
+            let mut order = entry.timeouts.judge(&entry.client, now, timeouts);
             if draining && order == Order::None {
                 order = goodbye(entry, now);
             }
             if order != Order::None {
                 entry.client.give(order);
                 called.extend(entry.client.seat());
-            } else if entry.patience.idle_for(now) >= Some(REST_AFTER) {
+            } else if entry.timeouts.idle_for(now) >= Some(REST_AFTER) {
                 entry.client.let_rest();
             }
         }
@@ -226,7 +226,7 @@ impl Date {
 /// At shutdown HTTP/2 clients are told at once, which loses nothing; HTTP/1.1 clients are told with
 /// their next response, and those that want nothing are let go after a while.
 fn goodbye(entry: &Registered, now: Timestamp) -> Order {
-    let idle = entry.patience.idle_for(now);
+    let idle = entry.timeouts.idle_for(now);
     match entry.client.protocol() {
         Protocol::Http2 => Order::Close,
         Protocol::Http1 if idle.is_some_and(|idle| idle >= IDLE_GRACE) => Order::Close,

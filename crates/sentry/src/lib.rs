@@ -20,10 +20,10 @@
 //! Calls that may free a slot take `wake`, which receives every waiter that was resolved by the
 //! call. Everything takes `&self`; while there is room only atomics are touched.
 
-mod answers;
 mod api;
 mod atomic;
 mod balance;
+mod clamp;
 mod class;
 mod config;
 mod contract;
@@ -33,13 +33,13 @@ mod event;
 pub mod gate;
 mod mode;
 mod monitor;
-mod number;
 mod occupancy;
 mod plan;
 pub mod policing;
 mod queue;
 mod random;
 mod replica;
+mod replica_reports;
 mod session;
 mod sla;
 mod status;

@@ -7,7 +7,7 @@
 //! Beside that, how long the window was full and how many were done meanwhile: that is what the
 //! replica can do, whether or not others were waiting.
 //!
-//! Slots that are kept after their clients have left ([`lingering`](crate::engine)) take room, but nobody hears of them
+//! Slots that are kept after their clients have left ([`departed_slots`](crate::engine)) take room, but nobody hears of them
 //! again. So they count in `n`, and not in either integral: a slot of a full window that is kept takes its share
 //! from the time, and a replica all of whose clients have left at once has shown nothing.
 //!

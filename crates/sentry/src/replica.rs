@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
-use crate::answers::Answers;
 use crate::api::{Report, is_time};
 use crate::atomic::{AtomicF64, add_one};
 use crate::balance::{Pace, Slots};
 use crate::occupancy::Occupancy;
+use crate::replica_reports::ReplicaReports;
 
 /// A window without bound.
 pub(crate) const UNLIMITED: u32 = u32::MAX;
@@ -42,7 +42,7 @@ pub(crate) struct Replica {
     recent: PeakEwma,
     /// How long it takes compared with the others.
     pub(crate) pace: Pace,
-    pub(crate) answers: Answers,
+    pub(crate) reports: ReplicaReports,
     /// What it is meant to carry, relative to the others.
     weight: AtomicU32,
     /// By how much EPBH, where it balances, gives it more or less than its weight.
@@ -65,7 +65,7 @@ impl Replica {
             ages: Ages::default(),
             recent: PeakEwma::default(),
             pace: Pace::new(),
-            answers: Answers::new(),
+            reports: ReplicaReports::new(),
             weight: AtomicU32::new(1),
             tilt: AtomicF64::new(1.0),
             drain_share: AtomicF64::new(0.0),
@@ -245,7 +245,7 @@ impl Replica {
 
     /// What it says about what is in it.
     pub(crate) fn on_report(&self, report: &Report) {
-        self.answers.on_report(report);
+        self.reports.on_report(report);
         self.reported.take(report, self.in_flight());
     }
 

@@ -12,7 +12,7 @@ use tidegate_config::{ConfigError, Dur};
 use tidegate_proxy::admin::{Operations, OperationsError};
 use tidegate_proxy::config::{self, Admin, Config, Listener, Loaded, Replica, Severity};
 use tidegate_proxy::reload::Source;
-use tidegate_proxy::{BindError, Bound, Learnt, Proxy, Running, notice};
+use tidegate_proxy::{BindError, Bound, Proxy, Running, SavedState, notice};
 use tidegate_sentry::ModeName;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -267,7 +267,7 @@ async fn until_stopped(
     loop {
         tokio::select! {
             () = stop.requested() => break,
-            _ = upgrades.recv() => match handover.start(&Learnt::of(running.state())) {
+            _ = upgrades.recv() => match handover.start(&SavedState::of(running.state())) {
                 Ok(()) => notice("a new process was started and will take over"),
                 Err(error) => notice(format_args!("no new process was started: {error}")),
             },

@@ -15,7 +15,7 @@ use std::process::{self, ExitStatus};
 use command_fds::{CommandFdExt, FdMapping};
 use listenfd::ListenFd;
 use rustix::process::{Pid, Signal, getppid, kill_process};
-use tidegate_proxy::{Inherited, Learnt};
+use tidegate_proxy::{Inherited, SavedState};
 use tokio::process::{Child, Command};
 
 /// Process id of the one that is relieved once this one serves.
@@ -25,8 +25,8 @@ const NAMES: &str = "LISTEN_FDNAMES";
 /// Where passed descriptors begin.
 const FIRST: i32 = 3;
 
-/// What the predecessor has learnt ([`Learnt`]).
-const LEARNT: &str = "TIDEGATE_LEARNT";
+/// What the predecessor has learnt ([`SavedState`]).
+const SAVED_STATE: &str = "TIDEGATE_SAVED_STATE";
 /// A variable with its name takes less than this (execve(2), `MAX_ARG_STRLEN`).
 const VARIABLE_MAX: usize = 128 << 10;
 
@@ -41,9 +41,9 @@ pub(crate) fn inherited() -> Inherited {
     });
     Inherited {
         sockets: sockets.collect(),
-        learnt: env::var(LEARNT)
+        saved_state: env::var(SAVED_STATE)
             .ok()
-            .and_then(|text| Learnt::parse(&text).ok()),
+            .and_then(|text| SavedState::parse(&text).ok()),
     }
 }
 
@@ -67,9 +67,9 @@ fn predecessor() -> Option<Pid> {
 }
 
 /// What has been learnt, as a variable of the successor; nothing where it is longer than the system lets a variable be.
-fn variable(learnt: &Learnt) -> Option<(&'static str, String)> {
-    let text = learnt.to_string();
-    (LEARNT.len() + text.len() < VARIABLE_MAX).then_some((LEARNT, text))
+fn variable(saved: &SavedState) -> Option<(&'static str, String)> {
+    let text = saved.to_string();
+    (SAVED_STATE.len() + text.len() < VARIABLE_MAX).then_some((SAVED_STATE, text))
 }
 
 /// What is needed to start a successor.
@@ -88,7 +88,7 @@ impl Handover {
     }
 
     /// Starts this command line again, with what has been learnt so far.
-    pub(crate) fn start(&mut self, learnt: &Learnt) -> io::Result<()> {
+    pub(crate) fn start(&mut self, saved: &SavedState) -> io::Result<()> {
         if self.has_successor() {
             let busy = "the process started by the last SIGUSR2 has not taken over yet";
             return Err(io::Error::other(busy));
@@ -103,8 +103,8 @@ impl Handover {
             .env_remove("LISTEN_PID")
             .env(NAMES, names.join(":"))
             .env(PREDECESSOR, process::id().to_string())
-            .env_remove(LEARNT)
-            .envs(variable(learnt))
+            .env_remove(SAVED_STATE)
+            .envs(variable(saved))
             .fd_mappings(self.mappings()?)
             .map_err(io::Error::other)?;
         self.successor = Some(Command::from(command).spawn()?);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 
-use crate::notice::notice;
+use crate::operator_log::notice;
 
 /// Larger than any line of a head within `limits.head_bytes` by default: what is longer than the
 /// buffer goes past it, and may be torn when the disk is full.

@@ -41,10 +41,10 @@ pub use events::{Events, Subscription};
 use crate::channel::{self, Channel};
 use crate::config::Secret;
 use crate::health::{self, Trip};
-use crate::learnt;
 use crate::listen::inherited::Inherited;
-use crate::notice::notice;
+use crate::operator_log::notice;
 use crate::reload::{ReloadError, Reloader, Source, Trigger, WATCH_PERIOD};
+use crate::saved_state;
 use crate::state::State;
 use status::{Picture, Pictures};
 
@@ -178,7 +178,7 @@ impl Operations {
             () = ticker::run(Arc::clone(&operator)) => {}
             () = health::run(Arc::clone(&operator.state), seed, notice) => {}
             () = watch_files(Arc::clone(&operator)) => {}
-            () = learnt::keep(Arc::clone(&operator.state), notice) => {}
+            () = saved_state::keep(Arc::clone(&operator.state), notice) => {}
             () = serve(listener, Arc::clone(&operator)) => {}
             () = channel::run(Arc::clone(&operator.state), channel) => {}
         }

@@ -18,10 +18,10 @@ mod http2;
 pub(crate) mod identity;
 pub(crate) mod inbound;
 pub(crate) mod lobby;
-pub(crate) mod patience;
 pub(crate) mod serve;
 pub(crate) mod socket;
 pub(crate) mod stream;
+pub(crate) mod timeouts;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Client;
 use super::stream::Stream;
-use crate::gather;
+use crate::coalesce;
 
 /// A client's TCP connection.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let result = gather::poll_write(&mut self.stream, cx, bufs);
+        let result = coalesce::poll_write(&mut self.stream, cx, bufs);
         self.watch_write(result)
     }
 

@@ -3,7 +3,7 @@
 use memchr::memchr;
 
 use super::Violation;
-use crate::letters;
+use crate::ascii_class;
 
 /// The first line of `bytes` without its CRLF, and its length with it; `None` if it is incomplete.
 pub(super) fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Violation> {
@@ -79,4 +79,4 @@ pub(super) const fn is_token_byte(byte: u8) -> bool {
     TOKEN[byte as usize]
 }
 
-const TOKEN: [bool; 256] = letters::with(b"!#$%&'*+-.^_`|~");
+const TOKEN: [bool; 256] = ascii_class::with(b"!#$%&'*+-.^_`|~");

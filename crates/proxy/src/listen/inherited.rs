@@ -7,7 +7,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-use crate::learnt::Learnt;
+use crate::saved_state::SavedState;
 
 /// See the module's description.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub struct Inherited {
     /// `admin` and `channel`.
     pub sockets: Vec<(String, TcpListener)>,
     /// What was found out about the replicas.
-    pub learnt: Option<Learnt>,
+    pub saved_state: Option<SavedState>,
 }
 
 impl Inherited {
@@ -77,7 +77,7 @@ mod tests {
         ];
         let mut inherited = Inherited {
             sockets,
-            learnt: None,
+            saved_state: None,
         };
         let taken = inherited.take("listen-0", at);
         assert_eq!(taken.len(), 1, "the other one listens elsewhere");

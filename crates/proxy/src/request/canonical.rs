@@ -10,21 +10,21 @@ use std::fmt::Write;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Uri, Version};
 
-use super::notable::Notable;
+use super::known_headers::KnownHeaders;
+use crate::ascii_class;
 use crate::fault::Invalid;
-use crate::letters;
 use crate::message::Request;
 
 /// Checks what the grammar does not: method, target, host and expectation. Gives the host; `None`
 /// in HTTP/1.0, which does without.
 pub(crate) fn check<B>(
     request: &Request<B>,
-    notable: &Notable<'_>,
+    known: &KnownHeaders<'_>,
 ) -> Result<Option<HeaderValue>, Invalid> {
     check_method(&request.method)?;
     check_target(&request.method, &request.uri)?;
-    check_expectation(notable)?;
-    host(request, notable)
+    check_expectation(known)?;
+    host(request, known)
 }
 
 /// CONNECT and TRACE make sense only to a client's own proxy.
@@ -49,8 +49,8 @@ fn check_target(method: &Method, uri: &Uri) -> Result<(), Invalid> {
     }
 }
 
-fn check_expectation(notable: &Notable<'_>) -> Result<(), Invalid> {
-    match notable.expect {
+fn check_expectation(known: &KnownHeaders<'_>) -> Result<(), Invalid> {
+    match known.expect {
         Some(value) if !value.as_bytes().eq_ignore_ascii_case(b"100-continue") => {
             Err(Invalid::Expectation)
         }
@@ -58,11 +58,11 @@ fn check_expectation(notable: &Notable<'_>) -> Result<(), Invalid> {
     }
 }
 
-fn host<B>(request: &Request<B>, notable: &Notable<'_>) -> Result<Option<HeaderValue>, Invalid> {
-    if notable.hosts {
+fn host<B>(request: &Request<B>, known: &KnownHeaders<'_>) -> Result<Option<HeaderValue>, Invalid> {
+    if known.hosts {
         return Err(Invalid::Host);
     }
-    let header = notable.host;
+    let header = known.host;
     let authority = request.uri.authority().map(|authority| authority.as_str());
     let host = match (header, authority) {
         (Some(header), Some(authority)) => {
@@ -165,10 +165,10 @@ fn is_escape(bytes: &[u8]) -> bool {
 }
 
 /// What a host's name is made of.
-const NAME: [bool; 256] = letters::with(b"-._~");
+const NAME: [bool; 256] = ascii_class::with(b"-._~");
 
 /// `pchar`, `/` and `?` of RFC 3986, without the percent sign.
-const TARGET: [bool; 256] = letters::with(b"-._~!$&'()*+,;=:@/?");
+const TARGET: [bool; 256] = ascii_class::with(b"-._~!$&'()*+,;=:@/?");
 
 #[cfg(test)]
 mod tests {
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     fn check(request: &Request<()>) -> Result<Option<HeaderValue>, Invalid> {
-        super::check(request, &Notable::of(&request.headers))
+        super::check(request, &KnownHeaders::of(&request.headers))
     }
 
     fn request(method: &str, uri: &str, hosts: &[&str]) -> Request<()> {

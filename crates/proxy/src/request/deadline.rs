@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
-use super::notable::Notable;
+use super::known_headers::KnownHeaders;
 
 pub(crate) const DEADLINE_MS: HeaderName = HeaderName::from_static("tidegate-deadline-ms");
 
@@ -21,9 +21,9 @@ pub(crate) struct Allowance {
 }
 
 /// The shortest of the proxy's and the client's.
-pub(crate) fn allowance(notable: &Notable<'_>, limit: Duration) -> Allowance {
-    let millis = notable.deadline_ms.and_then(asked_ms);
-    let grpc = notable.grpc_timeout.and_then(asked_grpc);
+pub(crate) fn allowance(known: &KnownHeaders<'_>, limit: Duration) -> Allowance {
+    let millis = known.deadline_ms.and_then(asked_ms);
+    let grpc = known.grpc_timeout.and_then(asked_grpc);
     match [millis, grpc].into_iter().flatten().min() {
         Some(time) if time < limit => Allowance {
             time,
@@ -73,7 +73,7 @@ mod tests {
 
     fn asked(name: HeaderName, value: &str) -> Allowance {
         let headers = Fields::from_iter([(name, value.parse().unwrap())]);
-        allowance(&Notable::of(&headers), LIMIT)
+        allowance(&KnownHeaders::of(&headers), LIMIT)
     }
 
     #[test]

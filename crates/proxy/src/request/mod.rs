@@ -4,12 +4,12 @@ pub(crate) mod canonical;
 pub(crate) mod classify;
 mod cookie;
 pub(crate) mod deadline;
-pub(crate) mod keys;
-mod notable;
+pub(crate) mod engine_keys;
+mod known_headers;
 pub(crate) mod order;
-pub(crate) mod outward;
 pub(crate) mod sticky;
 pub(crate) mod upload;
+pub(crate) mod upstream_request;
 pub(crate) mod visit;
 
 use std::future::Future;
@@ -136,7 +136,7 @@ async fn live(
         entry => Box::pin(admit(visit, order, entry)).await?,
     };
     visit.admitted(&slot);
-    outward::prepare(visit, order, &slot);
+    upstream_request::prepare(visit, order, &slot);
     let mut answer = Sending::new(visit, &mut slot, order).send().await?;
     match answer.response.status {
         StatusCode::SWITCHING_PROTOCOLS if order.upgrade.is_some() => {

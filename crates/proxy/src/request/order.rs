@@ -7,8 +7,8 @@ use tidegate_sentry::{Arrival, ClassId};
 use super::canonical;
 use super::classify::Asked;
 use super::deadline;
-use super::keys::Marks;
-use super::notable::Notable;
+use super::engine_keys::Marks;
+use super::known_headers::KnownHeaders;
 use super::upload::Upload;
 use super::visit::Visit;
 use crate::client::inbound::Inbound;
@@ -56,12 +56,12 @@ impl Order {
         if visit.client.cancels_too_much(limits) {
             return Err(Fault::TooManyResets);
         }
-        let notable = Notable::of(&request.headers);
-        visit.format = Format::of(notable.accept);
-        if notable.fields > limits.headers {
+        let known = KnownHeaders::of(&request.headers);
+        visit.format = Format::of(known.accept);
+        if known.fields > limits.headers {
             return Err(Fault::Malformed(Violation::TooManyHeaders));
         }
-        let host = canonical::check(&request, &notable)?;
+        let host = canonical::check(&request, &known)?;
         let name = host.as_ref().map(HeaderValue::as_bytes);
         let name = name.and_then(|name| std::str::from_utf8(name).ok());
         let asked = Asked::new(
@@ -76,11 +76,11 @@ impl Order {
         let marks = settings.keys.marks(&asked, visit.client.peer.ip());
         visit.classified(class);
         visit.path = marks.path;
-        let allowance = deadline::allowance(&notable, *settings.config.timeouts.request);
-        let upgrade = wanted_upgrade(&request, &notable).cloned().map(Box::new);
-        let expects_continue = notable.expect.is_some();
-        let host_named = notable.host.is_some();
-        let head_bytes = notable.bytes + target_bytes(&request);
+        let allowance = deadline::allowance(&known, *settings.config.timeouts.request);
+        let upgrade = wanted_upgrade(&request, &known).cloned().map(Box::new);
+        let expects_continue = known.expect.is_some();
+        let host_named = known.host.is_some();
+        let head_bytes = known.bytes + target_bytes(&request);
         visit.sticky = settings
             .sticky
             .as_ref()
@@ -136,12 +136,15 @@ impl Order {
 
 /// The protocol a request asks to upgrade to, if we pass that on: HTTP/1.1, GET, no body, and not
 /// to another version of HTTP, which would carry requests past us.
-fn wanted_upgrade<'a, B>(request: &Request<B>, notable: &Notable<'a>) -> Option<&'a HeaderValue> {
-    let protocol = notable.upgrade?;
+fn wanted_upgrade<'a, B>(
+    request: &Request<B>,
+    known: &KnownHeaders<'a>,
+) -> Option<&'a HeaderValue> {
+    let protocol = known.upgrade?;
     let name = protocol.to_str().ok()?.to_ascii_lowercase();
     let wanted = request.version == Version::HTTP_11
         && request.method == Method::GET
-        && !notable.body
+        && !known.body
         && !name.contains(',')
         && !name.trim_ascii().starts_with("h2")
         && has_token(&request.headers, &CONNECTION, "upgrade");

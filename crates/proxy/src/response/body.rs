@@ -11,7 +11,7 @@ use tidegate_control::Timestamp;
 use tidegate_sentry::Ending;
 
 use super::report::About;
-use super::stall::Reading;
+use super::slow_reader::Reading;
 use super::tunnel::Tunnel;
 use super::{Kind, ending, report};
 use crate::alarm::Alarm;
@@ -100,7 +100,7 @@ impl Relay {
         let worker = Rc::clone(visit.worker());
         let now = worker.state.now();
         let about = About::new(visit, &slot);
-        let (key, reading) = worker.stalls.watch(slot, kind, now);
+        let (key, reading) = worker.slow_readers.watch(slot, kind, now);
         let relay = Self {
             worker,
             about,
@@ -135,7 +135,7 @@ impl Relay {
         let Some(rest) = self.rest.take() else {
             return;
         };
-        self.worker.stalls.forget(rest.key);
+        self.worker.slow_readers.forget(rest.key);
         if let Some(mut slot) = rest.reading.take() {
             if !rest.reading.is_streaming() {
                 slot.set_ending(ending(rest.status));
@@ -154,7 +154,7 @@ impl Relay {
         let Some(rest) = self.rest.take() else {
             return;
         };
-        self.worker.stalls.forget(rest.key);
+        self.worker.slow_readers.forget(rest.key);
         if let Some(mut slot) = rest.reading.take() {
             slot.set_ending(Ending::Dropped);
         }
@@ -263,7 +263,7 @@ impl Drop for Relay {
             return;
         };
         // The client left. The slot ends as abandoned, the connection closes.
-        self.worker.stalls.forget(rest.key);
+        self.worker.slow_readers.forget(rest.key);
         drop(rest.reading.take());
         if rest.kind != Kind::Stream {
             self.record_answered(rest.status);

@@ -2,7 +2,7 @@
 
 pub(crate) mod body;
 pub(crate) mod report;
-pub(crate) mod stall;
+pub(crate) mod slow_reader;
 pub(crate) mod tunnel;
 
 use std::future::poll_fn;

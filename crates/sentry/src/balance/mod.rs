@@ -286,7 +286,7 @@ impl Weighing {
             self.count = replicas.len();
             self.weights.reset(self.count);
         }
-        let shares: Vec<f64> = replicas.iter().map(|r| r.answers.full_share()).collect();
+        let shares: Vec<f64> = replicas.iter().map(|r| r.reports.full_share()).collect();
         self.weights.tick(&shares);
         for (replica, &weight) in replicas.iter().zip(self.weights.weights()) {
             replica.tilt.store(weight);

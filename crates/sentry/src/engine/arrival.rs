@@ -11,8 +11,8 @@ use super::waiting::Origin;
 use crate::api::{Arrival, ClassId, Permit, Refusal, ReplicaId, ShedReason, Verdict};
 use crate::atomic::add_one;
 use crate::balance::Slots;
+use crate::clamp::within;
 use crate::gate::Passed;
-use crate::number::within;
 use crate::plan::Plan;
 
 /// Nobody is told to come back sooner, or later, than this.

@@ -81,7 +81,8 @@ impl<T> Sentry<T> {
         }
         let rest = class.forecast.linger.load();
         if ending == Ending::Abandoned && rest > 0.0 && !self.bypass() {
-            self.lingering.keep(now, rest, replica, permit.generation);
+            self.departed_slots
+                .keep(now, rest, replica, permit.generation);
         } else {
             let inside = replica.release(now, permit.generation);
             match ending {
@@ -118,11 +119,11 @@ impl<T> Sentry<T> {
         match permit.optional() {
             Some(true) => {
                 self.content.on_full_response(response);
-                replica.answers.on_full(residence);
+                replica.reports.on_full(residence);
             }
             Some(false) => {
                 add_one(&class.counters.degraded);
-                replica.answers.on_reduced(residence);
+                replica.reports.on_reduced(residence);
             }
             None => {}
         }
@@ -143,7 +144,7 @@ impl<T> Sentry<T> {
         if let Some(replica) = plan.replica(replica) {
             replica.on_report(report);
             if plan.config.mode == ModeName::Ilac
-                && let Some(asked) = replica.answers.asked()
+                && let Some(asked) = replica.reports.asked()
             {
                 replica.grant(asked, plan.config.limits.window_max);
             }

@@ -10,8 +10,8 @@
 
 mod adaptation;
 mod arrival;
+mod departed_slots;
 mod ending;
-mod lingering;
 mod operator;
 mod policing;
 mod returning;
@@ -33,7 +33,7 @@ use crate::plan::Plan;
 use crate::random::Dice;
 
 use adaptation::Adaptation;
-use lingering::Lingering;
+use departed_slots::DepartedSlots;
 use waiting::Waiting;
 
 #[expect(
@@ -57,7 +57,7 @@ pub struct Sentry<T> {
     gate_dice: Dice,
     tally: Tally,
     waiting: Lock<Waiting<T>>,
-    lingering: Lingering,
+    departed_slots: DepartedSlots,
     /// Waiters that have to be resolved, for looking at without the lock.
     parked: AtomicU32,
     /// Waiters that are held until their class is examined.
@@ -109,7 +109,7 @@ impl<T> Sentry<T> {
             gate,
             content,
             gate_dice: Dice::new(seed ^ GATE_STREAM),
-            lingering: Lingering::new(),
+            departed_slots: DepartedSlots::new(),
             tally: Tally::new(),
             parked: AtomicU32::new(0),
             held: AtomicU32::new(0),

@@ -31,7 +31,7 @@ impl<T> Sentry<T> {
         if state.health() == Health::Retired || state.is_up() == up {
             return;
         }
-        state.answers.start_anew();
+        state.reports.start_anew();
         state.pace.forget();
         state.set_health(if up { Health::Up } else { Health::Down });
         self.note(Event::Health {

@@ -343,7 +343,7 @@ impl<T> Sentry<T> {
     /// may call into the engine again.
     pub(super) fn dispatch(&self, now: Timestamp, wake: &mut dyn FnMut(T, Resolution)) {
         self.release_if_unjudged();
-        self.lingering.release(now);
+        self.departed_slots.release(now);
         while self.parked.load(Ordering::SeqCst) > 0 {
             match self.resolve(now) {
                 Some(Resolved::One(value, resolution)) => wake(value, resolution),

@@ -103,11 +103,11 @@ impl ContentGate {
     pub(crate) fn decide(&self, waited: Duration, replica: &Replica) -> Option<Content> {
         match self.scope.load(Ordering::Relaxed) {
             OFF => return None,
-            WHERE_UNDERSTOOD if !replica.answers.understands_optional() => return None,
+            WHERE_UNDERSTOOD if !replica.reports.understands_optional() => return None,
             _ => {}
         }
         let service_s = match self.predict.load(Ordering::Relaxed) {
-            true => replica.answers.expected_full_s(),
+            true => replica.reports.expected_full_s(),
             false => 0.0,
         };
         let optional = waited.as_secs_f64() + service_s <= self.limit_s.load();
@@ -162,7 +162,7 @@ mod tests {
         gate.set(&RULE);
         assert_eq!(optional(&gate, 450, &replica), Some(true));
         for _ in 0..50 {
-            replica.answers.on_full(Duration::from_millis(200));
+            replica.reports.on_full(Duration::from_millis(200));
         }
         assert_eq!(optional(&gate, 250, &replica), Some(true));
         assert_eq!(optional(&gate, 350, &replica), Some(false));
@@ -180,7 +180,7 @@ mod tests {
             ..RULE
         });
         assert_eq!(optional(&gate, 900, &replica), None);
-        replica.answers.on_report(&crate::api::Report {
+        replica.reports.on_report(&crate::api::Report {
             demand: Some(1),
             ..Default::default()
         });

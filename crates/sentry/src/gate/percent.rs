@@ -4,7 +4,7 @@
 //! that a sudden burst goes through to that share (000 §IV-A says so of Yaksha).
 
 use crate::atomic::AtomicF64;
-use crate::number::within;
+use crate::clamp::within;
 
 /// Admits a share of the requests.
 ///

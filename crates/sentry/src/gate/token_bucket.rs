@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_control::Timestamp;
 
 use crate::atomic::AtomicF64;
-use crate::number::within;
+use crate::clamp::within;
 
 /// `inc` of a rate of zero: no token, ever.
 const NEVER: u64 = u64::MAX;

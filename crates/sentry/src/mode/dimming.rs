@@ -103,7 +103,7 @@ impl Dimming {
         let dispatched = step.content.take(&mut self.responses);
         self.full_share = dispatched.full_share().or(self.full_share);
         for (_, replica) in step.plan.up() {
-            replica.answers.doubt_expectation();
+            replica.reports.doubt_expectation();
         }
         self.threshold_s = self.threshold_s(step.plan);
         let before = self.charge.refusing;
@@ -144,7 +144,7 @@ impl Dimming {
             return limit_s.min(self.setpoint_s());
         }
         let (sum, count) = plan.up().fold((0.0, 0.0), |(sum, count), (_, replica)| {
-            (sum + replica.answers.expected_full_s(), count + 1.0)
+            (sum + replica.reports.expected_full_s(), count + 1.0)
         });
         let expected_s: f64 = if count > 0.0 { sum / count } else { 0.0 };
         (limit_s - expected_s).max(0.0)
@@ -221,7 +221,7 @@ pub(crate) struct OfferedDimming(Option<Dimming>);
 impl OfferedDimming {
     /// Ends a sampling period.
     pub(crate) fn step(&mut self, step: &mut Step<'_>, target_s: f64) {
-        let offers = |replica: &Replica| replica.answers.understands_optional();
+        let offers = |replica: &Replica| replica.reports.understands_optional();
         if self.0.is_none() && !step.plan.up().any(|(_, replica)| offers(replica)) {
             return;
         }

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 pub(crate) use histogram::{AtomicHistogram, Histogram};
 
-use crate::answers::CHANGE_MAX;
 use crate::api::{Report, is_time};
 use crate::atomic::add_one;
 use crate::class::Class;
+use crate::replica_reports::CHANGE_MAX;
 
 /// Samples of the requests that were served, since the last tick.
 #[derive(Debug)]

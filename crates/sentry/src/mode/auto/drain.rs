@@ -16,7 +16,7 @@
 
 use std::collections::VecDeque;
 
-use super::chance::Events;
+use super::significance::Events;
 
 /// Chance deviations a change has to exceed. The place to cut is the one that looks worst, of up to a hundred at every
 /// tick, and what is left of the history after a needless cut is bad luck by selection: arrivals look like an overload beside it. So

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
+use super::cohort::Cohort;
 use super::peers::Peers;
-use super::pool::Pool;
 use super::profile::{Profile, Seen};
 use super::window::{Bounds, Others, ReplicaTick, WindowSearch};
 use crate::api::ReplicaId;
+use crate::clamp::within;
 use crate::config::SentryConfig;
 use crate::event::Event;
 use crate::mode::Step;
-use crate::number::within;
 use crate::occupancy::Full;
 use crate::plan::Plan;
 use crate::replica::Replica;
@@ -39,11 +39,11 @@ pub(crate) struct FleetTick {
     /// See [`ReplicaTick`].
     pub(crate) target: f64,
     /// See [`ReplicaTick`].
-    pub(crate) told: bool,
+    pub(crate) target_configured: bool,
     /// See [`ReplicaTick`].
-    pub(crate) for_nobody: bool,
+    pub(crate) most_clients_abandon: bool,
     /// See [`ReplicaTick`].
-    pub(crate) in_vain: bool,
+    pub(crate) admitted_clients_abandon: bool,
     /// See [`ReplicaTick`].
     pub(crate) residence_max: f64,
     /// See [`ReplicaTick`].
@@ -62,7 +62,7 @@ pub(crate) struct Fleet {
     initial: u32,
     warm_up: Duration,
     /// Those whose first windows grew when some of them stopped last.
-    stopped: Option<Pool>,
+    stopped: Option<Cohort>,
 }
 
 #[derive(Debug)]
@@ -180,10 +180,10 @@ impl Fleet {
     pub(crate) fn on_tick(&mut self, step: &mut Step<'_>, fleet: &FleetTick) -> Full {
         let mut fulls = Vec::with_capacity(self.members.len());
         let saw: Vec<Saw> = self.members.iter_mut().map(|m| m.see(step)).collect();
-        let pool = self.pool();
+        let cohort = self.cohort();
         let peers = self.peers();
         let others = Others {
-            growing: pool.as_ref(),
+            growing: cohort.as_ref(),
             stopped: self.stopped.as_ref(),
             peers: &peers,
         };
@@ -211,17 +211,17 @@ impl Fleet {
                 });
             }
         }
-        self.remember(pool);
+        self.remember(cohort);
         full_together(&fulls)
     }
 
-    /// Remembers the pool of this tick if somebody left it, for as long as there are others whose first windows grow.
-    fn remember(&mut self, pool: Option<Pool>) {
+    /// Remembers the cohort of this tick if somebody left it, for as long as there are others whose first windows grow.
+    fn remember(&mut self, cohort: Option<Cohort>) {
         let grow = self.growing().count();
         if grow == 0 {
             self.stopped = None;
-        } else if let Some(pool) = pool.filter(|pool| grow < pool.size()) {
-            self.stopped = Some(pool);
+        } else if let Some(cohort) = cohort.filter(|cohort| grow < cohort.size()) {
+            self.stopped = Some(cohort);
         }
     }
 
@@ -231,9 +231,9 @@ impl Fleet {
         up.filter_map(|member| member.search.growing())
     }
 
-    fn pool(&self) -> Option<Pool> {
+    fn cohort(&self) -> Option<Cohort> {
         let growing: Vec<_> = self.growing().collect();
-        Pool::of(&growing)
+        Cohort::of(&growing)
     }
 
     /// What those who know have found. Once all do, nobody asks.
@@ -333,9 +333,9 @@ impl Member {
             queued: fleet.queued / step.plan.up().count() as f64,
             overloaded: fleet.overloaded,
             target: fleet.target,
-            told: fleet.told,
-            for_nobody: fleet.for_nobody,
-            in_vain: fleet.in_vain,
+            target_configured: fleet.target_configured,
+            most_clients_abandon: fleet.most_clients_abandon,
+            admitted_clients_abandon: fleet.admitted_clients_abandon,
             residence_max: fleet.residence_max,
             residence_doubtful: fleet.residence_doubtful,
             residence_long: fleet.residence_long,

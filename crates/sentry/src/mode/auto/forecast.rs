@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::burst::burst;
+use crate::clamp::within;
 use crate::class::{NEVER, saturating_nanos};
-use crate::number::within;
 
 /// Nineteen of twenty are to be answered within the target, and ninety-nine of a hundred not much
 /// later.
@@ -39,7 +39,7 @@ pub(crate) struct Situation {
     pub(crate) pressure_with_tolls: f64,
     pub(crate) overloaded: bool,
     /// The queue is of our own making: windows were not known, or a smaller one was tried.
-    pub(crate) ours: bool,
+    pub(crate) queue_self_inflicted: bool,
     /// Index of dispersion of what is served.
     pub(crate) dispersion: f64,
     /// Time in a replica: mean, what most and what nearly all stay below.
@@ -119,7 +119,7 @@ impl Situation {
     }
 
     fn in_a_burst(&self, target: f64) -> f64 {
-        if self.ours {
+        if self.queue_self_inflicted {
             return f64::INFINITY;
         }
         (burst(self.drain, self.dispersion) / self.drain).max(BURST_TARGETS * target)
@@ -157,7 +157,7 @@ mod tests {
             pressure: 4.0,
             pressure_with_tolls: 4.0,
             overloaded,
-            ours: false,
+            queue_self_inflicted: false,
             dispersion: 1.0,
             residence: 0.02,
             residence_most: 0.06,
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn nobody_is_refused_for_a_queue_of_our_own_making() {
         let ours = Situation {
-            ours: true,
+            queue_self_inflicted: true,
             ..situation(false)
         };
         assert_eq!(ours.limits(0.2, part(1.0)).ahead, u32::MAX);

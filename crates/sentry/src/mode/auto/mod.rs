@@ -23,20 +23,20 @@
 //! late, and the queue is kept at the little that keeps the service busy.
 
 mod burst;
-mod chance;
+mod cohort;
 pub(super) mod drain;
 mod fleet;
 mod forecast;
 mod overload;
 mod peers;
-mod pool;
 mod profile;
-mod ramp;
-mod recent;
 mod residence;
+mod significance;
+mod slow_start;
 mod speed;
 mod sprt;
 mod target;
+mod tick_counts;
 mod trial;
 mod window;
 
@@ -50,17 +50,17 @@ use self::drain::DrainMeter;
 use self::fleet::{Fleet, FleetTick};
 use self::forecast::{MOST, NEARLY_ALL, Part, Situation, late_at_first, nanos};
 use self::overload::{Overload, Pressure};
-use self::recent::Recent;
 use self::residence::Residence;
 use self::target::DerivedTarget;
+use self::tick_counts::TickCounts;
 use super::dimming::OfferedDimming;
 use super::{Handover, Step, Strategy};
 use crate::api::{ClassId, ReplicaId};
+use crate::clamp::within;
 use crate::class::{Class, NEVER, saturating_nanos};
 use crate::config::SentryConfig;
 use crate::event::{Event, Outlook};
 use crate::gate::Gate;
-use crate::number::within;
 use crate::plan::Plan;
 use crate::status::{BrownoutStatus, ControllerStatus};
 
@@ -119,14 +119,14 @@ struct Lately {
 #[derive(Debug)]
 struct Counted {
     before: u64,
-    recent: Recent,
+    recent: TickCounts,
 }
 
 impl Default for Counted {
     fn default() -> Self {
         Self {
             before: 0,
-            recent: Recent::new(LATELY),
+            recent: TickCounts::new(LATELY),
         }
     }
 }
@@ -152,10 +152,10 @@ pub(crate) struct Auto {
     /// The drain rate has rested on enough once.
     drain_known: bool,
     overload: Overload,
-    served: Recent,
-    left: Recent,
+    served: TickCounts,
+    left: TickCounts,
     /// By how many requests arrivals counted for more than they are.
-    tolls: Recent,
+    tolls: TickCounts,
     /// What came of each class lately.
     classes: Vec<Lately>,
     residence: Residence,
@@ -178,9 +178,9 @@ impl Auto {
             total: DrainMeter::default(),
             drain_known: false,
             overload: Overload::new(),
-            served: Recent::new(LATELY),
-            left: Recent::new(LATELY),
-            tolls: Recent::new(LATELY),
+            served: TickCounts::new(LATELY),
+            left: TickCounts::new(LATELY),
+            tolls: TickCounts::new(LATELY),
             classes: Vec::new(),
             residence: Residence::default(),
             target: DerivedTarget::new(&config.auto),
@@ -218,20 +218,20 @@ impl Auto {
     }
 
     /// Whether most clients give up, and more of them than are served.
-    fn works_for_nobody(&self) -> bool {
+    fn most_clients_abandon(&self) -> bool {
         let left = self.left.rate_over(LATELY);
         left > MOST_LEAVE * self.offered() && left > self.served.rate_over(LATELY)
     }
 
     /// Whether those who give up are inside: fewer at once would be answered sooner.
-    fn works_in_vain(&self) -> bool {
+    fn admitted_clients_abandon(&self) -> bool {
         let admitted: f64 = self.classes.iter().map(|class| class.admitted.rate()).sum();
-        self.works_for_nobody() && self.served.rate_over(LATELY) < ANSWERED_LEAST * admitted
+        self.most_clients_abandon() && self.served.rate_over(LATELY) < ANSWERED_LEAST * admitted
     }
 
     /// Follows how long clients are worth waiting for: by trying, since they do not say how long they will.
     fn follow_patience(&mut self) {
-        let step = if self.works_for_nobody() {
+        let step = if self.most_clients_abandon() {
             PATIENCE_LESS
         } else {
             PATIENCE_MORE
@@ -269,8 +269,8 @@ impl Auto {
         let spread = self.residence.spread(NEARLY_ALL);
         let tail = RESIDENCE_TAIL_SHARE / spread;
         // A derived target follows the slowest anyway.
-        let told = has_target(step.plan);
-        let doubtful = match told {
+        let target_configured = has_target(step.plan);
+        let doubtful = match target_configured {
             true => DOUBTFUL_SHARE.min(DOUBTFUL_TAIL / spread),
             false => DOUBTFUL_SHARE,
         };
@@ -279,9 +279,9 @@ impl Auto {
             queued,
             overloaded,
             target,
-            told,
-            for_nobody: self.works_for_nobody(),
-            in_vain: self.works_in_vain(),
+            target_configured,
+            most_clients_abandon: self.most_clients_abandon(),
+            admitted_clients_abandon: self.admitted_clients_abandon(),
             residence_max: target * within(tail, RESIDENCE_SHARE_LEAST, RESIDENCE_SHARE),
             residence_doubtful: target * doubtful,
             residence_long: self.residence.quantile(MOST),
@@ -325,7 +325,7 @@ impl Auto {
             dispersion: self.total.dispersion(),
             target,
             queued: f64::from(step.plan.queued()),
-            ours: self.fleet.tries_less(),
+            queue_self_inflicted: self.fleet.tries_less(),
         });
         if self.overload.is_overloaded() != before {
             step.observe(&Event::Overload {
@@ -431,7 +431,7 @@ impl Auto {
             pressure: (self.offered() / drain).max(1.0),
             pressure_with_tolls: ((self.offered() + tolls) / drain).max(1.0),
             overloaded: self.overload.is_overloaded(),
-            ours: self.overload.is_ours(),
+            queue_self_inflicted: self.overload.queue_is_self_inflicted(),
             dispersion: self.total.dispersion(),
             residence,
             residence_most: residence * self.residence.spread(MOST),

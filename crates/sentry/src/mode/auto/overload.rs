@@ -21,8 +21,8 @@
 //! It is over when arrivals have been within capacity and the queue short for a second.
 
 use super::burst::burst;
-use super::chance::Events;
-use super::recent::Recent;
+use super::significance::Events;
+use super::tick_counts::TickCounts;
 
 /// Chance deviations by which arrivals have to exceed capacity.
 const EXCESS_Z: f64 = 4.0;
@@ -65,7 +65,7 @@ pub(crate) struct Pressure {
     /// Those who wait.
     pub(crate) queued: f64,
     /// A window that may be too small is being tried.
-    pub(crate) ours: bool,
+    pub(crate) queue_self_inflicted: bool,
 }
 
 impl Pressure {
@@ -93,9 +93,9 @@ impl Pressure {
 #[derive(Debug)]
 pub(crate) struct Overload {
     overloaded: bool,
-    arrivals: Recent,
+    arrivals: TickCounts,
     /// The queue is of our own making, and has not been worked off.
-    ours: bool,
+    queue_self_inflicted: bool,
     quiet_seconds: f64,
 }
 
@@ -103,8 +103,8 @@ impl Overload {
     pub(crate) fn new() -> Self {
         Self {
             overloaded: false,
-            arrivals: Recent::new(WHILE),
-            ours: true,
+            arrivals: TickCounts::new(WHILE),
+            queue_self_inflicted: true,
             quiet_seconds: 0.0,
         }
     }
@@ -129,19 +129,20 @@ impl Overload {
     /// Counts arrivals while nothing is known to compare them with.
     pub(crate) fn on_arrivals(&mut self, arrived: f64, seconds: f64) {
         self.arrivals.push(arrived, seconds);
-        self.ours = true;
+        self.queue_self_inflicted = true;
     }
 
     /// Whether the queue is of our own making.
-    pub(crate) fn is_ours(&self) -> bool {
-        self.ours
+    pub(crate) fn queue_is_self_inflicted(&self) -> bool {
+        self.queue_self_inflicted
     }
 
     pub(crate) fn on_tick(&mut self, pressure: &Pressure) {
         self.arrivals.push(pressure.arrived, pressure.seconds);
         let backlog = pressure.backlog();
         let long = backlog > LONG_SHARE;
-        self.ours = pressure.ours || (self.ours && long);
+        self.queue_self_inflicted =
+            pressure.queue_self_inflicted || (self.queue_self_inflicted && long);
         let quiet = backlog < QUIET_SHARE && self.arrival_rate() < pressure.drain;
         count(&mut self.quiet_seconds, quiet, pressure.seconds);
         if self.overloaded {
@@ -154,7 +155,8 @@ impl Overload {
     /// Whether the queue is beyond the target, and there is no room for bursts or the queue is longer than they are.
     fn is_no_burst(&self, pressure: &Pressure) -> bool {
         let longer = || pressure.queued > burst(pressure.drain, pressure.dispersion);
-        pressure.backlog() > 1.0 && (!self.has_room(pressure) || (!self.ours && longer()))
+        pressure.backlog() > 1.0
+            && (!self.has_room(pressure) || (!self.queue_self_inflicted && longer()))
     }
 
     /// Whether some stretch of the recent past brought more than can be served; while all are in time, without a
@@ -186,7 +188,7 @@ mod tests {
             dispersion: 1.0,
             target: 0.5,
             queued: 50.0 * backlog,
-            ours: false,
+            queue_self_inflicted: false,
         }
     }
 
@@ -246,15 +248,15 @@ mod tests {
     fn a_queue_of_our_own_making_is_no_evidence_until_it_is_worked_off() {
         let mut overload = Overload::new();
         let trial = Pressure {
-            ours: true,
+            queue_self_inflicted: true,
             ..pressure(8.0, 3.0)
         };
         (0..20).for_each(|_| overload.on_tick(&trial));
         (0..20).for_each(|_| overload.on_tick(&pressure(8.0, 3.0)));
-        assert!(overload.is_ours() && !overload.is_overloaded());
+        assert!(overload.queue_is_self_inflicted() && !overload.is_overloaded());
         overload.on_tick(&pressure(8.0, 0.4));
         overload.on_tick(&pressure(8.0, 3.0));
-        assert!(!overload.is_ours() && overload.is_overloaded());
+        assert!(!overload.queue_is_self_inflicted() && overload.is_overloaded());
     }
 
     #[test]
@@ -262,7 +264,7 @@ mod tests {
         let mut overload = Overload::new();
         (0..40).for_each(|_| overload.on_arrivals(8.0, 0.1));
         (0..10).for_each(|_| overload.on_tick(&pressure(40.0, 3.0)));
-        assert!(overload.is_ours() && overload.is_overloaded());
+        assert!(overload.queue_is_self_inflicted() && overload.is_overloaded());
     }
 
     #[test]

@@ -14,7 +14,7 @@
 //! What breaks it: a mix of requests that changes for good. Throughput is the judge then
 //! ([`super::window`]).
 
-use super::recent::Recent;
+use super::tick_counts::TickCounts;
 
 /// Ticks for which a throughput has to last, and the chance deviations taken off it.
 const LASTING: usize = 30;
@@ -28,7 +28,7 @@ pub(crate) struct Speed {
     unit_rate: Option<f64>,
     /// Some window was full for long enough.
     measured: bool,
-    done: Recent,
+    done: TickCounts,
     /// What was done for some seconds until now, per second.
     lasting: f64,
     /// The most that was done for some seconds before that, per second.
@@ -41,7 +41,7 @@ impl Speed {
             now: 1.0,
             unit_rate: None,
             measured: false,
-            done: Recent::new(LASTING),
+            done: TickCounts::new(LASTING),
             lasting: 0.0,
             done_most: 0.0,
         }

@@ -8,8 +8,8 @@
 //! the drain rate `r`: time for some waiting on top of service, for nearly every request by itself,
 //! and for the queues that chance brings about at four fifths of the capacity. It moves slowly.
 
+use crate::clamp::within;
 use crate::config::AutoConfig;
-use crate::number::within;
 
 const SERVICES: f64 = 8.0;
 const TAILS: f64 = 2.0;

@@ -13,7 +13,7 @@
 //! ([`Speed`]).
 //!
 //! **Discovery.** At first nothing is known, and the window grows with every request that is done until there is a crowd
-//! ([`Ramp`]). From there on, while requests wait and residence is short against the
+//! ([`SlowStart`]). From there on, while requests wait and residence is short against the
 //! target, a larger window costs nothing: it grows. Otherwise the throughput at a larger one is
 //! compared ([`RateTest`]), until it does not follow any more: then throughput is capacity. Where
 //! requests take long already, or clients give up, a larger one would make everybody late, and a smaller one is compared:
@@ -49,11 +49,11 @@ use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
+use super::cohort::Cohort;
 use super::drain::DrainMeter;
 use super::peers::{Found, Peers};
-use super::pool::Pool;
 use super::profile::{CROWDED_FIRST, NARROW_FIRST, Profile, Seen, crowd_samples};
-use super::ramp::{self, Course, Ramp};
+use super::slow_start::{self, Course, SlowStart};
 use super::speed::Speed;
 use super::sprt::{Finding, RateTest};
 use super::trial::{
@@ -93,11 +93,11 @@ pub(crate) struct ReplicaTick {
     /// The target, in seconds.
     pub(crate) target: f64,
     /// Somebody has set it.
-    pub(crate) told: bool,
+    pub(crate) target_configured: bool,
     /// Most clients give up, and more of them than are served.
-    pub(crate) for_nobody: bool,
+    pub(crate) most_clients_abandon: bool,
     /// So do those who are inside.
-    pub(crate) in_vain: bool,
+    pub(crate) admitted_clients_abandon: bool,
     /// What few requests take longer than, at present, in seconds.
     pub(crate) residence_long: f64,
     /// Largest mean time a request should spend in the replica, in seconds.
@@ -112,9 +112,9 @@ pub(crate) struct ReplicaTick {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Others<'a> {
     /// Those whose first windows grow.
-    pub(super) growing: Option<&'a Pool>,
+    pub(super) growing: Option<&'a Cohort>,
     /// Those whose first windows grew until some of them stopped.
-    pub(super) stopped: Option<&'a Pool>,
+    pub(super) stopped: Option<&'a Cohort>,
     pub(super) peers: &'a Peers,
 }
 
@@ -241,7 +241,7 @@ pub(crate) struct WindowSearch {
     /// What was taken for capacity when the window was last made larger because of it.
     outgrown: Option<f64>,
     /// While nothing is known.
-    ramp: Option<Ramp>,
+    slow_start: Option<SlowStart>,
 }
 
 impl WindowSearch {
@@ -264,7 +264,7 @@ impl WindowSearch {
             trusted_until: now,
             binding_since: None,
             outgrown: None,
-            ramp: Some(Ramp::new(window.clamp(bounds.min, bounds.max))),
+            slow_start: Some(SlowStart::new(window.clamp(bounds.min, bounds.max))),
         }
     }
 
@@ -305,7 +305,7 @@ impl WindowSearch {
 
     /// Whether the window grows with what is done, so that throughput is no capacity.
     pub(crate) fn is_growing(&self) -> bool {
-        self.ramp.as_ref().is_some_and(Ramp::has_begun)
+        self.slow_start.as_ref().is_some_and(SlowStart::has_begun)
     }
 
     /// Whether a window is being tried that may be too small.
@@ -329,8 +329,11 @@ impl WindowSearch {
 
     /// What was seen so far and the first window, while that grows.
     pub(super) fn growing(&self) -> Option<(f64, &Profile)> {
-        let ramp = self.ramp.as_ref().filter(|ramp| ramp.has_begun())?;
-        Some((ramp.first(), &self.profile))
+        let slow_start = self
+            .slow_start
+            .as_ref()
+            .filter(|slow_start| slow_start.has_begun())?;
+        Some((slow_start.first(), &self.profile))
     }
 
     /// Takes what was seen in a tick of so many seconds, before [`on_tick`](Self::on_tick).
@@ -368,15 +371,15 @@ impl WindowSearch {
 
     /// Whether the first window grows with what is done. It does not where requests were seen without a crowd.
     fn ramps(&mut self, tick: &ReplicaTick) -> bool {
-        let Some(ramp) = &mut self.ramp else {
+        let Some(slow_start) = &mut self.slow_start else {
             return false;
         };
         let most = f64::from(self.window) * ELSEWHERE;
         let base = || self.profile.base(most, FIRST_SAMPLES, f64::INFINITY);
-        if ramp.is_over(tick.now) || (!ramp.has_begun() && base().is_some()) {
+        if slow_start.is_over(tick.now) || (!slow_start.has_begun() && base().is_some()) {
             self.end_ramp();
         } else if tick.binding {
-            ramp.on_waiting(tick.now);
+            slow_start.on_waiting(tick.now);
         }
         self.is_growing()
     }
@@ -386,26 +389,33 @@ impl WindowSearch {
         let window = f64::from(self.window);
         let rate = seen.done / tick.seconds;
         let pressed = tick.binding && tick.queued >= PRESSING * tick.target * rate;
-        let Some(ramp) = self.ramp.as_mut().filter(|_| pressed) else {
+        let Some(slow_start) = self.slow_start.as_mut().filter(|_| pressed) else {
             let brief = if tick.binding { rate * BRIEF_S } else { 0.0 };
             self.window = self.bounds.nearest(window.max(brief));
             return "grow";
         };
-        let long = match tick.told {
+        let long = match tick.target_configured {
             true => LONG * tick.target,
             false => f64::INFINITY,
         };
         let all = self.profile.all();
-        let (first, seen_here) = (ramp.first(), &self.profile);
+        let (first, seen_here) = (slow_start.first(), &self.profile);
         let together = others
             .growing
-            .and_then(|pool| pool.seen_with(first, seen_here));
+            .and_then(|cohort| cohort.seen_with(first, seen_here));
         let before = others
             .stopped
-            .and_then(|pool| pool.seen_without(first, seen_here));
-        let crowd = |seen: &Profile| seen.crowd(ramp::SAMPLES);
+            .and_then(|cohort| cohort.seen_without(first, seen_here));
+        let crowd = |seen: &Profile| seen.crowd(slow_start::SAMPLES);
         let crowd = crowd(together.unwrap_or(seen_here)).or_else(|| crowd(before?));
-        let course = ramp.on_tick(window, seen.done, crowd, &all, long, tick.for_nobody);
+        let course = slow_start.on_tick(
+            window,
+            seen.done,
+            crowd,
+            &all,
+            long,
+            tick.most_clients_abandon,
+        );
         let (to, leaving) = match course {
             Course::Grows(to) => {
                 self.window = self.bounds.nearest(to);
@@ -414,7 +424,7 @@ impl WindowSearch {
             Course::First { leaving } => {
                 // What was seen of a crowd that filled up is no base, and what is smaller was not seen.
                 self.profile.forget();
-                (ramp.first(), leaving)
+                (slow_start.first(), leaving)
             }
             Course::Wide { window, leaving } => (window, leaving),
         };
@@ -426,7 +436,7 @@ impl WindowSearch {
 
     /// From here on throughput with the window full is measured.
     fn end_ramp(&mut self) {
-        self.ramp = None;
+        self.slow_start = None;
         self.restart_meter(None);
     }
 
@@ -437,7 +447,7 @@ impl WindowSearch {
         if !self.confirmed && !tick.binding {
             return self.adjust_unknown(tick);
         }
-        if !self.confirmed && tick.in_vain {
+        if !self.confirmed && tick.admitted_clients_abandon {
             return self.serve_somebody(tick.now);
         }
         let Some(rate) = self.meter.rate() else {
@@ -514,7 +524,7 @@ impl WindowSearch {
                 self.confirmed = self.rests_on(samples.max(FIRST_SAMPLES));
                 "hold"
             }
-            _ if (tick.for_nobody || residence > LONG_FIRST * tick.target)
+            _ if (tick.most_clients_abandon || residence > LONG_FIRST * tick.target)
                 && !self.is_refuted(tick.now, rate) =>
             {
                 let to = (window * AT_ONCE).max(LEAST);
@@ -689,7 +699,7 @@ impl WindowSearch {
     /// In overload, and while nothing is known, from time to time: a smaller window that does as much for others. A trial of
     /// another smaller one is not disturbed.
     fn enough_for_others(&self, tick: &ReplicaTick, peers: &Peers) -> Option<f64> {
-        let unknown = !self.confirmed && self.ramp.is_none();
+        let unknown = !self.confirmed && self.slow_start.is_none();
         let busy = tick.now < self.counts_from || self.tries_less();
         if busy || !unknown || !tick.overloaded || tick.now < self.next_hint {
             return None;
@@ -893,11 +903,16 @@ mod tests {
 
     /// The windows, from tick to tick, of a replica that does `rate` requests a second, whatever its window, in ten
     /// seconds in which a few always wait.
-    fn windows(rate: f64, queued: f64, for_nobody: bool, in_vain: bool) -> Vec<u32> {
+    fn windows(
+        rate: f64,
+        queued: f64,
+        most_clients_abandon: bool,
+        admitted_clients_abandon: bool,
+    ) -> Vec<u32> {
         let change = |tick: ReplicaTick| ReplicaTick {
             queued,
-            for_nobody,
-            in_vain,
+            most_clients_abandon,
+            admitted_clients_abandon,
             ..tick
         };
         windows_beside(&Peers::default(), rate, change)
@@ -933,9 +948,9 @@ mod tests {
                 queued: 4.0,
                 overloaded: false,
                 target: 0.5,
-                told: true,
-                for_nobody: false,
-                in_vain: false,
+                target_configured: true,
+                most_clients_abandon: false,
+                admitted_clients_abandon: false,
                 residence_long: 0.001,
                 residence_max: 0.1,
                 residence_doubtful: 0.1,

@@ -80,7 +80,7 @@ impl Member {
             wanted: self.wanted(replica),
         };
         self.served = served;
-        self.asks = replica.answers.asked().is_some();
+        self.asks = replica.reports.asked().is_some();
         let changed = self.watch.on_tick(&look);
         replica.trust(self.watch.trust());
         changed
@@ -96,7 +96,7 @@ impl Member {
     /// How many requests at once it should have: what it asked for, else what is found here.
     pub(super) fn wanted(&self, replica: &Replica) -> u32 {
         let found = || u32::try_from(self.control.concurrency()).unwrap_or(u32::MAX);
-        replica.answers.asked().unwrap_or_else(found)
+        replica.reports.asked().unwrap_or_else(found)
     }
 
     /// It was given so many.
@@ -130,7 +130,7 @@ impl Member {
 /// charge: nobody gets one then, and a replica that was given few requests at a time would stay so for
 /// ever.
 fn take_sample_s(replica: &Replica, refusing: bool) -> Option<f64> {
-    let full = replica.answers.take_full_mean_s();
-    let reduced = replica.answers.take_reduced_mean_s();
+    let full = replica.reports.take_full_mean_s();
+    let reduced = replica.reports.take_reduced_mean_s();
     full.or_else(|| reduced.filter(|_| refusing))
 }

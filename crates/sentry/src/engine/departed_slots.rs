@@ -25,7 +25,7 @@ const LINGER_MAX: f64 = 10.0;
 
 /// See the module's description.
 #[derive(Debug)]
-pub(super) struct Lingering {
+pub(super) struct DepartedSlots {
     /// When the first one is due, for looking at without the lock.
     next_ns: AtomicU64,
     slots: Lock<VecDeque<Slot>>,
@@ -40,7 +40,7 @@ struct Slot {
 
 const NONE: u64 = u64::MAX;
 
-impl Lingering {
+impl DepartedSlots {
     pub(super) fn new() -> Self {
         Self {
             next_ns: AtomicU64::new(NONE),
@@ -96,13 +96,13 @@ mod tests {
         let at = Timestamp::from_secs_f64;
         let replica = Arc::new(Replica::new(2));
         assert!(replica.take(at(0.0), Slots::Free));
-        let lingering = Lingering::new();
-        lingering.keep(at(1.0), 0.5, &replica, replica.enter());
-        lingering.release(at(1.4));
+        let departed_slots = DepartedSlots::new();
+        departed_slots.keep(at(1.0), 0.5, &replica, replica.enter());
+        departed_slots.release(at(1.4));
         assert_eq!(replica.in_flight(), 1);
-        lingering.release(at(1.5));
+        departed_slots.release(at(1.5));
         assert_eq!(replica.in_flight(), 0);
-        lingering.release(at(9.0));
+        departed_slots.release(at(9.0));
         assert_eq!(replica.in_flight(), 0, "given back once");
     }
 }

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! That is where the search begins ([`super::window`]); it is no proof. Replicas that are alike are looked at together
-//! ([`super::pool`]).
+//! ([`super::cohort`]).
 //!
 //! What breaks it: a service that thrashes with a hundred more requests inside than it can bear takes a second or two to work
 //! them off.
@@ -41,14 +41,14 @@ pub(super) enum Course {
 
 /// See the module's description.
 #[derive(Debug)]
-pub(super) struct Ramp {
+pub(super) struct SlowStart {
     first: f64,
     last_binding: Option<Timestamp>,
     /// Residence in the first window was found short enough.
     looked: bool,
 }
 
-impl Ramp {
+impl SlowStart {
     pub(super) fn new(first: u32) -> Self {
         Self {
             first: f64::from(first),
@@ -86,7 +86,7 @@ impl Ramp {
         crowd: Option<(f64, f64)>,
         all: &Bin,
         long: f64,
-        for_nobody: bool,
+        most_clients_abandon: bool,
     ) -> Course {
         if let Some((least, rate)) = crowd {
             let enough = least * rate;
@@ -99,7 +99,7 @@ impl Ramp {
         }
         let first_look = !self.looked && all.done() >= SAMPLES;
         self.looked |= first_look;
-        if for_nobody || (first_look && all.residence() > long) {
+        if most_clients_abandon || (first_look && all.residence() > long) {
             return self.back(window, all.throughput());
         }
         Course::Grows(window + done.min(window))
@@ -122,7 +122,8 @@ mod tests {
 
     /// The course of a service that does `rate(n)` per second with `n` inside, while more wait than fit, and its last window.
     fn end(rate: impl Fn(f64) -> f64, long: f64) -> (Course, f64) {
-        let (mut ramp, mut profile, occupancy) = (Ramp::new(16), Profile::new(), Occupancy::new());
+        let (mut slow_start, mut profile, occupancy) =
+            (SlowStart::new(16), Profile::new(), Occupancy::new());
         let (mut window, mut seconds, mut owed) = (16.0, 0.0, 0.0);
         occupancy.on_change(Timestamp::ZERO, 0, u32::MAX);
         loop {
@@ -135,7 +136,7 @@ mod tests {
             (0..done as u32).for_each(|_| occupancy.on_done(inside, u32::MAX));
             profile.absorb(&occupancy, 1.0);
             let (crowd, all) = (profile.crowd(SAMPLES), profile.all());
-            match ramp.on_tick(window, done, crowd, &all, long, false) {
+            match slow_start.on_tick(window, done, crowd, &all, long, false) {
                 Course::Grows(to) if seconds < 10.0 => window = to,
                 course => return (course, window),
             }

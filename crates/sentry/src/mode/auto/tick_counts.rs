@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 /// Counts and lengths of the last ticks, the newest first.
 #[derive(Debug)]
-pub(crate) struct Recent {
+pub(crate) struct TickCounts {
     ticks: VecDeque<(f64, f64)>,
     most: usize,
 }
 
-impl Recent {
+impl TickCounts {
     pub(crate) fn new(most: usize) -> Self {
         Self {
             ticks: VecDeque::with_capacity(most + 1),
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn looks_back_as_far_as_asked() {
-        let mut recent = Recent::new(3);
+        let mut recent = TickCounts::new(3);
         assert_eq!(recent.rate_over(3), 0.0);
         for count in [1.0, 2.0, 3.0, 4.0] {
             recent.push(count, 0.5);
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_crowd_is_left_out_wherever_it_is() {
-        let mut recent = Recent::new(9);
+        let mut recent = TickCounts::new(9);
         for count in [1.0, 9.0, 8.0, 2.0, 3.0] {
             recent.push(count, 0.5);
         }

@@ -28,7 +28,7 @@ const FULL_SHARE_UNKNOWN: f64 = 0.5;
 
 /// See the module's description.
 #[derive(Debug)]
-pub(crate) struct Answers {
+pub(crate) struct ReplicaReports {
     understands_optional: AtomicBool,
     asks: AtomicBool,
     asked: AtomicI64,
@@ -40,7 +40,7 @@ pub(crate) struct Answers {
     full_share: AtomicF64,
 }
 
-impl Answers {
+impl ReplicaReports {
     pub(crate) fn new() -> Self {
         Self {
             understands_optional: AtomicBool::new(false),
@@ -162,8 +162,8 @@ impl MeanTime {
 mod tests {
     use super::*;
 
-    fn ask(answers: &Answers, demand: i64) {
-        answers.on_report(&Report {
+    fn ask(reports: &ReplicaReports, demand: i64) {
+        reports.on_report(&Report {
             demand: Some(demand),
             ..Report::default()
         });
@@ -171,41 +171,41 @@ mod tests {
 
     #[test]
     fn an_old_expectation_is_doubted() {
-        let answers = Answers::new();
-        (0..50).for_each(|_| answers.on_full(Duration::from_secs(1)));
-        answers.doubt_expectation();
-        assert!(answers.expected_full_s() > 0.99, "it was confirmed");
-        (0..30).for_each(|_| answers.doubt_expectation());
-        assert!(answers.expected_full_s() < 0.1);
+        let reports = ReplicaReports::new();
+        (0..50).for_each(|_| reports.on_full(Duration::from_secs(1)));
+        reports.doubt_expectation();
+        assert!(reports.expected_full_s() > 0.99, "it was confirmed");
+        (0..30).for_each(|_| reports.doubt_expectation());
+        assert!(reports.expected_full_s() < 0.1);
     }
 
     #[test]
     fn whoever_says_what_it_included_can_leave_it_out() {
-        let answers = Answers::new();
-        answers.on_report(&Report {
+        let reports = ReplicaReports::new();
+        reports.on_report(&Report {
             utilization: Some(0.5),
             ..Report::default()
         });
-        assert!(!answers.understands_optional());
-        answers.on_report(&Report {
+        assert!(!reports.understands_optional());
+        reports.on_report(&Report {
             optional: Some(true),
             ..Report::default()
         });
-        assert!(answers.understands_optional());
-        assert_eq!(answers.asked(), None, "it asks for nothing by that");
+        assert!(reports.understands_optional());
+        assert_eq!(reports.asked(), None, "it asks for nothing by that");
     }
 
     #[test]
     fn demands_add_up_and_never_to_less_than_one() {
-        let answers = Answers::new();
-        assert_eq!(answers.asked(), None);
-        [3, 1, 4].iter().for_each(|&demand| ask(&answers, demand));
-        assert_eq!(answers.asked(), Some(6));
-        ask(&answers, i64::MIN);
-        assert_eq!(answers.asked(), Some(1));
-        ask(&answers, i64::MAX);
-        assert_eq!(answers.asked(), Some(1 + CHANGE_MAX as u32));
-        answers.start_anew();
-        assert_eq!(answers.asked(), None);
+        let reports = ReplicaReports::new();
+        assert_eq!(reports.asked(), None);
+        [3, 1, 4].iter().for_each(|&demand| ask(&reports, demand));
+        assert_eq!(reports.asked(), Some(6));
+        ask(&reports, i64::MIN);
+        assert_eq!(reports.asked(), Some(1));
+        ask(&reports, i64::MAX);
+        assert_eq!(reports.asked(), Some(1 + CHANGE_MAX as u32));
+        reports.start_anew();
+        assert_eq!(reports.asked(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Arithmetic that answers NaN.
+//! NaN-safe clamping.
 
 /// `value` brought into the range; NaN gives `min`.
 pub(crate) fn within(value: f64, min: f64, max: f64) -> f64 {

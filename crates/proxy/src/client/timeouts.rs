@@ -48,14 +48,14 @@ impl Client {
 
 /// The sweep's memory of one connection.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct ConnectionTimeouts {
     phase: Phase,
     since: Timestamp,
     /// When it was found to have been told to go.
     told: Option<Timestamp>,
 }
 
-impl Patience {
+impl ConnectionTimeouts {
     pub(crate) fn new(now: Timestamp) -> Self {
         Self {
             phase: Phase::Opening,
@@ -132,30 +132,33 @@ mod tests {
     #[test]
     fn a_head_sent_byte_by_byte_is_late_all_the_same() {
         let (client, timeouts) = (client(), timeouts());
-        let mut patience = Patience::new(at(0));
+        let mut connection = ConnectionTimeouts::new(at(0));
         for second in 1..10 {
             client.head_begun();
             client.progressed();
-            assert_eq!(patience.judge(&client, at(second), &timeouts), Order::None);
+            assert_eq!(
+                connection.judge(&client, at(second), &timeouts),
+                Order::None
+            );
         }
-        assert_eq!(patience.judge(&client, at(10), &timeouts), Order::Timeout);
+        assert_eq!(connection.judge(&client, at(10), &timeouts), Order::Timeout);
     }
 
     #[test]
     fn every_request_starts_the_idle_time_again() {
         let (client, timeouts) = (client(), timeouts());
-        let mut patience = Patience::new(at(0));
+        let mut connection = ConnectionTimeouts::new(at(0));
         for minute in 1..5 {
             client.head_complete();
             client.begin_request();
             client.end_request(false);
             assert_eq!(
-                patience.judge(&client, at(minute * 60), &timeouts),
+                connection.judge(&client, at(minute * 60), &timeouts),
                 Order::None
             );
         }
         assert_eq!(
-            patience.judge(&client, at(240 + 75), &timeouts),
+            connection.judge(&client, at(240 + 75), &timeouts),
             Order::Close
         );
     }
@@ -163,29 +166,32 @@ mod tests {
     #[test]
     fn a_request_in_service_takes_the_time_it_takes() {
         let (client, timeouts) = (client(), timeouts());
-        let mut patience = Patience::new(at(0));
+        let mut connection = ConnectionTimeouts::new(at(0));
         client.head_complete();
         client.begin_request();
-        assert_eq!(patience.judge(&client, at(1), &timeouts), Order::None);
-        assert_eq!(patience.judge(&client, at(100_000), &timeouts), Order::None);
+        assert_eq!(connection.judge(&client, at(1), &timeouts), Order::None);
+        assert_eq!(
+            connection.judge(&client, at(100_000), &timeouts),
+            Order::None
+        );
     }
 
     #[test]
     fn a_client_that_does_not_read_is_cut_off_only_without_any_progress() {
         let (client, timeouts) = (client(), timeouts());
-        let mut patience = Patience::new(at(0));
+        let mut connection = ConnectionTimeouts::new(at(0));
         client.head_complete();
         client.begin_request();
         client.set_write_blocked(true);
         for minutes in 1..10 {
             client.progressed();
             assert_eq!(
-                patience.judge(&client, at(minutes * 200), &timeouts),
+                connection.judge(&client, at(minutes * 200), &timeouts),
                 Order::None
             );
         }
         assert_eq!(
-            patience.judge(&client, at(9 * 200 + 300), &timeouts),
+            connection.judge(&client, at(9 * 200 + 300), &timeouts),
             Order::Abort
         );
     }
@@ -194,19 +200,22 @@ mod tests {
     fn who_was_told_to_go_may_finish_but_not_stay() {
         let (client, timeouts) = (client(), timeouts());
         client.set_protocol(Protocol::Http2);
-        let mut patience = Patience::new(at(0));
+        let mut connection = ConnectionTimeouts::new(at(0));
         client.begin_request();
         client.give(Order::Close);
-        assert_eq!(patience.judge(&client, at(1), &timeouts), Order::None);
-        assert_eq!(patience.judge(&client, at(100), &timeouts), Order::None);
+        assert_eq!(connection.judge(&client, at(1), &timeouts), Order::None);
+        assert_eq!(connection.judge(&client, at(100), &timeouts), Order::None);
         client.end_request(false);
-        assert_eq!(patience.judge(&client, at(101), &timeouts), Order::Abort);
+        assert_eq!(connection.judge(&client, at(101), &timeouts), Order::Abort);
     }
 
     #[test]
     fn a_connection_without_a_request_is_closed_silently() {
-        let mut patience = Patience::new(at(0));
-        assert_eq!(patience.judge(&client(), at(10), &timeouts()), Order::Close);
-        assert_eq!(patience.idle_for(at(10)), Some(Duration::from_secs(10)));
+        let mut connection = ConnectionTimeouts::new(at(0));
+        assert_eq!(
+            connection.judge(&client(), at(10), &timeouts()),
+            Order::Close
+        );
+        assert_eq!(connection.idle_for(at(10)), Some(Duration::from_secs(10)));
     }
 }

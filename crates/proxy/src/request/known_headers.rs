@@ -12,7 +12,7 @@ const LINE_OVERHEAD: usize = 4;
 
 /// References to the headers that matter.
 #[derive(Debug, Default)]
-pub(crate) struct Notable<'a> {
+pub(crate) struct KnownHeaders<'a> {
     pub(crate) host: Option<&'a HeaderValue>,
     /// Whether there is more than one `Host`.
     pub(crate) hosts: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Notable<'a> {
     pub(crate) bytes: usize,
 }
 
-impl<'a> Notable<'a> {
+impl<'a> KnownHeaders<'a> {
     pub(crate) fn of(headers: &'a Fields) -> Self {
         let mut found = Self::default();
         for (name, value) in headers.iter() {

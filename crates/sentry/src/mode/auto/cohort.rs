@@ -1,6 +1,6 @@
 //! Replicas that are looked at together while their first windows grow.
 //!
-//! To tell a crowd takes some forty requests ([`Ramp`](super::ramp::Ramp)), and a slow replica piles up as many until then. Replicas are
+//! To tell a crowd takes some forty requests ([`SlowStart`](super::slow_start::SlowStart)), and a slow replica piles up as many until then. Replicas are
 //! mostly alike; so it takes forty of all of them, and they stop together. Whoever is not like most (slow, stuck, of another
 //! weight) is looked at alone, as if there were no others, and the others without it. When those have stopped it stops too, unless it
 //! does more than they did: by chance one of many is not like them while few requests are done.
@@ -9,7 +9,7 @@
 //! less, the wide ones more than is true; what follows are the trials of each by itself.
 
 use super::profile::Profile;
-use super::ramp::SAMPLES;
+use super::slow_start::SAMPLES;
 
 /// Mean residence within this factor of the median is alike. The mean of fifteen exponential times is off by that in one of two
 /// hundred.
@@ -20,7 +20,7 @@ const NO_MORE: f64 = 1.5;
 
 /// See the module's description.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct Cohort {
     /// How many grew, alike or not.
     size: usize,
     /// The window that most began with.
@@ -30,23 +30,23 @@ pub(super) struct Pool {
     seen: Profile,
 }
 
-impl Pool {
+impl Cohort {
     /// Takes of each replica whose first window grows what that was, and what was seen of it.
     pub(super) fn of(growing: &[(f64, &Profile)]) -> Option<Self> {
         let first = median(growing.iter().map(|(first, _)| *first))?;
         let of_that = growing.iter().filter(|(other, _)| *other == first);
-        let mut pool = Self {
+        let mut cohort = Self {
             size: growing.len(),
             first,
             residence: median(of_that.map(|(_, seen)| seen.all().residence()))?,
             seen: Profile::new(),
         };
         for &(first, seen) in growing {
-            if pool.is_like(first, seen) {
-                pool.seen.merge(seen);
+            if cohort.is_like(first, seen) {
+                cohort.seen.merge(seen);
             }
         }
-        Some(pool)
+        Some(cohort)
     }
 
     /// What was seen of all that are like this one, if it is one of them.
@@ -88,18 +88,21 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Of how many completions a pool of these consists, and which of them are in it.
+    /// Of how many completions a cohort of these consists, and which of them are in it.
     fn pooled(growing: &[(f64, &Profile)]) -> (f64, Vec<bool>) {
-        let pool = Pool::of(growing).unwrap();
-        let is_in = |&(first, seen): &(f64, &Profile)| pool.seen_with(first, seen).is_some();
-        (pool.seen.all().done(), growing.iter().map(is_in).collect())
+        let cohort = Cohort::of(growing).unwrap();
+        let is_in = |&(first, seen): &(f64, &Profile)| cohort.seen_with(first, seen).is_some();
+        (
+            cohort.seen.all().done(),
+            growing.iter().map(is_in).collect(),
+        )
     }
 
     #[test]
     fn replicas_that_are_alike_are_looked_at_together() {
         let (a, b) = (Profile::of(16, 15, 0.3), Profile::of(20, 10, 0.5));
         assert_eq!(pooled(&[(16.0, &a), (16.0, &b)]), (25.0, vec![true, true]));
-        assert!(Pool::of(&[]).is_none());
+        assert!(Cohort::of(&[]).is_none());
     }
 
     #[test]
@@ -128,10 +131,10 @@ mod tests {
     #[test]
     fn one_that_was_left_out_stops_too_unless_it_does_more() {
         let (a, b) = (Profile::of(16, 20, 0.6), Profile::of(16, 20, 0.7));
-        let pool = Pool::of(&[(16.0, &a), (16.0, &b)]).unwrap();
-        let stops = |first, seen: &Profile| pool.seen_without(first, seen).is_some();
+        let cohort = Cohort::of(&[(16.0, &a), (16.0, &b)]).unwrap();
+        let stops = |first, seen: &Profile| cohort.seen_without(first, seen).is_some();
         let crowded = Profile::of(40, 20, 1.5);
-        assert!(pool.seen_with(16.0, &crowded).is_none());
+        assert!(cohort.seen_with(16.0, &crowded).is_none());
         assert!(stops(16.0, &crowded));
         assert!(!stops(32.0, &crowded), "it is of another weight");
         assert!(!stops(16.0, &Profile::of(40, 19, 1.5)), "too few are done");

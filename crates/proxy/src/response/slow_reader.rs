@@ -84,12 +84,12 @@ impl Reading {
 
 /// The responses being read on one worker.
 #[derive(Debug, Default)]
-pub(crate) struct Stalls {
+pub(crate) struct SlowReaders {
     table: RefCell<Slab<Rc<Reading>>>,
 }
 
-impl Stalls {
-    /// Watches a response until [`Stalls::forget`].
+impl SlowReaders {
+    /// Watches a response until [`SlowReaders::forget`].
     pub(crate) fn watch(&self, slot: Slot, kind: Kind, now: Timestamp) -> (usize, Rc<Reading>) {
         let reading = Rc::new(Reading::new(slot, kind, now));
         let key = self.table.borrow_mut().insert(Rc::clone(&reading));

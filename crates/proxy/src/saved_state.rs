@@ -29,12 +29,12 @@ const BYTES_MAX: u64 = 1 << 20;
 
 /// What was found out about the replicas. Keys that another version writes are passed over.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Learnt {
+pub struct SavedState {
     /// How many requests each one holds at once, by its URL.
     windows: BTreeMap<String, u32>,
 }
 
-impl Learnt {
+impl SavedState {
     /// What is known by now.
     #[must_use]
     pub fn of(state: &State) -> Self {
@@ -82,8 +82,8 @@ impl Learnt {
     }
 }
 
-/// As [`Learnt::parse`] reads it.
-impl std::fmt::Display for Learnt {
+/// As [`SavedState::parse`] reads it.
+impl std::fmt::Display for SavedState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let text = serde_json::to_string(self).map_err(|_| std::fmt::Error)?;
         f.write_str(&text)
@@ -99,12 +99,12 @@ fn by_url(state: &State) -> impl Iterator<Item = (String, ReplicaId)> {
 }
 
 /// Begins with what a predecessor has passed on, or else with the file.
-pub(crate) fn resume(state: &State, passed_on: Option<&Learnt>) {
+pub(crate) fn resume(state: &State, passed_on: Option<&SavedState>) {
     let config = state.config();
     match (passed_on, &config.state_file) {
-        (Some(learnt), _) => learnt.resume(state),
-        (None, Some(path)) => match Learnt::read(path) {
-            Ok(learnt) => learnt.resume(state),
+        (Some(saved), _) => saved.resume(state),
+        (None, Some(path)) => match SavedState::read(path) {
+            Ok(saved) => saved.resume(state),
             Err(error) => notice(format_args!(
                 "{} cannot be read, so what was learnt before is learnt again: {error}",
                 path.display()
@@ -116,25 +116,25 @@ pub(crate) fn resume(state: &State, passed_on: Option<&Learnt>) {
 
 /// Writes what is learnt to the state file, for ever; until another process does that.
 pub(crate) async fn keep(state: Arc<State>, notice: impl Fn(&str)) {
-    let mut keeper = Keeper::of(Learnt::of(&state));
+    let mut keeper = Keeper::of(SavedState::of(&state));
     loop {
         tokio::time::sleep(PERIOD).await;
         let path = state.config().state_file.clone();
         if let Some(path) = path.filter(|_| !state.is_relieved()) {
-            keeper.look(Learnt::of(&state), path, &notice).await;
+            keeper.look(SavedState::of(&state), path, &notice).await;
         }
     }
 }
 
 /// Remembers what is in the file.
 struct Keeper {
-    kept: Learnt,
+    kept: SavedState,
     /// Whether the last attempt failed, which is said once.
     failing: bool,
 }
 
 impl Keeper {
-    fn of(kept: Learnt) -> Self {
+    fn of(kept: SavedState) -> Self {
         Self {
             kept,
             failing: false,
@@ -142,15 +142,15 @@ impl Keeper {
     }
 
     /// Writes what is learnt by now, if that is something else.
-    async fn look(&mut self, learnt: Learnt, path: PathBuf, notice: &impl Fn(&str)) {
-        if learnt == self.kept {
+    async fn look(&mut self, saved: SavedState, path: PathBuf, notice: &impl Fn(&str)) {
+        if saved == self.kept {
             return;
         }
-        let (copy, shown) = (learnt.clone(), path.display().to_string());
+        let (copy, shown) = (saved.clone(), path.display().to_string());
         let written = tokio::task::spawn_blocking(move || copy.write(&path)).await;
         match written.map_err(io::Error::other).flatten() {
             Ok(()) => {
-                self.kept = learnt;
+                self.kept = saved;
                 self.failing = false;
             }
             Err(error) => {
@@ -191,11 +191,11 @@ mod tests {
     fn what_is_passed_on_is_where_the_search_begins() {
         let state = state("");
         let passed = format!(r#"{{ "windows": {{ "{URL}": 77, "http://gone": 5 }}, "later": 1 }}"#);
-        resume(&state, Some(&Learnt::parse(&passed).unwrap()));
+        resume(&state, Some(&SavedState::parse(&passed).unwrap()));
         assert_eq!(windows(&state), [Some(77), Some(16)]);
-        let learnt = Learnt::of(&state);
+        let saved = SavedState::of(&state);
         assert_eq!(
-            learnt.to_string(),
+            saved.to_string(),
             format!(r#"{{"windows":{{"{URL}":77}}}}"#)
         );
     }
@@ -205,7 +205,7 @@ mod tests {
         let state = state("protect.limits = { window_min = 2, window_max = 50 }");
         let passed =
             format!(r#"{{ "windows": {{ "{URL}": 4294967295, "http://127.0.0.1:2": 0 }} }}"#);
-        resume(&state, Some(&Learnt::parse(&passed).unwrap()));
+        resume(&state, Some(&SavedState::parse(&passed).unwrap()));
         assert_eq!(windows(&state), [Some(50), Some(2)]);
     }
 
@@ -217,10 +217,10 @@ mod tests {
         let first = state(&configured);
         // There is no file yet.
         resume(&first, None);
-        let learnt = Learnt::parse(&format!(r#"{{ "windows": {{ "{URL}": 77 }} }}"#)).unwrap();
-        let mut keeper = Keeper::of(Learnt::default());
+        let saved = SavedState::parse(&format!(r#"{{ "windows": {{ "{URL}": 77 }} }}"#)).unwrap();
+        let mut keeper = Keeper::of(SavedState::default());
         let silent = |line: &str| panic!("{line}");
-        keeper.look(learnt, path.clone(), &silent).await;
+        keeper.look(saved, path.clone(), &silent).await;
         let second = state(&configured);
         resume(&second, None);
         assert_eq!(windows(&second), [Some(77), Some(16)]);
@@ -239,16 +239,16 @@ mod tests {
         let path = dir.path().join("gone").join("state.json");
         let told = RefCell::new(Vec::new());
         let notice = |line: &str| told.borrow_mut().push(line.to_owned());
-        let mut keeper = Keeper::of(Learnt::default());
-        let learnt = Learnt::parse(r#"{ "windows": { "a": 1 } }"#).unwrap();
-        keeper.look(learnt.clone(), path.clone(), &notice).await;
-        keeper.look(learnt.clone(), path.clone(), &notice).await;
+        let mut keeper = Keeper::of(SavedState::default());
+        let saved = SavedState::parse(r#"{ "windows": { "a": 1 } }"#).unwrap();
+        keeper.look(saved.clone(), path.clone(), &notice).await;
+        keeper.look(saved.clone(), path.clone(), &notice).await;
         assert_eq!(told.borrow().len(), 1, "{told:?}");
         fs::create_dir(dir.path().join("gone")).unwrap();
-        keeper.look(learnt.clone(), path.clone(), &notice).await;
+        keeper.look(saved.clone(), path.clone(), &notice).await;
         assert_eq!(
-            (keeper.failing, Learnt::read(&path).unwrap()),
-            (false, learnt)
+            (keeper.failing, SavedState::read(&path).unwrap()),
+            (false, saved)
         );
     }
 }
