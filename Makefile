@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip supply-chain dist
+.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip supply-chain dist package test-deb
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,8 +46,15 @@ fuzz: setup ## random input for two hours or so; CASES=N and SECONDS_EACH=N set 
 supply-chain: setup ## licences and sources of dependencies, and advisories where their database can be reached
 	.ci/supply-chain
 
-dist: setup ## the binary for production, optimised by a profile of its own work; a quarter of an hour
-	dist/run
+dist: setup ## packages of the binary for production, optimised by a profile of its own work; a quarter of an hour
+	dist/package "$$(dist/run | tail -n 1)"
+
+package: setup ## the same packages with a plain release build; minutes
+	$(CARGO) build --release --locked --bin tidegate
+	dist/package "$$($(CARGO) metadata --format-version 1 --no-deps | sed -E 's/.*"target_directory":"([^"]+)".*/\1/')/release/tidegate"
+
+test-deb: package ## installs, runs and removes the Debian package in a root of its own; needs root and debootstrap
+	dist/test-deb out/dist/tidegate_*.deb
 
 bench-faults: ## deaths, reloads, slow clients and signals through the real binary, under load
 	bench/faults/run

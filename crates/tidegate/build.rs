@@ -1,10 +1,15 @@
 //! Tells the binary which commit it was built from; every report names it.
 
+use std::env;
 use std::path::Path;
 use std::process::Command;
 
 fn main() {
-    let commit = git(&["rev-parse", "--short=12", "HEAD"]);
+    // A build outside a checkout, such as in a container, names its commit by the environment.
+    println!("cargo::rerun-if-env-changed=TIDEGATE_COMMIT");
+    let named = env::var("TIDEGATE_COMMIT").ok();
+    let named = named.filter(|commit| !commit.is_empty());
+    let commit = named.or_else(|| git(&["rev-parse", "--short=12", "HEAD"]));
     let commit = commit.unwrap_or_else(|| "unknown".to_owned());
     println!("cargo::rustc-env=TIDEGATE_COMMIT={commit}");
     // HEAD changes with the branch, its log with every commit. Neither is there in a source

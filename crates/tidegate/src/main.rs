@@ -8,12 +8,14 @@ mod channel;
 mod characterize;
 mod check;
 mod client;
+mod completions;
 mod demo;
 mod design;
 mod error;
 #[cfg(feature = "gossip")]
 mod gossip;
 mod load;
+mod man;
 mod nucleus;
 mod progress;
 mod reference;
@@ -21,6 +23,7 @@ mod relay;
 mod run;
 mod runtime;
 mod sim;
+mod systemd;
 mod tune;
 mod upgrade;
 
@@ -28,9 +31,17 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// With the commit, so that a report of a fault says what was run.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("TIDEGATE_COMMIT"),
+    ")"
+);
+
 /// Overload control for HTTP services.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", version, propagate_version = true)]
+#[command(name = "tidegate", version = VERSION, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -44,9 +55,11 @@ enum Command {
     Characterize(characterize::Args),
     Check(check::Args),
     Client(client::Args),
+    Completions(completions::Args),
     Demo(demo::Args),
     Design(design::Args),
     Load(load::Args),
+    Man(man::Args),
     Nucleus(nucleus::Args),
     Reference(reference::Args),
     Relay(relay::Args),
@@ -63,9 +76,11 @@ fn main() -> ExitCode {
         Command::Characterize(args) => characterize::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Client(args) => client::run(&args),
+        Command::Completions(args) => completions::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Design(args) => design::run(&args),
         Command::Load(args) => load::run(&args),
+        Command::Man(args) => man::run(&args),
         Command::Nucleus(args) => nucleus::run(&args),
         Command::Reference(args) => reference::run(&args),
         Command::Relay(args) => relay::run(&args),

@@ -19,6 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::check::print;
 use crate::error::CliError;
 use crate::runtime;
+use crate::systemd;
 use crate::upgrade::{self, Handover};
 
 /// Protects a service: listens, forwards, and refuses what the service cannot do in time.
@@ -160,6 +161,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         announced => announced?,
     }
     let running = bound.start()?;
+    systemd::ready();
     upgrade::relieve_predecessor();
     Ok(runtime.block_on(operate(running, operations, handover, signals)))
 }
@@ -237,6 +239,7 @@ async fn operate(
     tokio::select! {
         code = until_stopped(running, signals.stop, signals.upgrade, handover, relieve) => code,
         () = operations.run(hangups) => ExitCode::FAILURE,
+        () = systemd::keep_watchdog_quiet() => ExitCode::FAILURE,
     }
 }
 
@@ -280,6 +283,8 @@ async fn until_stopped(
     if handover.has_successor() {
         relieve();
         running.hand_over();
+    } else {
+        systemd::stopping();
     }
     // Nobody is to wait in the queue of a socket that is not listened on.
     drop(handover);

@@ -18,6 +18,8 @@ use rustix::process::{Pid, Signal, getppid, kill_process};
 use tidegate_proxy::{Inherited, SavedState};
 use tokio::process::{Child, Command};
 
+use crate::systemd::WATCHDOG_PID;
+
 /// Process id of the one that is relieved once this one serves.
 const PREDECESSOR: &str = "TIDEGATE_PREDECESSOR";
 /// Names of the sockets, separated by colons (sd_listen_fds_with_names(3)).
@@ -104,6 +106,7 @@ impl Handover {
             .env(NAMES, names.join(":"))
             .env(PREDECESSOR, process::id().to_string())
             .env_remove(SAVED_STATE)
+            .env_remove(WATCHDOG_PID)
             .envs(variable(saved))
             .fd_mappings(self.mappings()?)
             .map_err(io::Error::other)?;
