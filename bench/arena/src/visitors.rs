@@ -49,7 +49,7 @@ pub(crate) fn visitors(entry: &Entry, proxy: SocketAddr, seed: u64) -> Result<Lo
     });
     Ok(LoadConfig {
         requests: requests.collect::<Result<_, _>>()?,
-        spacing: load.spacing.clone(),
+        pattern: load.pattern(),
         warm_up: scenario.warm_up.0,
         connections: 20_000,
         timeout: PATIENCE_MAX,

@@ -44,7 +44,7 @@ async fn refusals_are_counted_by_reason() {
     })
     .await;
     let mut config = patient(addr, 100.0, 1);
-    config.spacing = Spacing::deterministic();
+    config.pattern = Spacing::deterministic().into();
     let report = run(config).await.requests;
     assert_eq!(report.total, 99);
     assert_eq!(report.shed_by_reason["predicted"], 33);

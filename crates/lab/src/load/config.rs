@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, Uri};
 use rustls::ClientConfig;
 use tidegate_control::Timestamp;
 use tidegate_sim::rng::Streams;
-use tidegate_sim::workload::{Arrivals, RateFunction, Spacing};
+use tidegate_sim::workload::{Arrivals, Pattern, RateFunction};
 
 /// More requests than this in one run is a slip of the finger.
 const REQUESTS_MAX: f64 = 50e6;
@@ -25,7 +25,7 @@ pub struct LoadConfig {
     /// Requests per second over time.
     pub rate: RateFunction,
     /// How regular they are.
-    pub spacing: Spacing,
+    pub pattern: Pattern,
     /// When the last one is sent.
     pub duration: Duration,
     /// Requests due before this are sent and shown second by second, but left out of the totals.
@@ -54,7 +54,7 @@ impl LoadConfig {
             targets,
             requests: vec![RequestSpec::default()],
             rate,
-            spacing: Spacing::poisson(),
+            pattern: Pattern::default(),
             duration,
             warm_up: Duration::ZERO,
             protocol: Protocol::Http1,
@@ -85,14 +85,14 @@ impl LoadConfig {
         if expected > REQUESTS_MAX {
             return Err(LoadError::TooMany(expected));
         }
-        Ok(())
+        self.pattern.check().map_err(LoadError::Pattern)
     }
 
     /// The times at which requests are due, a function of rate, spacing and seed alone.
     pub fn arrival_times(&self) -> impl Iterator<Item = Timestamp> + use<> {
         let rng = Streams::new(self.seed).stream("load/arrivals");
         let end = Timestamp::ZERO + self.duration;
-        Arrivals::new(self.rate.clone(), self.spacing.clone(), rng).take_while(move |at| *at < end)
+        Arrivals::new(self.rate.clone(), self.pattern.clone(), rng).take_while(move |at| *at < end)
     }
 }
 
@@ -197,6 +197,9 @@ pub enum LoadError {
     /// Weights that choose nothing.
     #[error("the weights of the requests must be numbers from 0, at least one above 0")]
     Weights,
+    /// A pattern of arrivals that contradicts itself.
+    #[error("{0}")]
+    Pattern(&'static str),
     /// Too many requests for one run.
     #[error("that would be {0:.0} requests in one run; lower the rate or the duration")]
     TooMany(f64),
@@ -205,6 +208,7 @@ pub enum LoadError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_sim::workload::Spacing;
 
     fn config(rate: f64, seconds: u64) -> LoadConfig {
         let target = Uri::from_static("http://127.0.0.1:1/");
@@ -237,7 +241,7 @@ mod tests {
     #[test]
     fn constant_spacing_is_exact() {
         let mut config = config(100.0, 1);
-        config.spacing = Spacing::deterministic();
+        config.pattern = Spacing::deterministic().into();
         let times: Vec<_> = config.arrival_times().collect();
         assert_eq!(times[0].as_nanos(), 10_000_000);
         assert_eq!(times.len(), 99, "at 10 ms, 20 ms, ... 990 ms");

@@ -7,6 +7,8 @@
 //!     { at = "20s", value = "400/s", ramp = true },
 //! ]
 //!
+//! batch = 8 # eight at the same instant; also `spacing`, `fan_out`, `phases`
+//!
 //! [[request]]
 //! name = "gold"
 //! weight = 1
@@ -24,7 +26,7 @@ use std::collections::BTreeMap;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use tidegate_config::{ConfigError, Dur};
-use tidegate_sim::workload::{RateFunction, Spacing};
+use tidegate_sim::workload::{Batch, FanOut, Pattern, Phases, RateFunction, Spacing};
 
 use super::config::RequestSpec;
 
@@ -39,6 +41,13 @@ pub struct LoadFile {
     /// How regular they are.
     #[serde(default)]
     pub spacing: Spacing,
+    /// Requests that come together.
+    pub batch: Option<Batch>,
+    /// Pages with their parts.
+    pub fan_out: Option<FanOut>,
+    /// How chance changes the rate, which is their mean.
+    #[serde(default)]
+    pub phases: Phases,
     /// The mix; plain GET requests where it is empty.
     #[serde(default, rename = "request")]
     pub requests: Vec<RequestSpec>,
@@ -51,6 +60,17 @@ impl LoadFile {
     /// What is wrong, with its place.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
         tidegate_config::parse(name, text)
+    }
+
+    /// How regular the requests are.
+    #[must_use]
+    pub fn pattern(&self) -> Pattern {
+        Pattern {
+            spacing: self.spacing.clone(),
+            batch: self.batch,
+            fan_out: self.fan_out.clone(),
+            phases: self.phases.clone(),
+        }
     }
 }
 

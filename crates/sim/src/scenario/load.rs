@@ -191,7 +191,7 @@ fn draw(law: &Law, rng: &mut SimRng) -> Duration {
 
 fn source(spec: &LoadSpec, rng: SimRng) -> Source {
     match (&spec.rate, &spec.times, spec.users) {
-        (Some(rate), ..) => Source::Open(Arrivals::new(rate.clone(), spec.spacing.clone(), rng)),
+        (Some(rate), ..) => Source::Open(Arrivals::new(rate.clone(), spec.pattern(), rng)),
         (_, Some(times), _) => {
             let times = times.iter().map(|time| Timestamp::ZERO + time.0);
             Source::Open(Arrivals::recorded(times.collect(), rng))

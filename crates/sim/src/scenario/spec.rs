@@ -15,7 +15,7 @@ use crate::client::ClientSpec;
 use crate::server::{Bound, Penalty, StationSpec};
 use crate::service::Law;
 use crate::workload::schedule::Numbers;
-use crate::workload::{RateFunction, Schedule, Spacing};
+use crate::workload::{Batch, FanOut, Pattern, Phases, RateFunction, Schedule, Spacing};
 
 /// Clients, protection and replicas; see the [module](super) for a file.
 #[derive(Debug, Clone, Deserialize)]
@@ -94,6 +94,12 @@ pub struct LoadSpec {
     pub rate: Option<RateFunction>,
     /// Regularity of open arrivals.
     pub spacing: Spacing,
+    /// Open arrivals that come together; the rate stays that of requests.
+    pub batch: Option<Batch>,
+    /// Open arrivals of pages with their parts; the rate stays that of requests.
+    pub fan_out: Option<FanOut>,
+    /// How chance changes the rate of open arrivals, which is their mean.
+    pub phases: Phases,
     /// Recorded arrivals.
     pub times: Option<Vec<Dur>>,
     /// Closed loop: so many users, each of which waits for its answer and thinks before the next
@@ -103,6 +109,19 @@ pub struct LoadSpec {
     pub think: Option<Law>,
     /// Kinds of client, by weight.
     pub client: OneOrMany<ClientSpec>,
+}
+
+impl LoadSpec {
+    /// The regularity of an open loop.
+    #[must_use]
+    pub fn pattern(&self) -> Pattern {
+        Pattern {
+            spacing: self.spacing.clone(),
+            batch: self.batch,
+            fan_out: self.fan_out.clone(),
+            phases: self.phases.clone(),
+        }
+    }
 }
 
 /// Equal replicas.
@@ -323,6 +342,7 @@ impl Scenario {
         if think != load.users.is_some() {
             return refuse("a closed loop needs both `users` and `think`, longer than 0");
         }
+        load.pattern().check().or_else(refuse)?;
         let weights: f64 = load.client.iter().map(|client| client.share).sum();
         if weights <= 0.0 {
             return refuse("the `share`s of a load's clients cannot all be 0");

@@ -2,13 +2,18 @@
 //!
 //! Two independent choices make an open-loop process: how the rate changes with time
 //! ([`RateFunction`]: constant, steps, ramps, sinusoidal, a Gaussian rush) and how regular arrivals
-//! are at a given rate ([`Spacing`]: Poisson, deterministic, or any law of gaps). A recorded list
-//! of times is played back as it is. Closed loops, where users wait for their answer and think, are
-//! made of [`client`](crate::client)s.
+//! are at a given rate ([`Pattern`]): gaps that are Poisson, deterministic or of any law
+//! ([`Spacing`]), requests that come together ([`batch`]), and phases that chance changes
+//! ([`phases`]). A recorded list of times is played back as it is. Closed loops, where users wait for
+//! their answer and think, are made of [`client`](crate::client)s.
 
+pub mod batch;
+pub mod phases;
 pub mod rate;
 pub mod schedule;
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -20,8 +25,61 @@ use crate::rng::SimRng;
 use crate::service::Law;
 use crate::time::after;
 
+pub use batch::{Batch, FanOut};
+pub use phases::Phases;
 pub use rate::RateFunction;
 pub use schedule::Schedule;
+
+/// How regular the arrivals of an open loop are at a given rate.
+#[derive(Debug, Clone, Default)]
+pub struct Pattern {
+    /// Gaps between occasions.
+    pub spacing: Spacing,
+    /// Requests of an occasion.
+    pub batch: Option<Batch>,
+    /// Parts of a page, in place of a batch.
+    pub fan_out: Option<FanOut>,
+    /// How chance changes the rate.
+    pub phases: Phases,
+}
+
+impl From<Spacing> for Pattern {
+    fn from(spacing: Spacing) -> Self {
+        Self {
+            spacing,
+            ..Self::default()
+        }
+    }
+}
+
+impl Pattern {
+    /// Requests of an occasion, on average.
+    fn size(&self) -> f64 {
+        let batch = self.batch.as_ref().map(Batch::mean);
+        let page = self.fan_out.as_ref().map(FanOut::mean);
+        batch.or(page).unwrap_or(1.0)
+    }
+
+    /// What is wrong with it.
+    ///
+    /// # Errors
+    /// Keys that do not fit together.
+    pub fn check(&self) -> Result<(), &'static str> {
+        match (&self.batch, &self.fan_out) {
+            (Some(_), Some(_)) => Err("a load has `batch` or `fan_out`, not both"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Seconds after an occasion of its requests.
+    fn delays(&self, rng: &mut SimRng) -> Vec<f64> {
+        match (&self.batch, &self.fan_out) {
+            (Some(batch), _) => batch.delays(rng),
+            (None, Some(page)) => page.delays(rng),
+            (None, None) => vec![0.0],
+        }
+    }
+}
 
 /// How regular arrivals are: the law of the gaps on the clock on which the rate is 1.
 ///
@@ -103,27 +161,69 @@ pub struct Arrivals {
 
 #[derive(Debug, Clone)]
 enum Kind {
-    Flow {
-        rate: RateFunction,
-        spacing: Spacing,
-        /// Time of the last arrival in seconds; `None` when there will be no other.
-        last: Option<f64>,
-    },
+    Flow(Flow),
     Recorded {
         times: Arc<[Timestamp]>,
         next: usize,
     },
 }
 
-impl Arrivals {
-    /// Arrivals at `rate` with gaps of the given regularity, from time zero on.
-    #[must_use]
-    pub fn new(rate: RateFunction, spacing: Spacing, rng: SimRng) -> Self {
-        let kind = Kind::Flow {
+/// Occasions at a rate, and the requests of those that have come.
+#[derive(Debug, Clone)]
+struct Flow {
+    rate: RateFunction,
+    pattern: Pattern,
+    clock: phases::Clock,
+    /// Time of the next occasion in seconds; `None` when there will be no other.
+    next: Option<f64>,
+    /// Requests of occasions before that.
+    pending: BinaryHeap<Reverse<Timestamp>>,
+}
+
+impl Flow {
+    fn new(rate: RateFunction, pattern: Pattern, rng: &mut SimRng) -> Self {
+        let clock = phases::Clock::new(pattern.phases.clone(), rng);
+        let mut flow = Self {
             rate,
-            spacing,
-            last: Some(0.0),
+            pattern,
+            clock,
+            next: Some(0.0),
+            pending: BinaryHeap::new(),
         };
+        flow.advance(rng);
+        flow
+    }
+
+    /// To the next occasion: on the clock on which the rate is 1 as many requests later as one has.
+    fn advance(&mut self, rng: &mut SimRng) {
+        let gap = self.pattern.spacing.0.sample(rng) * self.pattern.size();
+        let from = self.next;
+        self.next = from.and_then(|from| self.clock.time_of(&self.rate, from, gap, rng));
+    }
+
+    fn next(&mut self, rng: &mut SimRng) -> Option<Timestamp> {
+        while let Some(seconds) = self.next {
+            let occasion = after(Timestamp::ZERO, seconds);
+            if let Some(Reverse(first)) = self.pending.peek()
+                && *first <= occasion
+            {
+                break;
+            }
+            for delay in self.pattern.delays(rng) {
+                self.pending
+                    .push(Reverse(after(Timestamp::ZERO, seconds + delay)));
+            }
+            self.advance(rng);
+        }
+        self.pending.pop().map(|Reverse(time)| time)
+    }
+}
+
+impl Arrivals {
+    /// Arrivals at `rate` with the given regularity, from time zero on.
+    #[must_use]
+    pub fn new(rate: RateFunction, pattern: impl Into<Pattern>, mut rng: SimRng) -> Self {
+        let kind = Kind::Flow(Flow::new(rate, pattern.into(), &mut rng));
         Self { kind, rng }
     }
 
@@ -146,14 +246,7 @@ impl Iterator for Arrivals {
     #[inline]
     fn next(&mut self) -> Option<Timestamp> {
         match &mut self.kind {
-            Kind::Flow {
-                rate,
-                spacing,
-                last,
-            } => {
-                *last = rate.time_of((*last)?, spacing.0.sample(&mut self.rng));
-                last.map(|seconds| after(Timestamp::ZERO, seconds))
-            }
+            Kind::Flow(flow) => flow.next(&mut self.rng),
             Kind::Recorded { times, next } => {
                 let time = times.get(*next).copied();
                 *next += 1;
@@ -231,5 +324,98 @@ mod tests {
             Arrivals::new(rate, Spacing::deterministic(), Streams::new(1).stream("x"));
         assert_eq!(arrivals.by_ref().count(), 10);
         assert_eq!(arrivals.next(), None);
+    }
+
+    fn arrivals(text: &str, seconds: f64) -> Vec<f64> {
+        #[derive(Deserialize)]
+        #[serde(default)]
+        struct File {
+            spacing: Spacing,
+            batch: Option<Batch>,
+            fan_out: Option<FanOut>,
+            phases: Phases,
+        }
+        impl Default for File {
+            fn default() -> Self {
+                let Pattern {
+                    spacing,
+                    batch,
+                    fan_out,
+                    phases,
+                } = Pattern::default();
+                Self {
+                    spacing,
+                    batch,
+                    fan_out,
+                    phases,
+                }
+            }
+        }
+        let file: File = tidegate_config::parse("t.toml", text).unwrap();
+        let pattern = Pattern {
+            spacing: file.spacing,
+            batch: file.batch,
+            fan_out: file.fan_out,
+            phases: file.phases,
+        };
+        let rng = Streams::new(5).stream("arrivals");
+        Arrivals::new(RateFunction::constant(80.0), pattern, rng)
+            .map(Timestamp::as_secs_f64)
+            .take_while(|time| *time < seconds)
+            .collect()
+    }
+
+    #[test]
+    fn batches_keep_the_rate_and_come_together() {
+        let times = arrivals("spacing = 'deterministic'\nbatch = 8", 10.05);
+        assert_eq!(times.len(), 800);
+        assert!(times.chunks(8).all(|batch| batch[0] == batch[7]));
+        assert!((times[8] - times[0] - 0.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn every_pattern_keeps_the_mean_rate() {
+        for text in [
+            "batch = { mean = 8 }",
+            "batch = { size = 5, over = '20ms' }",
+            "fan_out = { requests = 7, after = '20ms', over = '5ms' }",
+            "phases = [{ times = 1, lasts = '100ms' }, { times = 0, lasts = '300ms' }]",
+            "phases = [{ times = 1, lasts = { law = 'exponential', mean = '100ms' } }, \
+             { times = 4, lasts = { law = 'exponential', mean = '50ms' } }]",
+        ] {
+            let times = arrivals(text, 1000.0);
+            assert!(times.is_sorted(), "{text}");
+            let rate = times.len() as f64 / 1000.0;
+            assert!((rate / 80.0 - 1.0).abs() < 0.05, "{text}: {rate}");
+        }
+    }
+
+    #[test]
+    fn nothing_comes_in_a_phase_without_arrivals() {
+        let text = "phases = [{ times = 1, lasts = '100ms' }, { times = 0, lasts = '300ms' }]";
+        let on = |time: &f64| time % 0.4 < 0.1 + 1e-9;
+        assert!(arrivals(text, 100.0).iter().all(on));
+    }
+
+    #[test]
+    fn impossible_patterns_are_refused() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct File {
+            #[serde(default)]
+            _batch: Option<Batch>,
+            #[serde(default)]
+            _phases: Phases,
+        }
+        for (text, part) in [
+            ("_batch = 0", "from one"),
+            ("_batch = { size = 3, mean = 3 }", "one of"),
+            ("_phases = [{ times = 0, lasts = '1s' }]", "all phases"),
+            ("_phases = [{ times = -1, lasts = '1s' }]", "from 0"),
+            ("_phases = [{ times = 1, lasts = '0s' }]", "longer than 0"),
+        ] {
+            let error = tidegate_config::parse::<File>("t", text).unwrap_err();
+            assert!(error.to_string().contains(part), "{error}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use tidegate_config::{Dur, Rate};
 use tidegate_lab::load::{self, LoadConfig, LoadFile, LoadReport, Protocol, RequestSpec, Retry};
 use tidegate_proxy::config::{Http2, UpstreamTls};
-use tidegate_sim::workload::{RateFunction, Spacing};
+use tidegate_sim::workload::{Pattern, RateFunction, Spacing};
 
 use crate::check::print;
 use crate::error::CliError;
@@ -153,21 +153,20 @@ impl Args {
             .duration
             .or_else(|| file.as_ref().and_then(|file| file.duration))
             .ok_or_else(|| usage("how long? give --duration, or `duration` in the file"))?;
-        let (rate, spacing, kinds) = match file {
-            Some(file) => (file.rate, file.spacing, file.requests),
+        let (rate, mut pattern, kinds) = match file {
+            Some(file) => (file.rate.clone(), file.pattern(), file.requests),
             None => (
                 RateFunction::constant(self.rate.unwrap_or_default().0),
-                Spacing::poisson(),
+                Pattern::default(),
                 Vec::new(),
             ),
         };
+        if self.constant {
+            pattern.spacing = Spacing::deterministic();
+        }
         Ok(LoadConfig {
             requests: self.request.kinds(kinds)?,
-            spacing: if self.constant {
-                Spacing::deterministic()
-            } else {
-                spacing
-            },
+            pattern,
             protocol: self.protocol(),
             tls: self.tls()?,
             connections: self
