@@ -101,6 +101,7 @@ struct Line<'a> {
     client: std::net::IpAddr,
     method: &'a str,
     host: &'a str,
+    application: &'a str,
     target: &'a str,
     protocol: &'static str,
     status: u16,
@@ -160,16 +161,16 @@ impl AccessLog {
     }
 
     /// Writes a line; false if it was lost because the disk is too slow.
-    pub(crate) fn write(&self, record: &Record, settings: &Settings) -> bool {
+    pub(crate) fn write(&self, record: &Record, application: &str, settings: &Settings) -> bool {
         let line = match self.format {
-            LogFormat::Json => json(record, settings),
+            LogFormat::Json => json(record, application, settings),
             LogFormat::Common => common(record),
         };
         self.lines.try_send(line).is_ok()
     }
 }
 
-fn json(record: &Record, settings: &Settings) -> String {
+fn json(record: &Record, application: &str, settings: &Settings) -> String {
     let millis = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
     let replica = record.replica.and_then(|id| settings.replica(id));
     let class = record.class.and_then(|class| settings.class_name(class));
@@ -178,6 +179,7 @@ fn json(record: &Record, settings: &Settings) -> String {
         client: record.peer.ip(),
         method: &record.method,
         host: &record.host,
+        application,
         target: &record.target,
         protocol: protocol(record.version),
         status: record.status,

@@ -14,6 +14,8 @@ pub(crate) enum Fault {
     Malformed(Violation),
     /// It is HTTP, but not a request we pass on.
     Invalid(Invalid),
+    /// No application has its host and path.
+    Unrouted,
     /// It asks what is on the way, and may go no further than here.
     LastHop,
     /// The engine refused it.
@@ -72,7 +74,7 @@ impl Fault {
         match self {
             Self::Malformed(_) => true,
             Self::Invalid(invalid) => !matches!(invalid, Invalid::Method | Invalid::Target),
-            Self::LastHop | Self::Shed(_) | Self::Held(_) => false,
+            Self::Unrouted | Self::LastHop | Self::Shed(_) | Self::Held(_) => false,
             Self::Upstream(_) | Self::Deadline => false,
             Self::TooManyResets | Self::Departed => true,
         }
@@ -83,6 +85,7 @@ impl Fault {
         match self {
             Self::Malformed(_) => "malformed",
             Self::Invalid(_) => "invalid",
+            Self::Unrouted => "unrouted",
             Self::LastHop => "last-hop",
             Self::Shed(refusal) => refusal.reason.as_str(),
             Self::Held(held) => held.as_str(),

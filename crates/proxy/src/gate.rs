@@ -12,7 +12,7 @@ use tidegate_sentry::{
 };
 use tokio::sync::oneshot;
 
-use crate::worker::Worker;
+use crate::worker::LocalApplication;
 
 /// Where the engine's answer arrives.
 type Answer = oneshot::Receiver<Resolution>;
@@ -47,22 +47,22 @@ pub(crate) enum Entry {
 
 /// Asks the engine for a slot. Touches no lock while there is room.
 pub(crate) fn enter(
-    worker: &Rc<Worker>,
+    application: &Rc<LocalApplication>,
     now: Timestamp,
     arrival: &Arrival,
 ) -> Result<Entry, Refusal> {
     let mut receiver = None;
     let waiter = || Waiter::new(&mut receiver);
-    let verdict = worker.state.sentry().on_arrival(now, arrival, waiter);
+    let verdict = application.shared.sentry().on_arrival(now, arrival, waiter);
     match (verdict, receiver) {
         (Verdict::Admit(permit), _) => {
-            let slot = Slot::new(Rc::clone(worker), permit);
+            let slot = Slot::new(Rc::clone(application), permit);
             slot.record_waiting();
             Ok(Entry::Admitted(slot))
         }
         (Verdict::Shed(refusal), _) => Err(refusal),
         (Verdict::Wait(ticket), receiver) => {
-            let wait = Wait::new(worker, ticket, receiver.expect(PARKED));
+            let wait = Wait::new(application, ticket, receiver.expect(PARKED));
             Ok(Entry::Waiting(wait))
         }
     }
@@ -74,15 +74,15 @@ const PARKED: &str = "the engine parks no request without its waiter";
 /// A place in the queue. Dropping it leaves the queue at once.
 #[derive(Debug)]
 pub(crate) struct Wait {
-    worker: Rc<Worker>,
+    application: Rc<LocalApplication>,
     ticket: Option<Ticket>,
     answer: Answer,
 }
 
 impl Wait {
-    fn new(worker: &Rc<Worker>, ticket: Ticket, answer: Answer) -> Self {
+    fn new(application: &Rc<LocalApplication>, ticket: Ticket, answer: Answer) -> Self {
         Self {
-            worker: Rc::clone(worker),
+            application: Rc::clone(application),
             ticket: Some(ticket),
             answer,
         }
@@ -94,7 +94,7 @@ impl Wait {
         self.ticket = None;
         Some(match answer? {
             Resolution::Admit(permit) => {
-                let slot = Slot::new(Rc::clone(&self.worker), permit);
+                let slot = Slot::new(Rc::clone(&self.application), permit);
                 slot.record_waiting();
                 Ok(slot)
             }
@@ -110,14 +110,14 @@ impl Drop for Wait {
         };
         // From here on whoever frees a slot keeps it; one that has been given already goes back.
         self.answer.close();
-        let state = &self.worker.state;
+        let application = &self.application.shared;
         match self.answer.try_recv() {
             Ok(Resolution::Admit(permit)) => {
-                state.give_back(state.now(), permit, Ending::Abandoned);
+                application.give_back(application.now(), permit, Ending::Abandoned);
             }
             Ok(Resolution::Shed(_)) => {}
             Err(_) => {
-                state.sentry().on_abandon(state.now(), ticket);
+                application.sentry().on_abandon(application.now(), ticket);
             }
         }
     }
@@ -126,7 +126,7 @@ impl Drop for Wait {
 /// The right to occupy one slot of one replica, given back by drop.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    worker: Rc<Worker>,
+    application: Rc<LocalApplication>,
     permit: Option<Permit>,
     ending: Ending,
 }
@@ -135,9 +135,9 @@ pub(crate) struct Slot {
 const HELD: &str = "a slot holds its permit until it is dropped";
 
 impl Slot {
-    fn new(worker: Rc<Worker>, permit: Permit) -> Self {
+    fn new(application: Rc<LocalApplication>, permit: Permit) -> Self {
         Self {
-            worker,
+            application,
             permit: Some(permit),
             ending: Ending::Abandoned,
         }
@@ -146,7 +146,7 @@ impl Slot {
     /// Notes how long the request waited, once.
     fn record_waiting(&self) {
         if !self.permit().returned() {
-            let metrics = self.worker.metrics();
+            let metrics = self.application.metrics();
             metrics.record_waiting(self.class(), self.waited());
         }
     }
@@ -190,8 +190,8 @@ impl Slot {
     /// Moves on to another replica, for a request the first one never saw. False if none has room.
     pub(crate) fn reassign(&mut self) -> bool {
         let permit = self.permit.take().expect(HELD);
-        let state = &self.worker.state;
-        let (permit, moved) = match state.sentry().reassign(state.now(), permit) {
+        let application = &self.application.shared;
+        let (permit, moved) = match application.sentry().reassign(application.now(), permit) {
             Ok(permit) => (permit, true),
             Err(permit) => (permit, false),
         };
@@ -203,14 +203,18 @@ impl Slot {
     /// comes, this slot is none. Nothing if no other replica is worth waiting for.
     pub(crate) fn requeue(&mut self, bytes: u32, deadline: Option<Timestamp>) -> Option<Wait> {
         let permit = self.permit.take().expect(HELD);
-        let state = &self.worker.state;
-        let now = state.now();
+        let application = &self.application.shared;
+        let now = application.now();
         let mut receiver = None;
         let waiter = || Waiter::new(&mut receiver);
-        let ticket = state
+        let ticket = application
             .resolving(|sentry, wake| sentry.requeue(now, permit, bytes, deadline, waiter, wake));
         match ticket {
-            Ok(ticket) => Some(Wait::new(&self.worker, ticket, receiver.expect(PARKED))),
+            Ok(ticket) => Some(Wait::new(
+                &self.application,
+                ticket,
+                receiver.expect(PARKED),
+            )),
             Err(permit) => {
                 self.permit = Some(permit);
                 None
@@ -221,9 +225,9 @@ impl Slot {
     /// The response lasts as long as somebody listens: the slot goes back, nothing is a sample.
     pub(crate) fn stream(&mut self) {
         let mut permit = self.permit.take().expect(HELD);
-        let state = &self.worker.state;
-        let now = state.now();
-        state.resolving(|sentry, wake| sentry.on_stream(now, &mut permit, wake));
+        let application = &self.application.shared;
+        let now = application.now();
+        application.resolving(|sentry, wake| sentry.on_stream(now, &mut permit, wake));
         self.permit = Some(permit);
         self.ending = Ending::Ignored;
     }
@@ -234,11 +238,13 @@ impl Drop for Slot {
         let Some(permit) = self.permit.take() else {
             return;
         };
-        let now = self.worker.state.now();
+        let now = self.application.shared.now();
         if self.ending == Ending::Served {
             let took = now - permit.admitted();
-            self.worker.metrics().record_service(permit.class(), took);
+            self.application
+                .metrics()
+                .record_service(permit.class(), took);
         }
-        self.worker.state.give_back(now, permit, self.ending);
+        self.application.shared.give_back(now, permit, self.ending);
     }
 }

@@ -3,8 +3,8 @@
 //! ```text
 //!            worker (one per core)                                    shared
 //!  accept ─► client::serve ─► request::serve ─► gate ─► upstream ─►   state::State
-//!  (listen)  http1, h2        the life of a     slot    pool, send      sentry, settings,
-//!                             request                   │               metrics, board
+//!  (listen)  http1, h2        the life of a     slot    pool, send      applications, each with
+//!                             request                   │               sentry, settings, metrics
 //!            response::relay ◄──────────────────────────┘
 //! ```
 //!
@@ -15,12 +15,14 @@
 mod access_log;
 pub mod admin;
 mod alarm;
+pub mod application;
 mod ascii_class;
 pub mod channel;
 mod client;
 pub mod clock;
 mod coalesce;
 pub mod config;
+mod cpu;
 mod fault;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -34,15 +36,18 @@ mod message;
 pub mod metrics;
 mod operator_log;
 mod pipe;
+pub mod pool;
 pub mod proxy;
 mod refuse;
 pub mod reload;
 mod request;
 mod response;
+mod router;
 mod saved_state;
 pub mod settings;
 pub mod state;
 mod tcp;
+pub mod ticker;
 mod upstream;
 mod worker;
 

@@ -20,6 +20,7 @@ use crate::listen::{self, ListenError, accept};
 use crate::saved_state;
 use crate::settings::SettingsError;
 use crate::state::State;
+use crate::ticker;
 use crate::worker::Worker;
 
 /// Why a proxy cannot start.
@@ -151,6 +152,7 @@ impl Bound {
             threads: Vec::new(),
             finished,
         };
+        let ticking = ticker::start(Arc::clone(&running.state))?;
         let workers = running.state.threads();
         let mut sockets: Vec<Sockets> = (0..workers).map(|_| Vec::new()).collect();
         for (listener, its) in self.sockets.into_iter().enumerate() {
@@ -160,6 +162,7 @@ impl Bound {
         }
         for (index, sockets) in sockets.into_iter().enumerate() {
             let (state, done) = (Arc::clone(&running.state), done.clone());
+            let ticking = ticking.clone();
             let (started, start) = sync_channel(1);
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{index}"))
@@ -175,6 +178,7 @@ impl Bound {
                     };
                     drop(started);
                     runtime.block_on(work(Rc::new(worker), sockets));
+                    drop(ticking);
                     drop(done);
                 })?;
             running.threads.push(thread);

@@ -18,38 +18,76 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tidegate_sentry::ReplicaId;
 
+use crate::application::Application;
+use crate::config::DEFAULT;
 use crate::notice;
+use crate::pool::PoolOverride;
 use crate::state::State;
 
 /// Time between two looks at whether something has changed. Chosen: what is learnt in less is learnt again in less.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// The most that is read: some ten thousand replicas.
-const BYTES_MAX: u64 = 1 << 20;
+/// The most that is read: some fifty thousand replicas.
+const BYTES_MAX: u64 = 16 << 20;
 
-/// What was found out about the replicas. Keys that another version writes are passed over.
+/// Windows that were found, by the URL of the replica.
+type Windows = BTreeMap<String, u32>;
+
+/// What was found out about the replicas, and the pools that were set while the proxy ran. Keys that
+/// another version writes are passed over.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedState {
-    /// How many requests each one holds at once, by its URL.
-    windows: BTreeMap<String, u32>,
+    /// Of the application of a file that has one.
+    #[serde(default)]
+    windows: Windows,
+    /// Of several applications, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    applications: BTreeMap<String, Windows>,
+    /// By application.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pools: BTreeMap<String, PoolOverride>,
 }
 
 impl SavedState {
     /// What is known by now.
     #[must_use]
     pub fn of(state: &State) -> Self {
-        let windows: BTreeMap<_, _> = state.sentry().windows().into_iter().collect();
-        let named = by_url(state).filter_map(|(url, id)| Some((url, *windows.get(&id)?)));
-        Self {
-            windows: named.collect(),
+        let mut saved = Self {
+            pools: state.pools(),
+            ..Self::default()
+        };
+        for application in state.applications().iter() {
+            *saved.windows_mut(application.name()) = windows(application);
+        }
+        saved.applications.retain(|_, windows| !windows.is_empty());
+        saved
+    }
+
+    fn windows_mut(&mut self, name: &str) -> &mut Windows {
+        match name {
+            DEFAULT => &mut self.windows,
+            name => self.applications.entry(name.to_owned()).or_default(),
         }
     }
 
     /// Lets the search go on from what is known of the replicas that are still there.
     pub(crate) fn resume(&self, state: &State) {
-        let known = by_url(state).filter_map(|(url, id)| Some((id, *self.windows.get(&url)?)));
-        let windows: Vec<_> = known.collect();
-        state.sentry().resume(state.now(), &windows);
+        if let Err(error) = state.resume_pools(&self.pools) {
+            notice(format_args!(
+                "the replicas set by the admin API before cannot be used, those of the file are: {error}"
+            ));
+        }
+        for application in state.applications().iter() {
+            let found = match application.name() {
+                DEFAULT => Some(&self.windows),
+                name => self.applications.get(name),
+            };
+            let Some(found) = found else { continue };
+            let known = by_url(application);
+            let known = known.filter_map(|(url, id)| Some((id, *found.get(&url)?)));
+            let windows: Vec<_> = known.collect();
+            application.sentry().resume(application.now(), &windows);
+        }
     }
 
     /// Reads what another process has written or passed on.
@@ -90,9 +128,18 @@ impl std::fmt::Display for SavedState {
     }
 }
 
+/// The windows that an application has found.
+fn windows(application: &Application) -> Windows {
+    let windows: BTreeMap<_, _> = application.sentry().windows().into_iter().collect();
+    let named = by_url(application);
+    named
+        .filter_map(|(url, id)| Some((url, *windows.get(&id)?)))
+        .collect()
+}
+
 /// The replicas in force.
-fn by_url(state: &State) -> impl Iterator<Item = (String, ReplicaId)> {
-    let settings = state.settings();
+fn by_url(application: &Application) -> impl Iterator<Item = (String, ReplicaId)> {
+    let settings = application.settings();
     let named = |&id| Some((settings.replica(id)?.origin().to_string(), id));
     let named: Vec<_> = settings.replica_ids().iter().filter_map(named).collect();
     named.into_iter()
@@ -179,7 +226,7 @@ mod tests {
     }
 
     fn windows(state: &State) -> Vec<Option<u32>> {
-        let status = state.sentry().status(state.now());
+        let status = state.first().sentry().status(state.now());
         status
             .replicas
             .iter()

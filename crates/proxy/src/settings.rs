@@ -10,9 +10,10 @@ use http::HeaderValue;
 use tidegate_sentry::{ClassId, ReplicaChange, ReplicaId, SentryConfig, SentryError};
 
 use crate::access_log::{AccessLog, Refused};
-use crate::config::Config;
+use crate::config::{Config, DEFAULT};
 use crate::http1::HeadLimits;
 use crate::listen::tls::{self as listen_tls, ServerTls};
+use crate::pool::{Member, Pool};
 use crate::refuse::Refusals;
 use crate::request::classify::Classifier;
 use crate::request::classify::token::Tokens;
@@ -51,6 +52,27 @@ pub enum SettingsError {
         /// What the system said.
         cause: io::Error,
     },
+    /// One of several applications cannot be set up.
+    #[error("application `{name}`: {cause}")]
+    Application {
+        /// Which one.
+        name: String,
+        /// What is wrong with it.
+        cause: Box<SettingsError>,
+    },
+}
+
+impl SettingsError {
+    /// Says which application it concerns, where a file has several.
+    pub(crate) fn of(self, name: &str) -> Self {
+        match name {
+            "" | DEFAULT => self,
+            name => Self::Application {
+                name: name.to_owned(),
+                cause: Box::new(self),
+            },
+        }
+    }
 }
 
 /// What requests consult. Replaced as a whole.
@@ -74,17 +96,56 @@ pub struct Settings {
     /// their way to it.
     replicas: Vec<Arc<Replica>>,
     active: Vec<ReplicaId>,
+    pool: Pool,
+    draining: Vec<ReplicaId>,
+}
+
+/// What settings are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Client connections as well: listeners' certificates, the access log.
+    Connections,
+    /// The requests of one application among several.
+    Application,
 }
 
 impl Settings {
     /// The settings of a proxy that starts.
-    pub(crate) fn first(config: Config) -> Result<Next, SettingsError> {
-        Next::compile(config, None)
+    pub(crate) fn first(config: Config, pool: Pool, scope: Scope) -> Result<Next, SettingsError> {
+        Next::compile(config, pool, scope, None)
     }
 
     /// The settings that follow these.
-    pub(crate) fn next(&self, config: Config) -> Result<Next, SettingsError> {
-        Next::compile(config, Some(self))
+    pub(crate) fn next(
+        &self,
+        config: Config,
+        pool: Pool,
+        scope: Scope,
+    ) -> Result<Next, SettingsError> {
+        Next::compile(config, pool, scope, Some(self))
+    }
+
+    /// The replicas as they are wanted, and by whom.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// The replicas that get no new requests because an operator wants it so.
+    pub(crate) fn draining(&self) -> impl Iterator<Item = ReplicaId> {
+        self.draining.iter().copied()
+    }
+
+    /// Whether an operator wants a replica to get no new requests.
+    #[must_use]
+    pub fn is_draining(&self, id: ReplicaId) -> bool {
+        self.draining.contains(&id)
+    }
+
+    /// Replicas that were drained and no longer are, with the settings that follow.
+    pub(crate) fn draining_only_here(&self, next: &Self) -> Vec<ReplicaId> {
+        let released = self.draining().filter(|&id| !next.is_draining(id));
+        released.filter(|id| next.active.contains(id)).collect()
     }
 
     /// The replicas in force.
@@ -130,15 +191,21 @@ impl Settings {
 #[derive(Debug)]
 pub(crate) struct Next {
     settings: Settings,
-    added: Vec<(Arc<Replica>, NonZeroU32)>,
+    added: Vec<(Arc<Replica>, Member)>,
     /// Those that stay, with the weight they have from now on.
     kept: Vec<(ReplicaId, NonZeroU32)>,
     removed: Vec<ReplicaId>,
 }
 
 impl Next {
-    fn compile(config: Config, old: Option<&Settings>) -> Result<Self, SettingsError> {
-        let transport = Arc::new(Transport::new(&config)?);
+    fn compile(
+        config: Config,
+        pool: Pool,
+        scope: Scope,
+        old: Option<&Settings>,
+    ) -> Result<Self, SettingsError> {
+        let transport = Arc::new(Transport::new(&config, &pool)?);
+        let connections = scope == Scope::Connections;
         let class_count = config.protect.class_count() as u16;
         let names = (0..class_count).map(|class| config.protect.class_name(ClassId(class)));
         let log_refused = old.map_or_else(Arc::default, |old| Arc::clone(&old.log_refused));
@@ -151,12 +218,20 @@ impl Next {
                 .collect(),
             refusals: Refusals::new(&config.refusal)?,
             sticky: None,
-            tls: listen_tls::load(&config.listen)?,
-            access_log: AccessLog::open(&config.access_log, &log_refused)?,
+            tls: match connections {
+                true => listen_tls::load(&config.listen)?,
+                false => Vec::new(),
+            },
+            access_log: match connections {
+                true => AccessLog::open(&config.access_log, &log_refused)?,
+                false => None,
+            },
             log_refused,
+            draining: Vec::new(),
             replicas: old.map_or_else(Vec::new, |old| old.replicas.clone()),
             active: Vec::new(),
             config: Arc::new(config),
+            pool,
         };
         let mut next = Self {
             settings,
@@ -172,7 +247,7 @@ impl Next {
 
     /// Replicas that were there before keep their ids.
     fn place(&mut self, transport: &Arc<Transport>) {
-        for wanted in &self.settings.config.upstream.replicas {
+        for wanted in &self.settings.pool.members {
             let replicas = &mut self.settings.replicas;
             let known = self
                 .removed
@@ -180,7 +255,7 @@ impl Next {
                 .position(|id| replicas[usize::from(id.0)].origin() == &wanted.url);
             let Some(known) = known else {
                 let replica = Replica::new(wanted.url.clone(), Arc::clone(transport));
-                self.added.push((Arc::new(replica), wanted.weight));
+                self.added.push((Arc::new(replica), wanted.clone()));
                 continue;
             };
             let id = self.removed.swap_remove(known);
@@ -189,6 +264,9 @@ impl Next {
                 *replica = Arc::new(Replica::new(wanted.url.clone(), Arc::clone(transport)));
             }
             self.settings.active.push(id);
+            self.settings
+                .draining
+                .extend(wanted.is_draining().then_some(id));
             self.kept.push((id, wanted.weight));
         }
     }
@@ -203,14 +281,14 @@ impl Next {
         let kept = self.kept.iter();
         let kept = kept.map(|&(id, weight)| ReplicaChange::Weigh(id, weight));
         let added = self.added.iter();
-        let added = added.map(|&(_, weight)| ReplicaChange::Add(weight));
+        let added = added.map(|(_, wanted)| ReplicaChange::Add(wanted.weight));
         removed.chain(kept).chain(added).collect()
     }
 
     /// Completes the settings with the ids of the replicas added.
     pub(crate) fn finish(self, ids: &[ReplicaId]) -> Settings {
         let mut settings = self.settings;
-        for (&id, (replica, _)) in ids.iter().zip(self.added) {
+        for (&id, (replica, wanted)) in ids.iter().zip(self.added) {
             let index = usize::from(id.0);
             // The engine gives ids in order, or one that is free again.
             if index == settings.replicas.len() {
@@ -219,6 +297,7 @@ impl Next {
                 settings.replicas[index] = replica;
             }
             settings.active.push(id);
+            settings.draining.extend(wanted.is_draining().then_some(id));
         }
         settings.active.sort_unstable();
         if let Some(sticky) = &mut settings.sticky {

@@ -1,47 +1,132 @@
-//! What the workers, the admin API, the health checks and the reload share.
+//! What the workers, the admin API, the health checks and the reload share: the applications, and
+//! what concerns the process as a whole.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use arc_swap::{ArcSwap, Guard};
-use parking_lot::Mutex;
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, RwLock};
 use tidegate_control::Timestamp;
-use tidegate_sentry::{Ending, Permit, ReplicaId, Resolution, Sentry};
+use tidegate_sentry::Event;
 use tokio::sync::Notify;
 
-use crate::channel::Channel;
+use crate::application::Application;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::gate::Waiter;
-use crate::health::Board;
 use crate::http1::HeadLimits;
 use crate::metrics::Metrics;
-use crate::settings::{Settings, SettingsError};
+use crate::pool::{Member, Pool, PoolOverride};
+use crate::router::Router;
+use crate::settings::{Next, Scope, Settings, SettingsError};
+
+/// Called for every event of an engine, with its application.
+pub type Observer = dyn Fn(&Application, &Event) + Send + Sync;
 
 /// The proxy's shared state.
-#[derive(Debug)]
 pub struct State {
     clock: Clock,
-    sentry: Sentry<Waiter>,
-    metrics: Metrics,
-    board: Board,
-    channel: Option<Channel>,
-    settings: ArcSwap<Settings>,
-    /// Moves with every change of the settings.
+    /// Of client connections, and of requests that belong to no application.
+    metrics: Arc<Metrics>,
+    applications: ArcSwap<Applications>,
+    /// The file in force, live changes included.
+    config: ArcSwap<Config>,
+    /// Moves with every change of the list of applications.
     edition: AtomicU64,
     /// Of the settings in force what is asked for before every request.
     head_bytes: AtomicUsize,
     head_fields: AtomicUsize,
-    /// One change of the settings at a time.
-    applying: Mutex<()>,
+    /// One change at a time; holds the pools that were set while the proxy runs, by application.
+    pools: Mutex<BTreeMap<String, PoolOverride>>,
+    /// Applications that were removed and may have requests inside.
+    removed: Mutex<Vec<Weak<Application>>>,
+    observers: RwLock<Vec<Arc<Observer>>>,
     draining: AtomicBool,
     /// Whether another process has the listening sockets too.
     relieved: AtomicBool,
     drain: Notify,
+    changed: Notify,
     threads: usize,
     /// Client connections over all workers, for their limit.
     pub(crate) connections: AtomicUsize,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("applications", &self.applications)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The applications in force. Replaced as a whole.
+#[derive(Debug)]
+pub struct Applications {
+    /// In the order of the file.
+    list: Vec<Arc<Application>>,
+    /// Stands in for the application of requests that have none: malformed ones, and those that fit
+    /// no host or path. With a single application it is that one.
+    outside: Arc<Application>,
+    pub(crate) router: Router,
+}
+
+impl Applications {
+    /// All of them, in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Application>> {
+        self.list.iter()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there are none, which no configuration makes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The one of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Arc<Application>> {
+        self.list.iter().find(|it| it.name() == name)
+    }
+
+    /// The only one; `None` if there are several.
+    #[must_use]
+    pub fn single(&self) -> Option<&Arc<Application>> {
+        let [single] = self.list.as_slice() else {
+            return None;
+        };
+        Some(single)
+    }
+
+    /// Stands in for the application of requests that have none.
+    #[must_use]
+    pub fn outside(&self) -> &Arc<Application> {
+        &self.outside
+    }
+}
+
+/// The name of the stand-in for the application of requests that have none.
+const OUTSIDE: &str = "";
+
+/// What becomes of an application in a change that is being prepared.
+enum Change {
+    New(Arc<Application>),
+    Next(Arc<Application>, Box<Next>),
+}
+
+impl Change {
+    fn application(&self) -> &Arc<Application> {
+        match self {
+            Self::New(application) | Self::Next(application, _) => application,
+        }
+    }
 }
 
 impl State {
@@ -52,56 +137,200 @@ impl State {
     pub fn new(config: Config) -> Result<Arc<Self>, SettingsError> {
         let clock = Clock::start();
         let threads = config.threads.unwrap_or_else(cores).max(1);
-        let seed = RandomState::new().build_hasher().finish();
-        let replicas = &config.upstream.replicas;
-        let weights: Vec<_> = replicas.iter().map(|replica| replica.weight).collect();
-        let sentry = Sentry::weighted(&config.protect, &weights, clock.now(), seed)?;
-        let replicas = weights.len();
-        let board = Board::new(config.health.passive.clone(), replicas);
-        let ids: Vec<_> = (0..replicas as u16).map(ReplicaId).collect();
-        let channel = config.channel.as_ref().map(Channel::new).transpose()?;
-        let settings = Settings::first(config)?.finish(&ids);
+        let metrics = Arc::new(Metrics::new(threads));
+        let workshop = Workshop {
+            clock,
+            threads,
+            metrics: &metrics,
+            pools: &BTreeMap::new(),
+            old: None,
+        };
+        let (changes, outside) = workshop.changes(&config)?;
+        let applications = table(&config, &changes, outside.as_ref());
+        let limits = applications.outside.settings().head_limits();
         Ok(Arc::new(Self {
             clock,
-            sentry,
-            metrics: Metrics::new(threads),
-            board,
-            channel,
-            head_bytes: AtomicUsize::new(settings.head_limits().bytes),
-            head_fields: AtomicUsize::new(settings.head_limits().fields),
-            settings: ArcSwap::from_pointee(settings),
+            metrics,
+            applications: ArcSwap::from_pointee(applications),
+            config: ArcSwap::from_pointee(config),
             edition: AtomicU64::new(0),
-            applying: Mutex::new(()),
+            head_bytes: AtomicUsize::new(limits.bytes),
+            head_fields: AtomicUsize::new(limits.fields),
+            pools: Mutex::default(),
+            removed: Mutex::default(),
+            observers: RwLock::default(),
             draining: AtomicBool::new(false),
             relieved: AtomicBool::new(false),
             drain: Notify::new(),
+            changed: Notify::new(),
             threads,
             connections: AtomicUsize::new(0),
         }))
     }
 
-    /// Puts another configuration in force, whole or not at all. Listeners and threads stay as they
-    /// are: they need a restart.
+    /// Puts another configuration in force, whole or not at all: all applications or none.
+    /// Listeners and threads stay as they are: they need a restart. A pool that was set while the
+    /// proxy runs stays unless the file names other replicas now.
     ///
     /// # Errors
     /// As [`State::new`]; then the old configuration stays in force.
     pub fn apply(&self, config: Config) -> Result<(), SettingsError> {
-        let _one_at_a_time = self.applying.lock();
-        let next = self.settings().next(config)?;
-        let now = self.now();
-        let (protect, changes) = (next.protect(), next.changes());
-        let added =
-            self.resolving(|sentry, wake| sentry.reconfigure(now, protect, &changes, wake))?;
-        let settings = next.finish(&added);
-        self.board
-            .reconfigure(&settings.config.health.passive, settings.replica_ids_end());
-        added.iter().for_each(|&id| self.board.reset(id));
-        let HeadLimits { bytes, fields } = settings.head_limits();
+        let mut pools = self.pools.lock();
+        let mut kept = pools.clone();
+        kept.retain(|name, pool| {
+            let config = config.of_application(name);
+            config.is_some_and(|config| pool.holds(&config))
+        });
+        self.apply_with(config, &kept)?;
+        *pools = kept;
+        Ok(())
+    }
+
+    fn apply_with(
+        &self,
+        config: Config,
+        pools: &BTreeMap<String, PoolOverride>,
+    ) -> Result<(), SettingsError> {
+        let old = self.applications();
+        let workshop = Workshop {
+            clock: self.clock,
+            threads: self.threads,
+            metrics: &self.metrics,
+            pools,
+            old: Some(&old),
+        };
+        let (changes, outside) = workshop.changes(&config)?;
+        let applications = table(&config, &changes, outside.as_ref());
+        for change in changes.into_iter().chain(outside) {
+            if let Change::Next(application, next) = change {
+                application.commit(*next)?;
+            }
+        }
+        self.put_in_force(config, applications, &old);
+        Ok(())
+    }
+
+    fn put_in_force(&self, config: Config, next: Applications, old: &Applications) {
+        let HeadLimits { bytes, fields } = next.outside.settings().head_limits();
         self.head_bytes.store(bytes, Ordering::Relaxed);
         self.head_fields.store(fields, Ordering::Relaxed);
-        self.settings.store(Arc::new(settings));
+        let stays = |it: &&Arc<Application>| next.iter().any(|next| Arc::ptr_eq(next, it));
+        let gone = old.iter().filter(|it| !stays(it));
+        let mut removed = self.removed.lock();
+        removed.extend(gone.map(Arc::downgrade));
+        drop(removed);
+        self.config.store(Arc::new(config));
+        self.applications.store(Arc::new(next));
         self.edition.fetch_add(1, Ordering::Release);
-        Ok(())
+        self.changed.notify_waiters();
+    }
+
+    /// Waits for the next change of the list of applications.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Gives an application other replicas than the file names, whole or not at all, until the
+    /// file names others itself. `change` gets the members in force.
+    ///
+    /// # Errors
+    /// What `change` refuses, or why the pool cannot be used; then the old one stays.
+    pub fn set_pool<E: From<SettingsError>>(
+        &self,
+        name: &str,
+        change: impl FnOnce(&[Member]) -> Result<Vec<Member>, E>,
+    ) -> Result<Option<Arc<Application>>, E> {
+        let mut pools = self.pools.lock();
+        let config = Config::clone(&self.config());
+        let applications = self.applications();
+        let (Some(application), Some(own)) = (applications.get(name), config.of_application(name))
+        else {
+            return Ok(None);
+        };
+        let members = change(&application.settings().pool().members)?;
+        let mut next = pools.clone();
+        let pool = PoolOverride::new(Pool::of_file(&own), members);
+        let prepared = application.prepare(own, pool.pool.clone(), self.scope_of(application))?;
+        application.commit(prepared)?;
+        next.insert(name.to_owned(), pool);
+        *pools = next;
+        Ok(Some(Arc::clone(application)))
+    }
+
+    fn scope_of(&self, application: &Arc<Application>) -> Scope {
+        match Arc::ptr_eq(self.applications().outside(), application) {
+            true => Scope::Connections,
+            false => Scope::Application,
+        }
+    }
+
+    /// The pools that were set while the proxy runs, by application.
+    pub(crate) fn pools(&self) -> BTreeMap<String, PoolOverride> {
+        self.pools.lock().clone()
+    }
+
+    /// Takes over pools that another process had, where the file names the replicas it named then.
+    ///
+    /// # Errors
+    /// Why one of them cannot be used; then none is in force.
+    pub(crate) fn resume_pools(
+        &self,
+        saved: &BTreeMap<String, PoolOverride>,
+    ) -> Result<(), SettingsError> {
+        if saved.is_empty() {
+            return Ok(());
+        }
+        *self.pools.lock() = saved.clone();
+        let config = Config::clone(&self.config());
+        let resumed = self.apply(config.clone());
+        if resumed.is_err() {
+            self.pools.lock().clear();
+        }
+        resumed
+    }
+
+    /// The applications in force.
+    #[must_use]
+    pub fn applications(&self) -> Arc<Applications> {
+        self.applications.load_full()
+    }
+
+    /// The application of this name.
+    #[must_use]
+    pub fn application(&self, name: &str) -> Option<Arc<Application>> {
+        self.applications.load().get(name).cloned()
+    }
+
+    /// The application that a file without `[[application]]` has, else the first.
+    #[must_use]
+    pub fn first(&self) -> Arc<Application> {
+        let applications = self.applications.load();
+        Arc::clone(applications.iter().next().unwrap_or(applications.outside()))
+    }
+
+    /// Applications in force, and those that were removed and have requests inside.
+    pub(crate) fn driven(&self) -> Vec<Arc<Application>> {
+        let mut driven = self.applications.load().list.clone();
+        let mut removed = self.removed.lock();
+        removed.retain(|gone| match gone.upgrade() {
+            Some(application) => {
+                driven.push(application);
+                true
+            }
+            None => false,
+        });
+        driven
+    }
+
+    /// Has `observer` called for every event of every engine, on the thread that drives them.
+    pub fn observe(&self, observer: Arc<Observer>) {
+        self.observers.write().push(observer);
+    }
+
+    pub(crate) fn tell_observers(&self, application: &Application, event: &Event) {
+        for observer in self.observers.read().iter() {
+            observer(application, event);
+        }
     }
 
     /// The time now, by the clock that every timestamp of this proxy comes from.
@@ -116,58 +345,19 @@ impl State {
         self.clock
     }
 
-    /// The admission engine. Calls that may resolve waiters go through [`State::resolving`].
-    #[must_use]
-    pub fn sentry(&self) -> &Sentry<Waiter> {
-        &self.sentry
-    }
-
-    /// Calls the engine with a `wake` that passes its answers on to the waiting requests.
-    pub fn resolving<R>(
-        &self,
-        call: impl FnOnce(&Sentry<Waiter>, &mut dyn FnMut(Waiter, Resolution)) -> R,
-    ) -> R {
-        let mut unclaimed = Vec::new();
-        let result = call(&self.sentry, &mut |waiter, resolution| {
-            unclaimed.extend(waiter.resolve(resolution));
-        });
-        // Slots whose requests have gone go back through the engine, so not before its call is over.
-        for permit in unclaimed {
-            self.give_back(self.now(), permit, Ending::Abandoned);
-        }
-        result
-    }
-
-    /// Gives a slot back, which others may wait for.
-    pub(crate) fn give_back(&self, now: Timestamp, permit: Permit, ending: Ending) {
-        self.resolving(|sentry, wake| sentry.on_end(now, permit, ending, wake));
-    }
-
-    /// What the data plane counts.
+    /// What the data plane counts of client connections and of requests without an application.
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// How replicas answer, for the health checks.
+    /// The settings of client connections. Not to be held across an await: load them again.
     #[must_use]
-    pub fn board(&self) -> &Board {
-        &self.board
+    pub fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.applications.load().outside.settings())
     }
 
-    /// The channel to clients, if there is one.
-    #[must_use]
-    pub fn channel(&self) -> Option<&Channel> {
-        self.channel.as_ref()
-    }
-
-    /// The settings in force. Not to be held across an await: load them again.
-    #[must_use]
-    pub fn settings(&self) -> Guard<Arc<Settings>> {
-        self.settings.load()
-    }
-
-    /// Moves with every change of the settings: a look at it is cheaper than at them.
+    /// Moves with every change of the list of applications: a look at it is cheaper.
     pub(crate) fn edition(&self) -> u64 {
         self.edition.load(Ordering::Acquire)
     }
@@ -180,10 +370,10 @@ impl State {
         }
     }
 
-    /// The configuration in force.
+    /// The file in force, live changes included.
     #[must_use]
     pub fn config(&self) -> Arc<Config> {
-        Arc::clone(&self.settings.load().config)
+        self.config.load_full()
     }
 
     /// Number of worker threads.
@@ -234,4 +424,102 @@ impl State {
 /// Cores this process may use.
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// What applications are made from.
+struct Workshop<'a> {
+    clock: Clock,
+    threads: usize,
+    metrics: &'a Arc<Metrics>,
+    pools: &'a BTreeMap<String, PoolOverride>,
+    old: Option<&'a Applications>,
+}
+
+impl Workshop<'_> {
+    /// Everything that a configuration changes, made ready; and the stand-in for requests without
+    /// an application, where it is none of the others.
+    fn changes(&self, config: &Config) -> Result<(Vec<Change>, Option<Change>), SettingsError> {
+        let single = config.application.is_empty();
+        let scope = if single {
+            Scope::Connections
+        } else {
+            Scope::Application
+        };
+        let changes: Result<Vec<_>, _> = config
+            .application_names()
+            .map(|name| self.change(name, config, scope))
+            .collect();
+        let outside = || {
+            let old = self.old.map(|old| &old.outside);
+            let old = old.filter(|old| old.name() == OUTSIDE);
+            let pool = Pool::default();
+            self.make(OUTSIDE, top_alone(config), pool, Scope::Connections, old)
+        };
+        let changes = changes?;
+        let outside = (!single).then(outside).transpose()?;
+        Ok((changes, outside))
+    }
+
+    fn change(&self, name: &str, config: &Config, scope: Scope) -> Result<Change, SettingsError> {
+        let own = config.of_application(name).unwrap_or_default();
+        let pool = match self.pools.get(name) {
+            Some(set) => set.pool.clone(),
+            None => Pool::of_file(&own),
+        };
+        let old = self.old.and_then(|old| old.get(name));
+        // The one that stood for all requests had the connections as well, and their counters.
+        let old = old.filter(|_| {
+            let single = |old: &&Applications| old.outside.name() != OUTSIDE;
+            self.old.filter(single).is_some() == (scope == Scope::Connections)
+        });
+        self.make(name, own, pool, scope, old)
+    }
+
+    fn make(
+        &self,
+        name: &str,
+        config: Config,
+        pool: Pool,
+        scope: Scope,
+        old: Option<&Arc<Application>>,
+    ) -> Result<Change, SettingsError> {
+        if let Some(old) = old {
+            let next = old
+                .prepare(config, pool, scope)
+                .map_err(|cause| cause.of(name))?;
+            return Ok(Change::Next(Arc::clone(old), Box::new(next)));
+        }
+        let metrics = match scope {
+            Scope::Connections => Arc::clone(self.metrics),
+            Scope::Application => Arc::new(Metrics::new(self.threads)),
+        };
+        let made = Application::new(name, config, pool, self.clock, metrics, scope);
+        let made = made.map_err(|cause| cause.of(name))?;
+        Ok(Change::New(Arc::new(made)))
+    }
+}
+
+/// The top of a file that has several applications.
+fn top_alone(config: &Config) -> Config {
+    Config {
+        application: Vec::new(),
+        default_application: None,
+        ..config.clone()
+    }
+}
+
+fn table(config: &Config, changes: &[Change], outside: Option<&Change>) -> Applications {
+    let list: Vec<_> = changes
+        .iter()
+        .map(|it| Arc::clone(it.application()))
+        .collect();
+    let outside = outside.map_or(&list[0], Change::application);
+    Applications {
+        outside: Arc::clone(outside),
+        router: match config.application.is_empty() {
+            true => Router::single(),
+            false => Router::new(&config.application, config.default_application.as_deref()),
+        },
+        list,
+    }
 }

@@ -5,6 +5,7 @@
 //! ([`crate::gate`]).
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,18 +13,21 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use http::HeaderValue;
+use http::header::HOST;
 use httpdate::HttpDate;
 use slab::Slab;
 use tidegate_control::Timestamp;
 
 use crate::alarm::{Alarms, SWEEP};
+use crate::application::Application;
 use crate::client::lobby::Lobby;
 use crate::client::timeouts::ConnectionTimeouts;
 use crate::client::{Client, Order, Protocol};
+use crate::message::Request;
 use crate::metrics::Core;
 use crate::response::slow_reader::SlowReaders;
 use crate::settings::Settings;
-use crate::state::State;
+use crate::state::{Applications, State};
 use crate::upstream::budget::Budget;
 use crate::upstream::pool::Pool;
 
@@ -45,10 +49,9 @@ pub(crate) struct Worker {
     pub(crate) alarms: Alarms,
     pub(crate) slow_readers: SlowReaders,
     pub(crate) pool: Pool,
-    pub(crate) budget: Budget,
     pub(crate) lobby: Lobby,
-    /// The settings that were in force when they were last asked for, and their edition.
-    settings: RefCell<InForce>,
+    /// The applications that were in force when they were last asked for, and their edition.
+    applications: RefCell<Rc<LocalApplications>>,
     edition: Cell<u64>,
     clients: RefCell<Slab<Registered>>,
     /// The time of day for responses that say none; renewed by the sweep.
@@ -72,12 +75,11 @@ impl Worker {
         Ok(Self {
             index,
             edition: Cell::new(state.edition()),
-            settings: RefCell::new(Rc::new(Arc::clone(&state.settings()))),
+            applications: RefCell::new(Rc::new(LocalApplications::new(&state, index, None))),
             state,
             alarms: Alarms::default(),
             slow_readers: SlowReaders::default(),
             pool: Pool::default(),
-            budget: Budget::default(),
             lobby: Lobby::new()?,
             clients: RefCell::default(),
             date: RefCell::new(Date::now()),
@@ -95,16 +97,48 @@ impl Worker {
         Rc::new(Self::new(0, state).expect("there is a descriptor"))
     }
 
-    /// The settings in force. Not to be held across an await: ask for them again.
-    ///
-    /// Workers that count references to the same settings would wait for each other's cores, so each counts its own.
+    /// The settings of client connections. Not to be held across an await: ask for them again.
     pub(crate) fn settings(&self) -> InForce {
+        self.applications().outside.settings()
+    }
+
+    /// The applications in force. Not to be held across an await: ask for them again.
+    fn applications(&self) -> Rc<LocalApplications> {
         let edition = self.state.edition();
         if self.edition.replace(edition) != edition {
-            let settings = Arc::clone(&self.state.settings());
-            self.settings.replace(Rc::new(settings));
+            let old = self.applications.borrow().clone();
+            let new = LocalApplications::new(&self.state, self.index, Some(&old));
+            self.applications.replace(Rc::new(new));
         }
-        Rc::clone(&self.settings.borrow())
+        Rc::clone(&self.applications.borrow())
+    }
+
+    /// The application of a request; without one, what stands in for it.
+    pub(crate) fn route<B>(
+        &self,
+        request: &Request<B>,
+    ) -> Result<Rc<LocalApplication>, Rc<LocalApplication>> {
+        let applications = self.applications();
+        let router = &applications.shared.router;
+        if router.is_single() {
+            return Ok(Rc::clone(&applications.outside));
+        }
+        let host = match request.uri.authority() {
+            Some(authority) => authority.as_str().as_bytes(),
+            None => request
+                .headers
+                .get(HOST)
+                .map_or(&b""[..], HeaderValue::as_bytes),
+        };
+        match router.route(host, request.uri.path().as_bytes()) {
+            Some(number) => Ok(Rc::clone(&applications.list[number])),
+            None => Err(Rc::clone(&applications.outside)),
+        }
+    }
+
+    /// What stands in for the application of what is no request.
+    pub(crate) fn outside(&self) -> Rc<LocalApplication> {
+        Rc::clone(&self.applications().outside)
     }
 
     /// About now.
@@ -162,11 +196,10 @@ impl Worker {
             self.alarms.sweep(now);
             self.sweep_clients(now);
             self.slow_readers.sweep(now);
-            let settings = self.settings();
-            let retry = &settings.config.retry;
-            drop(self.budget.settle(now, retry, self.state.threads()));
-            self.pool
-                .sweep(now, *settings.config.timeouts.upstream_idle);
+            let applications = self.applications();
+            let used = applications.list.iter().filter(|it| it.budget.is_used());
+            used.for_each(|it| it.settle_budget(now, self.state.threads()));
+            self.pool.sweep(now);
         }
     }
 
@@ -192,6 +225,89 @@ impl Worker {
         called
             .into_iter()
             .for_each(|seat| self.lobby.call(self, seat));
+    }
+}
+
+/// The applications as one worker holds them.
+#[derive(Debug)]
+struct LocalApplications {
+    shared: Arc<Applications>,
+    list: Vec<Rc<LocalApplication>>,
+    outside: Rc<LocalApplication>,
+}
+
+impl LocalApplications {
+    /// Those in force; what is kept for those that were there before stays.
+    fn new(state: &State, core: usize, old: Option<&Self>) -> Self {
+        let shared = state.applications();
+        let mut known: HashMap<*const Application, &Rc<LocalApplication>> = HashMap::new();
+        for local in old
+            .into_iter()
+            .flat_map(|old| old.list.iter().chain([&old.outside]))
+        {
+            known.insert(Arc::as_ptr(&local.shared), local);
+        }
+        let mut local = |application: &Arc<Application>| match known.get(&Arc::as_ptr(application))
+        {
+            Some(&local) => Rc::clone(local),
+            None => Rc::new(LocalApplication::new(Arc::clone(application), core)),
+        };
+        let list: Vec<_> = shared.iter().map(&mut local).collect();
+        let outside = shared
+            .iter()
+            .position(|it| Arc::ptr_eq(it, shared.outside()));
+        Self {
+            outside: match outside {
+                Some(at) => Rc::clone(&list[at]),
+                None => local(shared.outside()),
+            },
+            list,
+            shared,
+        }
+    }
+}
+
+/// An application as one worker holds it. Workers that count references to the same settings would
+/// wait for each other's cores, so each counts its own.
+#[derive(Debug)]
+pub(crate) struct LocalApplication {
+    pub(crate) shared: Arc<Application>,
+    pub(crate) budget: Budget,
+    core: usize,
+    /// The settings that were in force when they were last asked for, and their edition.
+    settings: RefCell<InForce>,
+    edition: Cell<u64>,
+}
+
+impl LocalApplication {
+    fn new(shared: Arc<Application>, core: usize) -> Self {
+        Self {
+            edition: Cell::new(shared.edition()),
+            settings: RefCell::new(Rc::new(Arc::clone(&shared.settings()))),
+            budget: Budget::default(),
+            core,
+            shared,
+        }
+    }
+
+    /// The settings in force. Not to be held across an await: ask for them again.
+    pub(crate) fn settings(&self) -> InForce {
+        let edition = self.shared.edition();
+        if self.edition.replace(edition) != edition {
+            let settings = Arc::clone(&self.shared.settings());
+            self.settings.replace(Rc::new(settings));
+        }
+        Rc::clone(&self.settings.borrow())
+    }
+
+    /// The worker's counters of the application's requests.
+    pub(crate) fn metrics(&self) -> &Core {
+        self.shared.metrics().core(self.core)
+    }
+
+    fn settle_budget(&self, now: Timestamp, threads: usize) {
+        let settings = self.settings();
+        drop(self.budget.settle(now, &settings.config.retry, threads));
     }
 }
 

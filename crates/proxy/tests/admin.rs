@@ -202,12 +202,16 @@ async fn every_documented_call_is_served_and_every_served_one_documented() {
         for method in operations.as_object().unwrap().keys() {
             documented.push(format!("{} {path}", method.to_uppercase()));
             let method = method.to_uppercase().parse().unwrap();
-            let response = desk.send(desk.request(method, path, "{}")).await;
+            let called = path.replace("{name}", "default");
+            let response = desk.send(desk.request(method, &called, "{}")).await;
             assert!(![404, 405].contains(&response.status().as_u16()), "{path}");
         }
     }
     documented.sort();
     let served = [
+        "GET /api/applications",
+        "GET /api/applications/{name}",
+        "GET /api/applications/{name}/replicas",
         "GET /api/channel",
         "GET /api/config",
         "GET /api/events",
@@ -216,6 +220,12 @@ async fn every_documented_call_is_served_and_every_served_one_documented() {
         "GET /metrics",
         "GET /openapi.json",
         "GET /readyz",
+        "PATCH /api/applications/{name}/replicas",
+        "POST /api/applications/{name}/drain",
+        "POST /api/applications/{name}/dry-run",
+        "POST /api/applications/{name}/kill-switch",
+        "POST /api/applications/{name}/mode",
+        "POST /api/applications/{name}/parameters",
         "POST /api/channel",
         "POST /api/drain",
         "POST /api/dry-run",
@@ -223,6 +233,7 @@ async fn every_documented_call_is_served_and_every_served_one_documented() {
         "POST /api/mode",
         "POST /api/parameters",
         "POST /api/reload",
+        "PUT /api/applications/{name}/replicas",
     ];
     assert_eq!(documented, served);
 }
@@ -282,12 +293,13 @@ async fn samples_of_refusals_are_in_the_stream() {
     let keep_refusing = async {
         loop {
             let arrival = Arrival::default();
-            let verdict = desk
-                .state
-                .sentry()
-                .on_arrival(desk.state.now(), &arrival, || panic!());
+            let verdict =
+                desk.state
+                    .first()
+                    .sentry()
+                    .on_arrival(desk.state.now(), &arrival, || panic!());
             if let Verdict::Shed(shed) = verdict {
-                desk.state.metrics().core(0).record_shed(&shed);
+                desk.state.first().metrics().core(0).record_shed(&shed);
             }
             tokio::task::yield_now().await;
         }
@@ -311,12 +323,15 @@ async fn what_classes_earn_is_told_everywhere() {
     let state = &desk.state;
     let gold = Arrival::default();
     let verdict = state
+        .first()
         .sentry()
         .on_arrival(state.now(), &gold, || panic!("there is room"));
     let Verdict::Admit(permit) = verdict else {
         panic!("{verdict:?}");
     };
-    state.resolving(|sentry, wake| sentry.on_end(state.now(), permit, Ending::Served, wake));
+    state
+        .first()
+        .resolving(|sentry, wake| sentry.on_end(state.now(), permit, Ending::Served, wake));
 
     let status = desk.get("/api/status").await.json();
     let class = &status["engine"]["classes"][0];
@@ -325,10 +340,10 @@ async fn what_classes_earn_is_told_everywhere() {
     assert_eq!(status["warnings"], json!([]));
     let page = desk.get("/metrics").await.body;
     for line in [
-        "tidegate_revenue_earned_total{class=\"gold\"} 5",
-        "tidegate_revenue_lost_total{class=\"gold\",reason=\"late\"} 0",
-        "tidegate_guarantee_rate{class=\"gold\"} 2",
-        "tidegate_guarantee_admitted_total{class=\"gold\"} 1",
+        "tidegate_revenue_earned_total{application=\"default\",class=\"gold\"} 5",
+        "tidegate_revenue_lost_total{application=\"default\",class=\"gold\",reason=\"late\"} 0",
+        "tidegate_guarantee_rate{application=\"default\",class=\"gold\"} 2",
+        "tidegate_guarantee_admitted_total{application=\"default\",class=\"gold\"} 1",
     ] {
         assert!(page.lines().any(|found| found == line), "{line} in {page}");
     }
@@ -359,7 +374,7 @@ async fn the_way_of_policing_is_told() {
     assert_eq!(policing["kind"], "threshold", "{policing}");
     let page = desk.get("/metrics").await.body;
     assert!(
-        page.contains("tidegate_policing_info{kind=\"threshold\""),
+        page.contains("tidegate_policing_info{application=\"default\",kind=\"threshold\""),
         "{page}"
     );
 }
@@ -384,7 +399,8 @@ async fn an_address_in_use_is_refused_with_a_remedy() {
 #[tokio::test]
 async fn metrics_are_valid_and_complete() {
     let desk = Desk::start(PLAIN);
-    let core = desk.state.metrics().core(1);
+    let application = desk.state.first();
+    let core = application.metrics().core(1);
     for micros in [50, 1_000, 1_000_000, 500_000_000] {
         core.record_waiting(ClassId(1), Duration::from_micros(micros));
         core.record_service(ClassId(0), Duration::from_micros(micros));
@@ -401,25 +417,34 @@ async fn metrics_are_valid_and_complete() {
     let page = exposition::parse(&answered.body);
     let value = |series: &str| *page.get(series).unwrap_or_else(|| panic!("{series}"));
     assert_eq!(
-        value(r#"tidegate_waiting_seconds_count{class="le\"ad"}"#),
+        value(r#"tidegate_waiting_seconds_count{application="default",class="le\"ad"}"#),
         4.0
     );
     assert_eq!(
-        value(r#"tidegate_service_seconds_bucket{class="gold",le="+Inf"}"#),
+        value(r#"tidegate_service_seconds_bucket{application="default",class="gold",le="+Inf"}"#),
         4.0
     );
     assert_eq!(
-        value(r#"tidegate_upstream_failures_total{kind="timeout"}"#),
+        value(r#"tidegate_upstream_failures_total{application="default",kind="timeout"}"#),
         1.0
     );
-    assert_eq!(value(r#"tidegate_responses_total{code="2xx"}"#), 1.0);
     assert_eq!(
-        value(r#"tidegate_replica_up{replica="http://127.0.0.1:2"}"#),
+        value(r#"tidegate_responses_total{application="default",code="2xx"}"#),
         1.0
     );
-    assert_eq!(value(r#"tidegate_mode_info{mode="auto"}"#), 1.0);
+    assert_eq!(
+        value(r#"tidegate_replica_up{application="default",replica="http://127.0.0.1:2"}"#),
+        1.0
+    );
+    assert_eq!(
+        value(r#"tidegate_mode_info{application="default",mode="auto"}"#),
+        1.0
+    );
     assert_eq!(value("tidegate_config_in_force"), 1.0);
-    assert_eq!(value(r#"tidegate_target_seconds{class="gold"}"#), 0.5);
+    assert_eq!(
+        value(r#"tidegate_target_seconds{application="default",class="gold"}"#),
+        0.5
+    );
     for family in [
         "tidegate_requests_admitted_total",
         "tidegate_requests_shed_total",
@@ -435,10 +460,14 @@ async fn controllers_show_their_terms() {
     let desk = Desk::start(&text);
     let page = exposition::parse(&desk.get("/metrics").await.body);
     for term in ["p", "i", "d"] {
-        let series = format!(r#"tidegate_controller_term{{controller="pi",term="{term}"}}"#);
+        let series = format!(
+            r#"tidegate_controller_term{{application="default",controller="pi",term="{term}"}}"#
+        );
         assert!(page.contains_key(&series), "{series}");
     }
-    assert!(page.contains_key(r#"tidegate_controller_setpoint{controller="pi"}"#));
+    assert!(
+        page.contains_key(r#"tidegate_controller_setpoint{application="default",controller="pi"}"#)
+    );
 }
 
 /// Sends so many requests over one connection, each with a long target.

@@ -114,8 +114,8 @@ impl World {
     async fn until(&self, what: impl Fn(&Strategy) -> bool) -> Strategy {
         let wait = async {
             loop {
-                let strategy = self.state.channel().unwrap().status().strategy;
-                if self.state.channel().unwrap().status().seq > 0 && what(&strategy) {
+                let strategy = self.state.first().channel().unwrap().status().strategy;
+                if self.state.first().channel().unwrap().status().seq > 0 && what(&strategy) {
                     return strategy;
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -163,7 +163,7 @@ async fn messages_are_genuine_and_come_with_responses_to_those_who_listen() {
     assert!(carried.is_ok());
     let (status, carried, _) = world.bid(&[]).await;
     assert_eq!((status.as_u16(), carried), (200, None));
-    let lag = world.state.channel().unwrap().status().dead_time_s;
+    let lag = world.state.first().channel().unwrap().status().dead_time_s;
     assert_eq!(lag, Some(0.25));
 }
 
@@ -234,7 +234,8 @@ fn a_setpoint_near_the_target_refuses_before_clients_hold_back() {
 async fn who_does_not_wait_is_counted_throttled_banned_and_can_be_pardoned() {
     let compliance = "[channel.compliance]\nslack = '0s'\nthrottle_after = 3\nban_after = 6\n";
     let world = world(compliance).await;
-    let channel = world.state.channel().unwrap();
+    let application = world.state.first();
+    let channel = application.channel().unwrap();
     channel.command(&HOLD).unwrap();
     let id = world.somebody_who_waits().await;
     let name = format!("{id:016x}");
@@ -301,7 +302,8 @@ async fn members_only_and_items_in_time_only() {
     let headers = [(STAMP_HEADER, stamp.as_str()), (CLIENT_HEADER, "ff")];
     assert_eq!(world.bid(&headers).await.0, 403);
     // After an outage the operator prolongs.
-    let channel = world.state.channel().unwrap();
+    let application = world.state.first();
+    let channel = application.channel().unwrap();
     channel.command(&ChannelCommand::Prolong(120.0)).unwrap();
     let (stamp, id) = stamped(&member, late);
     let headers = [(STAMP_HEADER, stamp.as_str()), (CLIENT_HEADER, id.as_str())];
@@ -331,11 +333,25 @@ async fn a_proxy_that_follows_passes_messages_on_and_checks_by_them() {
     // And they come with its responses.
     let (status, carried, _) = second.bid(&[(CLIENT_HEADER, "00000000000000ff")]).await;
     assert_eq!((status, carried.is_some()), (StatusCode::OK, true));
-    let listeners = first.state.channel().unwrap().status().listeners;
+    let listeners = first.state.first().channel().unwrap().status().listeners;
     assert_eq!(listeners, 1);
     // What the first one says is what the second one's clients were told.
-    assert!(second.state.channel().unwrap().command(&HOLD).is_err());
-    first.state.channel().unwrap().command(&HOLD).unwrap();
+    assert!(
+        second
+            .state
+            .first()
+            .channel()
+            .unwrap()
+            .command(&HOLD)
+            .is_err()
+    );
+    first
+        .state
+        .first()
+        .channel()
+        .unwrap()
+        .command(&HOLD)
+        .unwrap();
     let name = format!("{:016x}", second.somebody_who_waits().await);
     let mut statuses = Vec::new();
     for _ in 0..5 {

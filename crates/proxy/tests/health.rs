@@ -117,7 +117,10 @@ async fn a_replica_that_answers_badly_or_hangs_is_out_until_it_answers_well() {
         let warnings = desk.get("/api/status").await.json()["warnings"].to_string();
         assert!(warnings.contains(cause), "{warnings}");
         let metrics = desk.get("/metrics").await.body;
-        let series = format!("tidegate_replica_up{{replica=\"http://{}\"}} 0\n", b.addr);
+        let series = format!(
+            "tidegate_replica_up{{application=\"default\",replica=\"http://{}\"}} 0\n",
+            b.addr
+        );
         assert!(metrics.contains(&series));
         b.answer_with(204);
         becomes(&mut events, 1, true).await;
@@ -164,7 +167,7 @@ async fn failing_requests_eject_and_a_connection_brings_back() {
     let addr = a.die().await;
     for _ in 0..5 {
         let outcome = Outcome::Failed(UpstreamFailure::Connect);
-        desk.state.board().record(ReplicaId(0), outcome);
+        desk.state.first().board().record(ReplicaId(0), outcome);
     }
     becomes(&mut events, 0, false).await;
     let _back = Patient::at(addr).await;
@@ -179,7 +182,7 @@ async fn the_only_replica_is_asked_however_it_fails_and_that_is_said() {
     let says = |what: &'static str| {
         move |event: &serde_json::Value| event["line"].as_str().unwrap().contains(what)
     };
-    let record = |outcome| desk.state.board().record(ReplicaId(0), outcome);
+    let record = |outcome| desk.state.first().board().record(ReplicaId(0), outcome);
     assert_eq!(desk.get("/readyz").await.status, 200);
     let addr = a.die().await;
     for _ in 0..5 {

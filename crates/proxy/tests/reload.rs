@@ -49,7 +49,13 @@ fn config(target: &str, replicas: &str) -> String {
 
 /// The target the engine goes by.
 fn target_millis(desk: &Desk) -> u128 {
-    desk.state.sentry().config().target.unwrap().as_millis()
+    desk.state
+        .first()
+        .sentry()
+        .config()
+        .target
+        .unwrap()
+        .as_millis()
 }
 
 const A: &str = "'http://127.0.0.1:1'";

@@ -204,27 +204,30 @@ fn announce(args: &Args, bound: &Bound, operations: &Operations) -> Result<(), C
         }
         false => {
             let config = bound.state().config();
-            let replicas: Vec<_> = config
-                .upstream
-                .replicas
-                .iter()
-                .map(ToString::to_string)
-                .collect();
             let listen: Vec<_> = bound
                 .local_addrs()
                 .iter()
                 .map(ToString::to_string)
                 .collect();
             let listen = listen.join(" and ");
-            let mode = config.protect.mode.as_str();
             let admin = admin.map_or("off".to_owned(), |addr| format!("http://{addr}"));
-            let replicas = replicas.join(", ");
-            format!(
-                "tidegate listens on {listen} and protects {replicas} (mode {mode}, admin {admin})"
-            )
+            let protected = protected(&config);
+            format!("tidegate listens on {listen} and protects {protected}, admin {admin})")
         }
     };
     print(&format!("{line}\n"))
+}
+
+/// What is protected and how, in a few words.
+fn protected(config: &Config) -> String {
+    if !config.application.is_empty() {
+        let names: Vec<_> = config.application_names().collect();
+        return format!("{} (applications", names.join(", "));
+    }
+    let replicas = config.upstream.replicas.iter();
+    let replicas: Vec<_> = replicas.map(ToString::to_string).collect();
+    let mode = config.protect.mode.as_str();
+    format!("{} (mode {mode}", replicas.join(", "))
 }
 
 /// Looks after a running proxy. The engine keeps being driven while the proxy drains.

@@ -12,11 +12,13 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tidegate_sentry::SentryConfig;
 
+use super::applications::{self, PoolView};
 use super::error::ApiError;
 use super::events::Subscription;
 use super::routes::{Endpoint, ModeChange, ROUTES, Route, Switch, Verb};
-use super::status::StatusView;
+use super::status::{ApplicationView, StatusView};
 use super::{Operator, exposition, guard, openapi};
+use crate::application::Application;
 use crate::channel::{Channel, ChannelCommand};
 use crate::metrics::text;
 use crate::reload::{ReloadError, Trigger};
@@ -38,7 +40,8 @@ pub(super) async fn answer(operator: Arc<Operator>, request: Request<Incoming>) 
 
 async fn call(operator: &Arc<Operator>, request: Request<Incoming>) -> Result<Answer, ApiError> {
     let (parts, body) = request.into_parts();
-    let route = find(&parts.method, parts.uri.path())?;
+    let (route, name) = find(&parts.method, parts.uri.path())?;
+    let name = (!name.is_empty()).then_some(name);
     if route.guarded {
         let config = operator.state.config();
         guard::check(&parts, operator.token().as_ref(), &config.admin.hosts)?;
@@ -52,28 +55,50 @@ async fn call(operator: &Arc<Operator>, request: Request<Incoming>) -> Result<An
         Endpoint::Metrics => Ok(whole(text::CONTENT_TYPE, exposition::page(operator))),
         Endpoint::Alive => Ok(whole("text/plain", "alive\n")),
         Endpoint::Ready => ready(operator),
-        Endpoint::Drain => drain(operator, parse(&body)?),
-        Endpoint::KillSwitch => kill_switch(operator, parse(&body)?),
-        Endpoint::Mode => change_mode(operator, parse(&body)?).await,
-        Endpoint::DryRun => dry_run(operator, parse(&body)?).await,
-        Endpoint::Parameters => change_parameters(operator, parse(&body)?).await,
+        Endpoint::Applications => json(&applications::List::of(operator)),
+        Endpoint::Application => {
+            let application = applications::find(operator, name)?;
+            json(&ApplicationView::of(operator, &application))
+        }
+        Endpoint::Replicas => json(&PoolView::of(&*applications::find(operator, name)?)),
+        Endpoint::PutReplicas => {
+            let (its, replicas) = (Arc::clone(operator), parse(&body)?);
+            let name = name.unwrap_or_default().to_owned();
+            json(&blocking(move || applications::put(&its, &name, replicas)).await??)
+        }
+        Endpoint::PatchReplicas => {
+            let (its, patch) = (Arc::clone(operator), parse(&body)?);
+            let name = name.unwrap_or_default().to_owned();
+            json(&blocking(move || applications::patch(&its, &name, &patch)).await??)
+        }
+        Endpoint::Drain | Endpoint::DrainOf => drain(operator, name, parse(&body)?),
+        Endpoint::KillSwitch | Endpoint::KillSwitchOf => kill_switch(operator, name, parse(&body)?),
+        Endpoint::Mode | Endpoint::ModeOf => change_mode(operator, name, parse(&body)?).await,
+        Endpoint::DryRun | Endpoint::DryRunOf => dry_run(operator, name, parse(&body)?).await,
+        Endpoint::Parameters | Endpoint::ParametersOf => {
+            change_parameters(operator, name, parse(&body)?).await
+        }
         Endpoint::Reload => reload(operator).await,
-        Endpoint::Channel => json(&channel(operator)?.status()),
+        Endpoint::Channel => channel(operator),
         Endpoint::CommandChannel => command_channel(operator, &parse(&body)?),
     }
 }
 
-fn find(method: &Method, path: &str) -> Result<&'static Route, ApiError> {
+/// The call, and the application that its path names.
+fn find<'a>(method: &Method, path: &'a str) -> Result<(&'static Route, &'a str), ApiError> {
     let verb = match *method {
         Method::HEAD => Verb::Get.as_str(),
         _ => method.as_str(),
     };
-    let at_path = || ROUTES.iter().filter(|route| route.path == path);
-    if let Some(route) = at_path().find(|route| route.verb.as_str() == verb) {
-        return Ok(route);
+    let at_path = || {
+        let routes = ROUTES.iter();
+        routes.filter_map(|route| Some((route, route.matches(path)?)))
+    };
+    if let Some(found) = at_path().find(|(route, _)| route.verb.as_str() == verb) {
+        return Ok(found);
     }
     match at_path().next() {
-        Some(route) => Err(ApiError::new(
+        Some((route, _)) => Err(ApiError::new(
             StatusCode::METHOD_NOT_ALLOWED,
             format!("{path} cannot be called with {method}"),
             format!("use {}", route.verb.as_str()),
@@ -121,8 +146,11 @@ fn events(operator: &Operator) -> Result<Answer, ApiError> {
     Ok(response)
 }
 
-fn channel(operator: &Operator) -> Result<&Channel, ApiError> {
-    operator.state.channel().ok_or_else(|| {
+/// The application whose channel is meant: the first that has one.
+fn with_channel(operator: &Operator) -> Result<Arc<Application>, ApiError> {
+    let applications = operator.state.applications();
+    let mut with_channel = applications.iter().filter(|it| it.channel().is_some());
+    with_channel.next().cloned().ok_or_else(|| {
         ApiError::new(
             StatusCode::CONFLICT,
             "there is no channel",
@@ -131,14 +159,22 @@ fn channel(operator: &Operator) -> Result<&Channel, ApiError> {
     })
 }
 
+fn channel(operator: &Operator) -> Result<Answer, ApiError> {
+    let application = with_channel(operator)?;
+    json(&application.channel().map(Channel::status))
+}
+
 fn command_channel(operator: &Operator, command: &ChannelCommand) -> Result<Answer, ApiError> {
-    let channel = channel(operator)?;
-    channel.command(command).map_err(|cause| {
+    let application = with_channel(operator)?;
+    let done = application
+        .channel()
+        .map(|channel| channel.command(command));
+    done.unwrap_or(Ok(())).map_err(|cause| {
         let remedy = "see /openapi.json for what can be done, /api/channel for who is known";
         ApiError::new(StatusCode::BAD_REQUEST, cause, remedy)
     })?;
     operator.notice(&format!("channel: {command:?}"));
-    json(&channel.status())
+    channel(operator)
 }
 
 fn ready(operator: &Operator) -> Result<Answer, ApiError> {
@@ -151,25 +187,49 @@ fn ready(operator: &Operator) -> Result<Answer, ApiError> {
     }
 }
 
-fn drain(operator: &Operator, switch: Switch) -> Result<Answer, ApiError> {
-    let now = operator.state.now();
-    operator.state.sentry().set_draining(now, switch.enabled);
-    operator.notice(match switch.enabled {
+/// The application that a call names, or all of them.
+fn named_or_all(
+    operator: &Operator,
+    name: Option<&str>,
+) -> Result<Vec<Arc<Application>>, ApiError> {
+    match name {
+        Some(_) => Ok(vec![applications::find(operator, name)?]),
+        None => Ok(operator.state.applications().iter().cloned().collect()),
+    }
+}
+
+/// Says in a line of the log which application was changed, where a call names one.
+fn of(name: Option<&str>) -> String {
+    name.map_or_else(String::new, |name| format!("application {name}: "))
+}
+
+fn drain(operator: &Operator, name: Option<&str>, switch: Switch) -> Result<Answer, ApiError> {
+    for application in named_or_all(operator, name)? {
+        let now = application.now();
+        application.sentry().set_draining(now, switch.enabled);
+    }
+    let said = match switch.enabled {
         true => "draining: new requests are refused",
         false => "taking requests again",
-    });
+    };
+    operator.notice(&format!("{}{said}", of(name)));
     json(&switch)
 }
 
-fn kill_switch(operator: &Operator, switch: Switch) -> Result<Answer, ApiError> {
-    let now = operator.state.now();
-    operator
-        .state
-        .resolving(|sentry, wake| sentry.set_kill_switch(now, switch.enabled, wake));
-    operator.notice(match switch.enabled {
+fn kill_switch(
+    operator: &Operator,
+    name: Option<&str>,
+    switch: Switch,
+) -> Result<Answer, ApiError> {
+    for application in named_or_all(operator, name)? {
+        let now = application.now();
+        application.resolving(|sentry, wake| sentry.set_kill_switch(now, switch.enabled, wake));
+    }
+    let said = match switch.enabled {
         true => "kill switch on: everything is admitted",
         false => "kill switch off",
-    });
+    };
+    operator.notice(&format!("{}{said}", of(name)));
     json(&switch)
 }
 
@@ -179,17 +239,28 @@ impl From<SettingsError> for ApiError {
     }
 }
 
-async fn change_mode(operator: &Arc<Operator>, to: ModeChange) -> Result<Answer, ApiError> {
+async fn change_mode(
+    operator: &Arc<Operator>,
+    name: Option<&str>,
+    to: ModeChange,
+) -> Result<Answer, ApiError> {
     let set = move |protect: &mut SentryConfig| {
         protect.mode = to.mode;
         Ok(())
     };
     let mode = to.mode.as_str();
-    change(operator, set, &format!("mode {mode} from now on")).await?;
-    json(&operator.state.config().protect)
+    let application = applications::find(operator, name)?;
+    let said = format!("{}mode {mode} from now on", of(name));
+    change(operator, &application, set, &said).await?;
+    json(&application.config().protect)
 }
 
-async fn dry_run(operator: &Arc<Operator>, switch: Switch) -> Result<Answer, ApiError> {
+async fn dry_run(
+    operator: &Arc<Operator>,
+    name: Option<&str>,
+    switch: Switch,
+) -> Result<Answer, ApiError> {
+    let application = applications::find(operator, name)?;
     let set = move |protect: &mut SentryConfig| {
         protect.dry_run = switch.enabled;
         Ok(())
@@ -198,28 +269,35 @@ async fn dry_run(operator: &Arc<Operator>, switch: Switch) -> Result<Answer, Api
         true => "dry run on: everything is admitted, and what would be refused is counted",
         false => "dry run off",
     };
-    change(operator, set, said).await?;
+    change(operator, &application, set, &format!("{}{said}", of(name))).await?;
     json(&switch)
 }
 
-async fn change_parameters(operator: &Arc<Operator>, patch: Value) -> Result<Answer, ApiError> {
-    let said = format!("parameters were changed: {patch}");
+async fn change_parameters(
+    operator: &Arc<Operator>,
+    name: Option<&str>,
+    patch: Value,
+) -> Result<Answer, ApiError> {
+    let application = applications::find(operator, name)?;
+    let said = format!("{}parameters were changed: {patch}", of(name));
     let set = move |protect: &mut SentryConfig| {
         *protect = patched(protect, &patch)?;
         Ok(())
     };
-    change(operator, set, &said).await?;
-    json(&operator.state.config().protect)
+    change(operator, &application, set, &said).await?;
+    json(&application.config().protect)
 }
 
 /// Changes the protection, away from the thread that drives the engine: files are read again.
 async fn change(
     operator: &Arc<Operator>,
+    application: &Arc<Application>,
     change: impl FnOnce(&mut SentryConfig) -> Result<(), ApiError> + Send + 'static,
     said: &str,
 ) -> Result<(), ApiError> {
     let its = Arc::clone(operator);
-    blocking(move || its.reloader.change_protection(change)).await??;
+    let name = application.name().to_owned();
+    blocking(move || its.reloader.change_protection(&name, change)).await??;
     operator.notice(said);
     Ok(())
 }
@@ -367,5 +445,16 @@ mod tests {
         assert_eq!(status(&Method::HEAD, "/api/status"), 200);
         assert_eq!(status(&Method::GET, "/api/mode"), 405);
         assert_eq!(status(&Method::GET, "/nothing"), 404);
+        assert_eq!(status(&Method::GET, "/api/applications/shop"), 200);
+        assert_eq!(
+            status(&Method::PATCH, "/api/applications/shop/replicas"),
+            200
+        );
+        assert_eq!(
+            status(&Method::DELETE, "/api/applications/shop/replicas"),
+            405
+        );
+        assert_eq!(status(&Method::GET, "/api/applications//replicas"), 404);
+        assert_eq!(status(&Method::GET, "/api/applications/a/b"), 404);
     }
 }

@@ -74,11 +74,12 @@ impl Events {
     }
 
     /// Passes an event of the engine on, under the name that the engine gives it.
-    pub fn publish_engine(&self, event: &Event) {
+    pub fn publish_engine(&self, application: &str, event: &Event) {
         if !self.is_watched() {
             return;
         }
-        if let Ok(event) = serde_json::to_value(event) {
+        if let Ok(mut event) = serde_json::to_value(event) {
+            event["application"] = application.into();
             self.publish(event["event"].as_str().unwrap_or("event"), &event);
         }
     }
@@ -154,16 +155,18 @@ mod tests {
     async fn events_of_the_engine_keep_their_names() {
         let events = Events::default();
         let mut one = events.subscribe().unwrap();
-        events.publish_engine(&Event::Health {
+        let event = Event::Health {
             at: Timestamp::from_nanos(7),
             replica: ReplicaId(3),
             up: false,
-        });
+        };
+        events.publish_engine("shop", &event);
         next(&mut one).await;
         assert_eq!(
             next(&mut one).await.unwrap(),
             "id: 0\nevent: health\n\
-             data: {\"event\":\"health\",\"at\":7,\"replica\":3,\"up\":false}\n\n"
+             data: {\"event\":\"health\",\"at\":7,\"replica\":3,\"up\":false,\
+             \"application\":\"shop\"}\n\n"
         );
     }
 

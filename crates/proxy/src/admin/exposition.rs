@@ -3,6 +3,7 @@
 use tidegate_sentry::{BrownoutReplica, BrownoutStatus, ClassStatus, ReplicaStatus, Status};
 
 use super::Operator;
+use crate::application::Application;
 use crate::channel::ChannelStatus;
 use crate::metrics::text::Text;
 use crate::metrics::{Direction, Totals, TurnedAway, UpstreamFailure};
@@ -11,26 +12,40 @@ use crate::reload::ReloadStatus;
 /// All metrics of the proxy, as text.
 pub(super) fn page(operator: &Operator) -> String {
     let state = &operator.state;
-    let status = state.sentry().status(state.now());
     let totals = state.metrics().totals();
     let mut text = Text::default();
     process(&mut text, operator);
-    decisions(&mut text, &status.classes);
-    contracts(&mut text, &status.classes);
-    times(&mut text, &status, &totals);
-    engine(&mut text, &status);
-    policing(&mut text, &status);
-    controller(&mut text, &status);
-    brownout(&mut text, operator, status.brownout.as_ref());
-    replicas(&mut text, operator, &status.replicas);
-    data_plane(&mut text, &totals);
-    access_log(&mut text, operator, &totals);
-    if let Some(channel) = state.channel() {
-        deferral(&mut text, &channel.status());
+    let applications = state.applications();
+    for application in applications.iter() {
+        text.set_application(Some(application.name()));
+        self::application(&mut text, application);
     }
-    tokens(&mut text, operator);
+    text.set_application(None);
+    if applications.single().is_none() {
+        requests(&mut text, &totals);
+    }
+    connections(&mut text, &totals);
+    access_log(&mut text, operator, &totals);
     reloads(&mut text, &operator.reloader.status());
     text.finish()
+}
+
+fn application(text: &mut Text, application: &Application) {
+    let status = application.sentry().status(application.now());
+    let totals = application.metrics().totals();
+    decisions(text, &status.classes);
+    contracts(text, &status.classes);
+    times(text, &status, &totals);
+    engine(text, &status);
+    policing(text, &status);
+    controller(text, &status);
+    brownout(text, application, status.brownout.as_ref());
+    replicas(text, application, &status.replicas);
+    requests(text, &totals);
+    if let Some(channel) = application.channel() {
+        deferral(text, &channel.status());
+    }
+    tokens(text, application);
 }
 
 fn process(text: &mut Text, operator: &Operator) {
@@ -356,7 +371,7 @@ fn controller(text: &mut Text, status: &Status) {
 }
 
 /// Optional content, where the mode decides about it.
-fn brownout(text: &mut Text, operator: &Operator, status: Option<&BrownoutStatus>) {
+fn brownout(text: &mut Text, application: &Application, status: Option<&BrownoutStatus>) {
     let Some(status) = status else {
         return;
     };
@@ -397,7 +412,7 @@ fn brownout(text: &mut Text, operator: &Operator, status: Option<&BrownoutStatus
             text.gauge(name, help).sample(&[], value);
         }
     }
-    let settings = operator.state.settings();
+    let settings = application.settings();
     let named: Vec<_> = status
         .replicas
         .iter()
@@ -458,8 +473,8 @@ const PER_REPLICA: [Family<ReplicaStatus, f64>; 4] = [
     ),
 ];
 
-fn replicas(text: &mut Text, operator: &Operator, replicas: &[ReplicaStatus]) {
-    let settings = operator.state.settings();
+fn replicas(text: &mut Text, application: &Application, replicas: &[ReplicaStatus]) {
+    let settings = application.settings();
     let named: Vec<_> = replicas
         .iter()
         .filter(|replica| settings.replica_ids().contains(&replica.id))
@@ -480,8 +495,8 @@ fn replicas(text: &mut Text, operator: &Operator, replicas: &[ReplicaStatus]) {
     }
 }
 
-fn tokens(text: &mut Text, operator: &Operator) {
-    let settings = operator.state.settings();
+fn tokens(text: &mut Text, application: &Application) {
+    let settings = application.settings();
     let Some(tokens) = &settings.tokens else {
         return;
     };
@@ -494,7 +509,7 @@ fn tokens(text: &mut Text, operator: &Operator) {
     }
 }
 
-fn data_plane(text: &mut Text, totals: &Totals) {
+fn connections(text: &mut Text, totals: &Totals) {
     text.gauge(
         "tidegate_client_connections",
         "Client connections that are open.",
@@ -517,6 +532,15 @@ fn data_plane(text: &mut Text, totals: &Totals) {
     for (cause, count) in TurnedAway::ALL.into_iter().zip(totals.turned_away) {
         turned_away.sample(&[("cause", cause.as_str())], count as f64);
     }
+    text.counter(
+        "tidegate_requests_unrouted_total",
+        "Requests that fitted no application and were answered with 404.",
+    )
+    .sample(&[], totals.unrouted as f64);
+}
+
+/// What the data plane counts of an application's requests.
+fn requests(text: &mut Text, totals: &Totals) {
     let mut responses = text.counter(
         "tidegate_responses_total",
         "Responses to clients, the proxy's own included.",

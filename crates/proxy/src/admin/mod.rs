@@ -2,16 +2,16 @@
 //!
 //! [`Operations`] is what the binary starts beside the data plane, on a thread of its own:
 //!
-//! - the ticker drives the engine's adaptation and passes its events on,
+//! - the ticker takes the pictures that the figures of the last seconds come from,
 //! - the health driver asks replicas and tells the engine,
 //! - the reload watches the files and SIGHUP,
 //! - the admin listener answers operators.
 //!
-//! The data plane works without any of them except the ticker. Whatever blocks (files) runs beside
-//! that thread, so that a slow disk does not delay a tick.
+//! The data plane works without any of them. Whatever blocks (files) runs beside that thread, so
+//! that a slow disk delays nobody.
 
+mod applications;
 mod calls;
-mod cpu;
 mod error;
 mod events;
 mod exposition;
@@ -22,12 +22,12 @@ mod server;
 mod status;
 mod ticker;
 
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -35,11 +35,13 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::signal::unix::Signal;
 use tokio::sync::Notify;
+use tokio::task::{JoinHandle, JoinSet};
 
 pub use events::{Events, Subscription};
 
+use crate::application::Application;
 use crate::channel::{self, Channel};
-use crate::config::Secret;
+use crate::config::{DEFAULT, Secret};
 use crate::health::{self, Trip};
 use crate::listen::inherited::Inherited;
 use crate::operator_log::notice;
@@ -83,7 +85,7 @@ pub enum OperationsError {
 pub struct Operations {
     operator: Arc<Operator>,
     listener: Option<TcpListener>,
-    channel: Option<TcpListener>,
+    channels: Vec<(Arc<Application>, TcpListener)>,
 }
 
 impl Operations {
@@ -112,24 +114,33 @@ impl Operations {
             (true, passed) => passed,
             (false, _) => None,
         };
-        let channel = match state.channel() {
-            Some(channel) => Some(listen_for(channel, inherited)?),
-            None => None,
-        };
+        let mut channels = Vec::new();
+        for application in state.applications().iter() {
+            if let Some(channel) = application.channel() {
+                let listener = listen_for(channel, application.name(), inherited)?;
+                channels.push((Arc::clone(application), listener));
+            }
+        }
         let operator = Arc::new(Operator {
             reloader: Reloader::new(Arc::clone(&state), source),
             state,
             token: ArcSwap::from_pointee(token),
             events: Events::default(),
             pictures: Mutex::default(),
-            blind: AtomicBool::new(false),
+            blind: Mutex::default(),
             started: Instant::now(),
             relieved: Notify::new(),
         });
+        let told = Arc::downgrade(&operator);
+        operator.state.observe(Arc::new(move |application, event| {
+            if let Some(operator) = told.upgrade() {
+                operator.events.publish_engine(application.name(), event);
+            }
+        }));
         Ok(Self {
             operator,
             listener,
-            channel,
+            channels,
         })
     }
 
@@ -139,10 +150,11 @@ impl Operations {
         self.listener.as_ref()?.local_addr().ok()
     }
 
-    /// Where clients listen for messages; `None` without a channel.
+    /// Where clients of the first channel listen for messages; `None` without a channel.
     #[must_use]
     pub fn channel_addr(&self) -> Option<SocketAddr> {
-        self.channel.as_ref()?.local_addr().ok()
+        let (_, listener) = self.channels.first()?;
+        listener.local_addr().ok()
     }
 
     /// Its listening sockets with their names, as [`Bound::sockets`](crate::Bound::sockets).
@@ -150,12 +162,16 @@ impl Operations {
     /// # Errors
     /// When the system refuses more descriptors.
     pub fn sockets(&self) -> io::Result<Vec<(String, TcpListener)>> {
-        let sockets = [(ADMIN, &self.listener), (CHANNEL, &self.channel)];
-        let named = sockets.into_iter().filter_map(|(name, socket)| {
-            let socket = socket.as_ref()?;
-            Some(socket.try_clone().map(|socket| (name.to_owned(), socket)))
-        });
-        named.collect()
+        let admin = self
+            .listener
+            .iter()
+            .map(|socket| (ADMIN.to_owned(), socket));
+        let channels = self.channels.iter();
+        let channels = channels.map(|(of, socket)| (channel_socket(of.name()), socket));
+        let named = admin.chain(channels);
+        named
+            .map(|(name, socket)| socket.try_clone().map(|socket| (name, socket)))
+            .collect()
     }
 
     /// What to call when another process has taken the sockets over: operators are left to it.
@@ -169,18 +185,18 @@ impl Operations {
         let Self {
             operator,
             listener,
-            channel,
+            channels,
         } = self;
         let notice = |line: &str| operator.notice(line);
         let seed = RandomState::new().hash_one("health");
         tokio::select! {
             () = until => {}
             () = ticker::run(Arc::clone(&operator)) => {}
-            () = health::run(Arc::clone(&operator.state), seed, notice) => {}
+            () = look_after_replicas(&operator, seed) => {}
             () = watch_files(Arc::clone(&operator)) => {}
             () = saved_state::keep(Arc::clone(&operator.state), notice) => {}
             () = serve(listener, Arc::clone(&operator)) => {}
-            () = channel::run(Arc::clone(&operator.state), channel) => {}
+            () = run_channels(channels) => {}
         }
     }
 
@@ -205,12 +221,23 @@ fn listen(addr: SocketAddr) -> Result<TcpListener, OperationsError> {
     bind().map_err(|cause| OperationsError::Bind { addr, cause })
 }
 
+/// The name of the socket of an application's channel.
+fn channel_socket(application: &str) -> String {
+    match application {
+        DEFAULT => CHANNEL.to_owned(),
+        name => format!("{CHANNEL}-{name}"),
+    }
+}
+
 fn listen_for(
     channel: &Channel,
+    application: &str,
     inherited: &mut Inherited,
 ) -> Result<TcpListener, OperationsError> {
     let addr = channel.addr();
-    let passed = inherited.take_one(CHANNEL, addr).map(Ok);
+    let passed = inherited
+        .take_one(&channel_socket(application), addr)
+        .map(Ok);
     let listener = passed.unwrap_or_else(|| channel.listen());
     listener.map_err(|cause| OperationsError::Channel { addr, cause })
 }
@@ -225,6 +252,54 @@ async fn serve(listener: Option<TcpListener>, operator: Arc<Operator>) {
         }
     }
     std::future::pending::<()>().await;
+}
+
+async fn run_channels(channels: Vec<(Arc<Application>, TcpListener)>) {
+    let mut running = JoinSet::new();
+    for (application, listener) in channels {
+        running.spawn(channel::run(application, Some(listener)));
+    }
+    while running.join_next().await.is_some() {}
+    std::future::pending::<()>().await;
+}
+
+/// Runs the health checks of every application, of those that a reload adds as well, for ever.
+async fn look_after_replicas(operator: &Arc<Operator>, seed: u64) {
+    let mut drivers: HashMap<usize, AbortOnDrop> = HashMap::new();
+    loop {
+        let applications = operator.state.applications();
+        // By address: one that was removed and came back is another one.
+        let key = |it: &Arc<Application>| Arc::as_ptr(it).addr();
+        let in_force: HashSet<_> = applications.iter().map(key).collect();
+        drivers.retain(|application, _| in_force.contains(application));
+        for application in applications.iter() {
+            drivers.entry(key(application)).or_insert_with(|| {
+                let (operator, application) = (Arc::clone(operator), Arc::clone(application));
+                let of = prefix(&operator, application.name());
+                let notice = move |line: &str| operator.notice(&format!("{of}{line}"));
+                AbortOnDrop(tokio::spawn(health::run(application, seed, notice)))
+            });
+        }
+        drop(applications);
+        operator.state.changed().await;
+    }
+}
+
+/// Says in a line of the log which application it is about, where there are several.
+fn prefix(operator: &Operator, application: &str) -> String {
+    match operator.state.applications().single() {
+        Some(_) => String::new(),
+        None => format!("application {application}: "),
+    }
+}
+
+/// A task that ends with whoever started it.
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 async fn watch_files(operator: Arc<Operator>) {
@@ -251,9 +326,10 @@ struct Operator {
     reloader: Reloader,
     token: ArcSwap<Option<Secret>>,
     events: Events,
-    pictures: Mutex<Pictures>,
-    /// It has been said that the controller sees nothing.
-    blind: AtomicBool,
+    /// By application.
+    pictures: Mutex<BTreeMap<String, Pictures>>,
+    /// Applications of which it has been said that the controller sees nothing.
+    blind: Mutex<BTreeSet<String>>,
     started: Instant,
     /// Another process answers operators from now on.
     relieved: Notify,
@@ -289,25 +365,21 @@ impl Operator {
         Ok(())
     }
 
-    /// Why requests cannot be served now, and what to do; `None` when they can, as far as is known. A
-    /// replica that can be reached and fails is no reason: only requests show when it is well again.
+    /// Why requests cannot be served now, and what to do; `None` when those of one application can,
+    /// as far as is known. A replica that can be reached and fails is no reason: only requests show
+    /// when it is well again.
     fn not_ready(&self) -> Option<(String, &'static str)> {
         let state = &self.state;
-        let status = state.sentry().status(state.now());
-        if status.draining || state.is_draining() {
-            let remedy = "wait for it, or take requests again by /api/drain";
+        let remedy = "wait for it, or take requests again by /api/drain";
+        if state.is_draining() {
             return Some(("the proxy is draining".into(), remedy));
         }
-        let mut causes = vec!["no replica works".to_owned()];
-        for replica in &status.replicas {
-            let unreachable = state.board().trip(replica.id) == Some(Trip::Unreachable);
-            if replica.up && !unreachable {
-                return None;
-            }
-            causes.extend(health::ailment(state, replica.id, replica.up));
+        let applications = state.applications();
+        let mut first = None;
+        for application in applications.iter() {
+            first = first.or(Some(not_ready(application)?));
         }
-        let remedy = "start the replicas or mend their addresses, then this is 200 by itself";
-        Some((causes.join("; "), remedy))
+        first
     }
 
     /// One line for the operator: in the log and in the event stream.
@@ -316,20 +388,52 @@ impl Operator {
         self.events.publish("notice", &json!({ "line": line }));
     }
 
-    fn take_picture(&self) {
-        let status = self.state.sentry().status(self.state.now());
-        if status.blind && !self.blind.swap(true, Ordering::Relaxed) {
-            self.notice(status::BLIND);
-        }
-        self.blind.fetch_and(status.blind, Ordering::Relaxed);
+    fn take_pictures(&self) {
+        let applications = self.state.applications();
         let mut pictures = self.pictures.lock();
-        pictures.add(Picture {
-            at: Instant::now(),
-            classes: status.classes,
-            times: self.state.metrics().totals().classes,
-        });
-        if self.events.is_watched() {
-            self.events.publish("classes", &pictures.recent());
+        pictures.retain(|name, _| applications.get(name).is_some());
+        for application in applications.iter() {
+            let name = application.name();
+            let status = application.sentry().status(application.now());
+            self.tell_blind(name, status.blind);
+            let its = pictures.entry(name.to_owned()).or_default();
+            its.add(Picture {
+                at: Instant::now(),
+                classes: status.classes,
+                times: application.metrics().totals().classes,
+            });
+            if self.events.is_watched() {
+                self.events.publish("classes", &its.recent_of(name));
+            }
         }
     }
+
+    /// Says once that the controller of an application sees nothing.
+    fn tell_blind(&self, name: &str, blind: bool) {
+        let mut told = self.blind.lock();
+        if blind && told.insert(name.to_owned()) {
+            self.notice(&format!("{}{}", prefix(self, name), status::BLIND));
+        } else if !blind {
+            told.remove(name);
+        }
+    }
+}
+
+/// Why the requests of an application cannot be served now.
+fn not_ready(application: &Application) -> Option<(String, &'static str)> {
+    let status = application.sentry().status(application.now());
+    if status.draining {
+        let remedy = "wait for it, or take requests again by /api/drain";
+        return Some(("the proxy is draining".into(), remedy));
+    }
+    let mut causes = vec!["no replica works".to_owned()];
+    for replica in &status.replicas {
+        let unreachable = application.board().trip(replica.id) == Some(Trip::Unreachable);
+        if replica.up && !unreachable {
+            return None;
+        }
+        causes.extend(health::ailment(application, replica.id, replica.up));
+    }
+    let remedy = "start the replicas or mend their addresses, then this is 200 by itself";
+    Some((causes.join("; "), remedy))
 }

@@ -47,6 +47,15 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, error: &Value) -> V
             },
         },
     });
+    if route.path.contains("{name}") {
+        operation["parameters"] = json!([{
+            "name": "name",
+            "in": "path",
+            "required": true,
+            "description": "The name of an application.",
+            "schema": { "type": "string" },
+        }]);
+    }
     if route.guarded {
         // An empty requirement beside it: without a configured token none is needed.
         operation["security"] = json!([{ "token": [] }, {}]);

@@ -5,9 +5,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_sentry::{ModeName, SentryConfig};
 
-use super::status::StatusView;
+use super::applications::{List, PoolView, Replicas};
+use super::status::{ApplicationView, StatusView};
 use crate::channel::ChannelCommand;
 use crate::config::Config;
+use crate::pool::PoolPatch;
 use crate::reload::ReloadStatus;
 
 /// How it is called.
@@ -15,6 +17,8 @@ use crate::reload::ReloadStatus;
 pub(super) enum Verb {
     Get,
     Post,
+    Put,
+    Patch,
 }
 
 impl Verb {
@@ -22,6 +26,8 @@ impl Verb {
         match self {
             Self::Get => "GET",
             Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
         }
     }
 }
@@ -30,6 +36,16 @@ impl Verb {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Endpoint {
     Status,
+    Applications,
+    Application,
+    Replicas,
+    PutReplicas,
+    PatchReplicas,
+    ModeOf,
+    ParametersOf,
+    DrainOf,
+    DryRunOf,
+    KillSwitchOf,
     Config,
     Events,
     Mode,
@@ -50,6 +66,7 @@ pub(super) enum Endpoint {
 #[derive(Clone, Copy)]
 pub(super) struct Route {
     pub(super) verb: Verb,
+    /// `{name}` stands for the name of an application.
     pub(super) path: &'static str,
     pub(super) endpoint: Endpoint,
     /// Whether callers need the token and a known host; probes of orchestrators have neither.
@@ -126,6 +143,21 @@ const fn post(
     }
 }
 
+const fn with(verb: Verb, route: Route) -> Route {
+    Route { verb, ..route }
+}
+
+impl Route {
+    /// What stands in `path` for `{name}`; empty without one. `None` if it is another call's path.
+    pub(super) fn matches<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let Some((before, after)) = self.path.split_once("{name}") else {
+            return (self.path == path).then_some("");
+        };
+        let name = path.strip_prefix(before)?.strip_suffix(after)?;
+        (!name.is_empty() && !name.contains('/')).then_some(name)
+    }
+}
+
 const fn open(route: Route) -> Route {
     Route {
         guarded: false,
@@ -134,12 +166,85 @@ const fn open(route: Route) -> Route {
 }
 
 /// The table.
-pub(super) static ROUTES: [Route; 15] = [
+pub(super) static ROUTES: [Route; 25] = [
     get(
         "/api/status",
         Endpoint::Status,
         "What the proxy is doing: mode, replicas, queue, classes, controller, recent figures, reloads.",
         Answer::Json(describe::<StatusView>),
+    ),
+    get(
+        "/api/applications",
+        Endpoint::Applications,
+        "The applications in the order of the file, with hosts, paths and mode.",
+        Answer::Json(describe::<List>),
+    ),
+    get(
+        "/api/applications/{name}",
+        Endpoint::Application,
+        "What one application is doing: mode, replicas, queue, classes, controller, recent figures.",
+        Answer::Json(describe::<ApplicationView>),
+    ),
+    get(
+        "/api/applications/{name}/replicas",
+        Endpoint::Replicas,
+        "The replicas of an application: weight, state, requests inside, window, health, and where the list comes from.",
+        Answer::Json(describe::<PoolView>),
+    ),
+    with(
+        Verb::Put,
+        post(
+            "/api/applications/{name}/replicas",
+            Endpoint::PutReplicas,
+            "Gives an application these replicas instead of those it has, whole or not at all. They hold until the file names other replicas; requests inside those that go are finished.",
+            Some(describe::<Replicas>),
+            describe::<PoolView>,
+        ),
+    ),
+    with(
+        Verb::Patch,
+        post(
+            "/api/applications/{name}/replicas",
+            Endpoint::PatchReplicas,
+            "Adds, removes, drains, undrains or weighs replicas of an application, whole or not at all.",
+            Some(describe::<PoolPatch>),
+            describe::<PoolView>,
+        ),
+    ),
+    post(
+        "/api/applications/{name}/mode",
+        Endpoint::ModeOf,
+        "As /api/mode, of one application.",
+        Some(describe::<ModeChange>),
+        describe::<SentryConfig>,
+    ),
+    post(
+        "/api/applications/{name}/parameters",
+        Endpoint::ParametersOf,
+        "As /api/parameters, of one application.",
+        Some(describe::<SentryConfig>),
+        describe::<SentryConfig>,
+    ),
+    post(
+        "/api/applications/{name}/drain",
+        Endpoint::DrainOf,
+        "As /api/drain, of one application.",
+        Some(describe::<Switch>),
+        describe::<Switch>,
+    ),
+    post(
+        "/api/applications/{name}/dry-run",
+        Endpoint::DryRunOf,
+        "As /api/dry-run, of one application.",
+        Some(describe::<Switch>),
+        describe::<Switch>,
+    ),
+    post(
+        "/api/applications/{name}/kill-switch",
+        Endpoint::KillSwitchOf,
+        "As /api/kill-switch, of one application.",
+        Some(describe::<Switch>),
+        describe::<Switch>,
     ),
     get(
         "/api/config",

@@ -1,13 +1,14 @@
 //! What the proxy is doing, for people and programs.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate_sentry::{ClassStatus, Refusal, ReplicaId, ReplicaStatus, SentryConfig, Status};
 
-use super::Operator;
+use super::{Operator, prefix};
+use crate::application::Application;
 use crate::health::ailment;
 use crate::metrics::{ClassTimes, Snapshot};
 use crate::reload::ReloadStatus;
@@ -22,20 +23,57 @@ pub(super) struct StatusView {
     uptime_seconds: f64,
     threads: usize,
     connections: u64,
-    /// The admission engine: mode, switches, queue, replicas, and per class what was offered,
-    /// admitted, refused, earned and lost.
-    engine: Status,
+    /// The applications, by name.
+    applications: BTreeMap<String, ApplicationView>,
+    /// Of the only application; absent when there are several.
+    #[serde(flatten)]
+    single: Option<ApplicationView>,
     /// Lines missing in the access log since the start.
     access_log_lines_lost: u64,
     /// What an operator should know about: one sentence each.
     warnings: Vec<String>,
-    /// Addresses of the replicas in `engine`, by id.
-    replicas: Vec<ReplicaView>,
-    recent: Recent,
     reload: ReloadStatus,
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
+/// What one application is doing: the answer of `/api/applications/NAME`.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(super) struct ApplicationView {
+    /// The admission engine: mode, switches, queue, replicas, and per class what was offered,
+    /// admitted, refused, earned and lost.
+    engine: Status,
+    /// Addresses of the replicas in `engine`, by id.
+    replicas: Vec<ReplicaView>,
+    recent: Recent,
+}
+
+impl ApplicationView {
+    pub(super) fn of(operator: &Operator, application: &Application) -> Self {
+        let settings = application.settings();
+        let replica = |id: &ReplicaId| ReplicaView {
+            id: id.0,
+            url: settings
+                .replica(*id)
+                .map_or_else(String::new, |replica| replica.origin().to_string()),
+        };
+        let pictures = operator.pictures.lock();
+        let recent = pictures.get(application.name()).map(Pictures::recent);
+        Self {
+            engine: application.sentry().status(application.now()),
+            replicas: settings.replica_ids().iter().map(replica).collect(),
+            recent: recent.unwrap_or_default(),
+        }
+    }
+
+    /// What an operator should know about: one sentence each.
+    fn warnings(&self, application: &Application) -> Vec<String> {
+        let mut warnings = warnings(&self.engine);
+        let ailing = |replica: &ReplicaStatus| ailment(application, replica.id, replica.up);
+        warnings.extend(self.engine.replicas.iter().filter_map(ailing));
+        warnings
+    }
+}
+
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 struct ReplicaView {
     id: u16,
     url: String,
@@ -45,18 +83,17 @@ impl StatusView {
     pub(super) fn of(operator: &Operator) -> Self {
         let state = &operator.state;
         let settings = state.settings();
-        let replica = |id: &ReplicaId| ReplicaView {
-            id: id.0,
-            url: settings
-                .replica(*id)
-                .map_or_else(String::new, |replica| replica.origin().to_string()),
-        };
-        let engine = state.sentry().status(state.now());
         let refused = &settings.log_refused;
-        let mut warnings = warnings(&engine);
+        let mut warnings = Vec::new();
+        let mut applications = BTreeMap::new();
+        for application in state.applications().iter() {
+            let view = ApplicationView::of(operator, application);
+            let of = prefix(operator, application.name());
+            let its = view.warnings(application).into_iter();
+            warnings.extend(its.map(|line| format!("{of}{line}")));
+            applications.insert(application.name().to_owned(), view);
+        }
         warnings.extend(refused.now().then(|| LOG_REFUSED.to_owned()));
-        let ailing = |replica: &ReplicaStatus| ailment(state, replica.id, replica.up);
-        warnings.extend(engine.replicas.iter().filter_map(ailing));
         let limit = settings.config.limits.connections;
         warnings.extend((state.connections() >= limit).then(|| crowded(limit)));
         Self {
@@ -66,9 +103,11 @@ impl StatusView {
             connections: state.connections() as u64,
             access_log_lines_lost: refused.lines() + state.metrics().totals().log_lines_lost,
             warnings,
-            engine,
-            replicas: settings.replica_ids().iter().map(replica).collect(),
-            recent: operator.pictures.lock().recent(),
+            single: state
+                .applications()
+                .single()
+                .and_then(|single| applications.get(single.name()).cloned()),
+            applications,
             reload: operator.reloader.status(),
         }
     }
@@ -118,6 +157,7 @@ fn warnings(engine: &Status) -> Vec<String> {
 /// A refusal as the event stream shows it.
 #[derive(Debug, Serialize)]
 pub(super) struct ShedSample<'a> {
+    application: &'a str,
     class: &'a str,
     reason: &'static str,
     retry_after_seconds: f64,
@@ -126,8 +166,9 @@ pub(super) struct ShedSample<'a> {
 }
 
 impl<'a> ShedSample<'a> {
-    pub(super) fn new(refusal: &Refusal, protect: &'a SentryConfig) -> Self {
+    pub(super) fn new(application: &'a str, refusal: &Refusal, protect: &'a SentryConfig) -> Self {
         Self {
+            application,
             class: protect.class_name(refusal.class),
             reason: refusal.reason.as_str(),
             retry_after_seconds: refusal.retry_after.as_secs_f64(),
@@ -144,6 +185,14 @@ pub(super) struct Recent {
     seconds: f64,
     /// Per class, in the order of the engine's.
     classes: Vec<RecentClass>,
+}
+
+/// Figures of the last seconds, and whose they are.
+#[derive(Debug, Serialize)]
+pub(super) struct RecentOf<'a> {
+    application: &'a str,
+    #[serde(flatten)]
+    recent: Recent,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
@@ -181,6 +230,14 @@ impl Pictures {
             self.0.pop_front();
         }
         self.0.push_back(picture);
+    }
+
+    /// The figures as the event stream shows them.
+    pub(super) fn recent_of<'a>(&self, application: &'a str) -> RecentOf<'a> {
+        RecentOf {
+            application,
+            recent: self.recent(),
+        }
     }
 
     pub(super) fn recent(&self) -> Recent {
@@ -253,7 +310,7 @@ mod tests {
             [{ name = 'a', guarantee = '40/s' }, { name = 'b', guarantee = '20/s' }]";
         let config = Config::from_text("t.toml", text).unwrap();
         let state = State::new(config).unwrap();
-        let mut engine = state.sentry().status(state.now());
+        let mut engine = state.first().sentry().status(state.now());
         assert!(warnings(&engine).is_empty(), "nothing is known yet");
         engine.drain_rate = Some(60.0);
         assert!(warnings(&engine).is_empty());

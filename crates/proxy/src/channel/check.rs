@@ -152,7 +152,7 @@ impl Channel {
 
 /// Checks a request against what its client was told.
 pub(crate) fn comply(visit: &mut Visit, order: &Order) -> Result<(), Fault> {
-    let Some(channel) = visit.worker().state.channel() else {
+    let Some(channel) = visit.application.shared.channel() else {
         return Ok(());
     };
     let asked = &order.request;
@@ -167,8 +167,8 @@ pub(crate) fn piggyback(visit: &Visit, response: &mut Response<Outbound>) {
         return;
     }
     let newest = visit
-        .worker()
-        .state
+        .application
+        .shared
         .channel()
         .and_then(|channel| channel.desk.hub.newest());
     let value = newest.and_then(|packed| HeaderValue::from_str(&packed.text).ok());

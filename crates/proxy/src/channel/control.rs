@@ -12,8 +12,8 @@ use tidegate_channel::{ControlMessage, Strategy};
 use tidegate_control::Timestamp;
 
 use super::Channel;
+use crate::application::Application;
 use crate::metrics::Totals;
-use crate::state::State;
 
 /// Clients count as active if they sent something within this time.
 const ACTIVE: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ const FLOOR_FADES: f64 = 1.01;
 const SERVED_MEMORY: f64 = 0.8;
 
 /// Serves listeners and runs the loop for ever; does nothing without a channel.
-pub(crate) async fn run(state: Arc<State>, listener: Option<TcpListener>) {
+pub(crate) async fn run(state: Arc<Application>, listener: Option<TcpListener>) {
     let listener = listener.and_then(|socket| tokio::net::TcpListener::from_std(socket).ok());
     let (Some(channel), Some(listener)) = (state.channel(), listener) else {
         return std::future::pending().await;
@@ -53,7 +53,7 @@ async fn follow(channel: &Channel, own: String) {
     relay.run(|message| channel.heard(message)).await;
 }
 
-async fn control(channel: &Channel, state: &State) {
+async fn control(channel: &Channel, state: &Application) {
     let mut publisher = channel.followed.is_none().then(|| Publisher::new(channel));
     let mut meter = Meter::new(*channel.config.period);
     let mut ticks = tokio::time::interval(*channel.config.period);
@@ -153,7 +153,7 @@ impl<'a> Publisher<'a> {
 }
 
 /// Requests that wait or are in service.
-fn inside(state: &State) -> f64 {
+fn inside(state: &Application) -> f64 {
     let status = state.sentry().status(state.now());
     let in_service: u32 = status
         .replicas
@@ -164,7 +164,7 @@ fn inside(state: &State) -> f64 {
 }
 
 /// Requests that the engine has refused since the start.
-fn refused(state: &State) -> u64 {
+fn refused(state: &Application) -> u64 {
     let classes = state.sentry().status(state.now()).classes;
     let reasons = classes.iter().flat_map(|class| &class.shed);
     reasons.map(|(_, count)| count).sum()
@@ -227,7 +227,7 @@ impl Meter {
 
     /// Waiting plus service of what was completed since the last call. Zero when nothing was and
     /// nothing is inside, not a number when something is.
-    fn delay(&mut self, state: &State) -> f64 {
+    fn delay(&mut self, state: &Application) -> f64 {
         let sums = Sums::of(&state.metrics().totals(), refused(state));
         self.on_sums(sums, inside(state) > 0.0)
     }

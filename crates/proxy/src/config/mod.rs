@@ -22,6 +22,7 @@
 //!
 //! [`parse`]: tidegate_config::parse
 
+pub mod application;
 mod channel;
 mod classify;
 mod health;
@@ -44,6 +45,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use tidegate_config::ConfigError;
 use tidegate_sentry::SentryConfig;
 
+pub use application::{Application, DEFAULT};
 pub use channel::{Channel, ChannelMeans, Compliance};
 pub use classify::{
     Believe, CertificateRule, ClassRule, Fingerprint, KeySource, SessionKey, TokenConfig,
@@ -112,6 +114,16 @@ pub struct Config {
     pub state_file: Option<PathBuf>,
     /// The channel that tells clients when to send; none by default.
     pub channel: Option<Channel>,
+    /// The application that gets the requests which fit no `[[application]]`; without it they are
+    /// answered with 404.
+    #[schemars(example = &"shop")]
+    pub default_application: Option<String>,
+    /// Several applications, each with hosts, paths and a service of its own. Without any, the file
+    /// as a whole is one application named `default`. Beside the keys below an application may have
+    /// sections of its own: `protect`, `classify`, `default_class`, `tenant`, `session`, `token`,
+    /// `timeouts`, `limits`, `retry`, `sticky`, `health`, `forward`, `refusal` and `channel`. Those
+    /// that it does not have are taken from the top of the file.
+    pub application: Vec<Application>,
 }
 
 fn listeners<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Listener>, D::Error> {
@@ -136,13 +148,17 @@ impl Config {
     /// The files it names and whose content is read when it is put in force.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let certificates = self.listen.iter().flat_map(|listener| &listener.tls);
-        let tls = &self.upstream.tls;
-        let texts = &self.refusal;
-        let optional = [&tls.ca, &tls.client_cert, &tls.client_key]
+        let optional = [&self.admin.token_file]
             .into_iter()
-            .chain([&texts.html, &texts.json, &texts.text])
-            .chain([&self.admin.token_file])
-            .chain(self.token.iter().map(|token| &token.public_key))
+            .chain(part_files(
+                &self.upstream,
+                &self.refusal,
+                self.token.as_ref(),
+            ))
+            .chain(self.application.iter().flat_map(|it| {
+                let refusal = it.refusal.as_ref().unwrap_or(&self.refusal);
+                part_files(&it.upstream, refusal, it.token.as_ref())
+            }))
             .chain(self.listen.iter().map(|listener| &listener.client_ca));
         certificates
             .flat_map(|certificate| [&certificate.cert, &certificate.key])
@@ -162,42 +178,79 @@ impl Config {
             ("`listen`", sockets(self) != sockets(other)),
             ("`admin.enabled`", self.admin.enabled != other.admin.enabled),
             ("`admin.addr`", self.admin.addr != other.admin.addr),
-            ("`channel`", self.channel != other.channel),
+            ("`channel`", self.channels() != other.channels()),
         ];
         let changed = differences.iter().filter(|(_, differs)| *differs);
         let names: Vec<_> = changed.map(|(name, _)| *name).collect();
         (!names.is_empty()).then(|| names.join(" and "))
     }
 
+    /// The channels of all applications that have one, by name.
+    fn channels(&self) -> Vec<(&str, &Channel)> {
+        let own = |it: &'_ Application| it.channel.is_some();
+        let top = self.channel.as_ref().map(|channel| (DEFAULT, channel));
+        let named = self.application.iter().filter(|it| own(it));
+        let named = named.filter_map(|it| Some((it.name.as_str(), it.channel.as_ref()?)));
+        top.into_iter().chain(named).collect()
+    }
+
     /// Makes relative file names relative to `base`, the directory the file is in.
     pub fn resolve_paths(&mut self, base: &Path) {
         let resolve = |path: &mut PathBuf| *path = base.join(&*path);
-        for certificate in self.listen.iter_mut().flat_map(|l| &mut l.tls) {
-            resolve(&mut certificate.cert);
-            resolve(&mut certificate.key);
-        }
-        let authorities = self.listen.iter_mut().map(|l| &mut l.client_ca);
-        let tls = &mut self.upstream.tls;
-        let texts = &mut self.refusal;
-        if let Some(channel) = &mut self.channel {
-            resolve(&mut channel.key_file);
-            channel.next_key_file.iter_mut().for_each(resolve);
-            for certificate in &mut channel.tls {
+        for listener in &mut self.listen {
+            for certificate in &mut listener.tls {
                 resolve(&mut certificate.cert);
                 resolve(&mut certificate.key);
             }
+            listener.client_ca.iter_mut().for_each(resolve);
         }
-        [&mut tls.ca, &mut tls.client_cert, &mut tls.client_key]
-            .into_iter()
-            .chain([&mut texts.html, &mut texts.json, &mut texts.text])
-            .chain([&mut self.admin.token_file])
-            .chain(self.token.iter_mut().map(|token| &mut token.public_key))
-            .chain(authorities)
-            .flatten()
-            .for_each(resolve);
+        resolve_part(base, &mut self.upstream, Some(&mut self.refusal));
+        resolve_keys(base, self.token.as_mut(), self.channel.as_mut());
+        for it in &mut self.application {
+            resolve_part(base, &mut it.upstream, it.refusal.as_mut());
+            resolve_keys(base, it.token.as_mut(), it.channel.as_mut());
+        }
+        self.admin.token_file.iter_mut().for_each(resolve);
         self.state_file.iter_mut().for_each(resolve);
         if let LogTarget::File(path) = &mut self.access_log.to {
             resolve(path);
+        }
+    }
+}
+
+/// The files that an application names.
+fn part_files<'a>(
+    upstream: &'a Upstream,
+    refusal: &'a RefusalTexts,
+    token: Option<&'a TokenConfig>,
+) -> impl Iterator<Item = &'a Option<PathBuf>> {
+    let tls = &upstream.tls;
+    [&tls.ca, &tls.client_cert, &tls.client_key]
+        .into_iter()
+        .chain([&refusal.html, &refusal.json, &refusal.text])
+        .chain(token.map(|token| &token.public_key))
+}
+
+fn resolve_part(base: &Path, upstream: &mut Upstream, refusal: Option<&mut RefusalTexts>) {
+    let tls = &mut upstream.tls;
+    let texts = refusal.into_iter();
+    [&mut tls.ca, &mut tls.client_cert, &mut tls.client_key]
+        .into_iter()
+        .chain(texts.flat_map(|texts| [&mut texts.html, &mut texts.json, &mut texts.text]))
+        .flatten()
+        .for_each(|path| *path = base.join(&*path));
+}
+
+fn resolve_keys(base: &Path, token: Option<&mut TokenConfig>, channel: Option<&mut Channel>) {
+    let resolve = |path: &mut PathBuf| *path = base.join(&*path);
+    let token = token.into_iter().flat_map(|token| &mut token.public_key);
+    token.for_each(resolve);
+    if let Some(channel) = channel {
+        resolve(&mut channel.key_file);
+        channel.next_key_file.iter_mut().for_each(resolve);
+        for certificate in &mut channel.tls {
+            resolve(&mut certificate.cert);
+            resolve(&mut certificate.key);
         }
     }
 }

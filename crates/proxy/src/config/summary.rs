@@ -1,16 +1,27 @@
 //! What a configuration will do, in a few lines for people.
 
-use super::{Admin, Config, Health, Listener, LogTarget, Sticky};
+use super::{Admin, Application, Config, Health, Listener, LogTarget, Sticky};
 
 impl Config {
     /// What it will do, a line for each part.
     #[must_use]
     pub fn summary(&self) -> Vec<String> {
         let mut lines: Vec<_> = self.listen.iter().map(listener).collect();
-        lines.push(self.replicas());
-        lines.push(self.protection());
-        lines.push(health(&self.health));
-        lines.extend(self.sticky.as_ref().map(sticky));
+        if self.application.is_empty() {
+            lines.extend(self.own_lines());
+        }
+        for application in &self.application {
+            let alone = self.of_application(&application.name).unwrap_or_default();
+            let which = requests_of(application);
+            lines.push(format!("application {}: {which}", application.name));
+            lines.extend(alone.own_lines().map(|line| format!("  {line}")));
+        }
+        if !self.application.is_empty() {
+            lines.push(match &self.default_application {
+                Some(name) => format!("gives all other requests to application {name}"),
+                None => "answers all other requests with 404".to_owned(),
+            });
+        }
         lines.push(admin(&self.admin));
         if self.access_log.to != LogTarget::Off {
             lines.push(format!("logs every request to {}", self.access_log.to));
@@ -19,6 +30,13 @@ impl Config {
             lines.push(format!("keeps what it learns in {}", path.display()));
         }
         lines
+    }
+
+    /// What concerns one application.
+    fn own_lines(&self) -> impl Iterator<Item = String> {
+        [self.replicas(), self.protection(), health(&self.health)]
+            .into_iter()
+            .chain(self.sticky.as_ref().map(sticky))
     }
 
     fn replicas(&self) -> String {
@@ -54,6 +72,18 @@ impl Config {
             "protects it in mode {} with {target}{classes}{dry}",
             protect.mode.as_str()
         )
+    }
+}
+
+/// Which requests are an application's.
+fn requests_of(application: &Application) -> String {
+    let hosts = match application.hosts.as_slice() {
+        [] => "every host".to_owned(),
+        hosts => hosts.join(", "),
+    };
+    match application.paths.as_slice() {
+        [] => hosts,
+        paths => format!("{hosts} with {}", paths.join(", ")),
     }
 }
 

@@ -110,7 +110,7 @@ impl fmt::Display for Replica {
 }
 
 /// Scheme, host and port of a replica.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
     /// Whether it is `https`.
     pub tls: bool,

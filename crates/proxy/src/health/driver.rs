@@ -11,19 +11,20 @@ use tokio::time::{Instant, sleep_until};
 
 use super::probe::{Answer, probe};
 use super::{Action, Machine, explain};
+use crate::application::Application;
 use crate::config::{Config, Origin};
-use crate::state::State;
 
-/// How often the driver looks for a new configuration when nothing else wakes it.
+/// How often the driver looks for a new configuration when nothing else wakes it: a change that
+/// falls between two waits is found by then.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Looks after the replicas' health until it is dropped; `notice` gets a line for every replica
 /// that is taken out or let back.
-pub async fn run(state: Arc<State>, seed: u64, notice: impl Fn(&str)) {
-    let config = state.config();
+pub async fn run(application: Arc<Application>, seed: u64, notice: impl Fn(&str)) {
+    let config = application.config();
     let mut driver = Driver {
         machine: Machine::new(config.health.clone(), seed),
-        state,
+        application,
         roster: BTreeMap::new(),
         config: None,
         ailing: BTreeSet::new(),
@@ -39,7 +40,7 @@ pub async fn run(state: Arc<State>, seed: u64, notice: impl Fn(&str)) {
 
 struct Driver<N> {
     machine: Machine,
-    state: Arc<State>,
+    application: Arc<Application>,
     /// Who has which id; ids of removed replicas are given to new ones.
     roster: BTreeMap<ReplicaId, Origin>,
     config: Option<Arc<Config>>,
@@ -51,7 +52,7 @@ struct Driver<N> {
 
 impl<N: Fn(&str)> Driver<N> {
     fn take_over_config(&mut self) {
-        let config = self.state.config();
+        let config = self.application.config();
         if self
             .config
             .as_ref()
@@ -63,7 +64,7 @@ impl<N: Fn(&str)> Driver<N> {
         let stays = |(id, origin): &(&ReplicaId, &Origin)| self.roster.get(id) == Some(origin);
         let old: Vec<_> = roster.iter().filter(stays).map(|(&id, _)| id).collect();
         let all: Vec<_> = roster.keys().copied().collect();
-        let now = self.state.now();
+        let now = self.application.now();
         self.machine.reconfigure(now, config.health.clone(), &old);
         self.machine.reconfigure(now, config.health.clone(), &all);
         self.roster = roster;
@@ -71,15 +72,16 @@ impl<N: Fn(&str)> Driver<N> {
     }
 
     fn read_roster(&self) -> BTreeMap<ReplicaId, Origin> {
-        let settings = self.state.settings();
+        let settings = self.application.settings();
         let ids = settings.replica_ids().iter();
-        ids.filter_map(|&id| Some((id, settings.replica(id)?.origin().clone())))
+        ids.filter(|&&id| !settings.is_draining(id))
+            .filter_map(|&id| Some((id, settings.replica(id)?.origin().clone())))
             .collect()
     }
 
     fn handle_timeout(&mut self) {
-        let now = self.state.now();
-        for action in self.machine.handle_timeout(now, self.state.board()) {
+        let now = self.application.now();
+        for action in self.machine.handle_timeout(now, self.application.board()) {
             self.carry_out(now, action);
         }
         self.tell_ailing();
@@ -88,10 +90,10 @@ impl<N: Fn(&str)> Driver<N> {
     /// Says once of a replica that it fails although it cannot be taken out, and once that it is well.
     fn tell_ailing(&mut self) {
         for (&id, origin) in &self.roster {
-            let trip = self.state.board().trip(id);
+            let trip = self.application.board().trip(id);
             match trip.filter(|_| self.machine.is_up(id)) {
                 Some(trip) if self.ailing.insert(id) => {
-                    let cause = explain(&self.state, id, trip.as_str());
+                    let cause = explain(&self.application, id, trip.as_str());
                     let line = format!("{cause}, and it is asked all the same: no other one works");
                     (self.notice)(&format!("replica {origin}: {line}"));
                 }
@@ -118,17 +120,16 @@ impl<N: Fn(&str)> Driver<N> {
                 } else {
                     "gets no requests"
                 };
-                let cause = explain(&self.state, replica, cause);
+                let cause = explain(&self.application, replica, cause);
                 (self.notice)(&format!("replica {whom} {what}: {cause}"));
-                self.state
-                    .resolving(|sentry, wake| sentry.set_health(now, replica, up, wake));
+                self.application.set_health(now, replica, up);
             }
         }
     }
 
     fn send_probe(&mut self, id: ReplicaId) {
         let config = Arc::clone(self.config.as_ref().expect("taken over before any timeout"));
-        let settings = self.state.settings();
+        let settings = self.application.settings();
         let Some(replica) = settings.replica(id).cloned() else {
             return;
         };
@@ -141,15 +142,15 @@ impl<N: Fn(&str)> Driver<N> {
     }
 
     fn on_answer(&mut self, id: ReplicaId, answer: Answer) {
-        let now = self.state.now();
+        let now = self.application.now();
         if answer.utilization.is_some() {
             let report = Report {
                 utilization: answer.utilization,
                 ..Report::default()
             };
-            self.state.sentry().on_report(now, id, &report);
+            self.application.sentry().on_report(now, id, &report);
         }
-        let board = self.state.board();
+        let board = self.application.board();
         let action = self.machine.on_probe(now, board, id, answer.well);
         action
             .into_iter()
@@ -159,11 +160,15 @@ impl<N: Fn(&str)> Driver<N> {
     /// Until a timer is due, a replica trips, a probe ends or it is time to look for a new
     /// configuration.
     async fn wait(&mut self) {
-        let due = self.state.clock().instant(self.machine.poll_timeout());
+        let due = self
+            .application
+            .clock()
+            .instant(self.machine.poll_timeout());
         let until = Instant::from_std(due).min(Instant::now() + LOOK);
         tokio::select! {
             () = sleep_until(until) => {}
-            () = self.state.board().alarmed() => {}
+            () = self.application.board().alarmed() => {}
+            () = self.application.changed() => {}
             Some(ended) = self.probes.join_next() => {
                 if let Ok((id, answer)) = ended {
                     self.on_answer(id, answer);

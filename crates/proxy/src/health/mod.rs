@@ -11,8 +11,8 @@ mod vitals;
 
 use tidegate_sentry::ReplicaId;
 
+use crate::application::Application;
 use crate::metrics::UpstreamFailure;
-use crate::state::State;
 
 pub use driver::run;
 pub use machine::{Action, Machine};
@@ -20,14 +20,14 @@ pub use vitals::{Board, Outcome, Trip};
 
 /// Why a replica is ill, with what is known of the last failure: what the system or TLS said, what
 /// requests met with, what a check was answered.
-fn explain(state: &State, id: ReplicaId, cause: &str) -> String {
-    let settings = state.settings();
+fn explain(application: &Application, id: ReplicaId, cause: &str) -> String {
+    let settings = application.settings();
     let replica = settings.replica(id);
     let known = match cause {
         _ if cause == Trip::Unreachable.as_str() => replica.and_then(|it| it.unreachable()),
         _ if cause == Trip::Faulty.as_str() => {
             let http2 = replica.is_some_and(|it| it.is_http2());
-            let error = state.board().last_error(id);
+            let error = application.board().last_error(id);
             error.map(|error| in_words(error, http2))
         }
         CHECKS_FAIL => replica.and_then(|it| it.failed_check()),
@@ -40,11 +40,11 @@ fn explain(state: &State, id: ReplicaId, cause: &str) -> String {
 }
 
 /// What is wrong with a replica that is `up` or not, if anything is.
-pub(crate) fn ailment(state: &State, id: ReplicaId, up: bool) -> Option<String> {
-    let settings = state.settings();
+pub(crate) fn ailment(application: &Application, id: ReplicaId, up: bool) -> Option<String> {
+    let settings = application.settings();
     let replica = settings.replica(id)?;
-    let cause = match (state.board().trip(id), replica.failed_check()) {
-        (Some(trip), _) => explain(state, id, trip.as_str()),
+    let cause = match (application.board().trip(id), replica.failed_check()) {
+        (Some(trip), _) => explain(application, id, trip.as_str()),
         (None, _) if up => return None,
         (None, Some(check)) => format!("it gets no requests, the last check failed ({check})"),
         (None, None) => "it gets no requests".to_owned(),

@@ -162,6 +162,7 @@ pub struct Core {
     turned_away: [AtomicU64; 3],
     retries: AtomicU64,
     retries_denied: AtomicU64,
+    unrouted: AtomicU64,
     log_lines_lost: AtomicU64,
     sample_wanted: AtomicBool,
     sample: Mutex<Option<Refusal>>,
@@ -186,6 +187,7 @@ impl Default for Core {
             turned_away: Default::default(),
             retries: AtomicU64::new(0),
             retries_denied: AtomicU64::new(0),
+            unrouted: AtomicU64::new(0),
             log_lines_lost: AtomicU64::new(0),
             sample_wanted: AtomicBool::new(false),
             sample: Mutex::new(None),
@@ -264,6 +266,11 @@ impl Core {
         bump(&self.retries_denied);
     }
 
+    /// A request fitted no application.
+    pub fn record_unrouted(&self) {
+        bump(&self.unrouted);
+    }
+
     /// The access log could not keep up.
     pub fn record_log_line_lost(&self) {
         bump(&self.log_lines_lost);
@@ -292,6 +299,7 @@ impl Core {
         totals.resting += self.resting.load(Ordering::Relaxed);
         totals.retries += self.retries.load(Ordering::Relaxed);
         totals.retries_denied += self.retries_denied.load(Ordering::Relaxed);
+        totals.unrouted += self.unrouted.load(Ordering::Relaxed);
         totals.log_lines_lost += self.log_lines_lost.load(Ordering::Relaxed);
     }
 }
@@ -335,6 +343,8 @@ pub struct Totals {
     pub retries: u64,
     /// Retries that the budget denied.
     pub retries_denied: u64,
+    /// Requests that fitted no application.
+    pub unrouted: u64,
     /// Lines missing in the access log because it could not keep up.
     pub log_lines_lost: u64,
     /// How long the engine's adaptation took.

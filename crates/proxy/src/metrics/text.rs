@@ -13,18 +13,28 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Pairs of label name and value.
 pub type Labels<'a> = &'a [(&'a str, &'a str)];
 
-/// A page of metrics that is being written.
+/// A page of metrics that is being written. A family that is begun again, for another application,
+/// goes on where it ended.
 #[derive(Debug, Default)]
-pub struct Text(String);
+pub struct Text {
+    families: Vec<(String, String)>,
+    application: Option<String>,
+}
 
 /// One metric family, ready for its samples.
 #[derive(Debug)]
 pub struct Family<'a> {
     out: &'a mut String,
     name: &'a str,
+    application: Option<&'a str>,
 }
 
 impl Text {
+    /// Adds the label `application` to the samples that follow, or no longer.
+    pub fn set_application(&mut self, name: Option<&str>) {
+        self.application = name.map(str::to_owned);
+    }
+
     /// Starts a family that only rises; `name` ends in `_total`.
     pub fn counter<'a>(&'a mut self, name: &'a str, help: &str) -> Family<'a> {
         self.family(name, "counter", help)
@@ -41,21 +51,24 @@ impl Text {
     }
 
     fn family<'a>(&'a mut self, name: &'a str, kind: &str, help: &str) -> Family<'a> {
-        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-        push(
-            &mut self.0,
-            format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"),
-        );
+        let known = self.families.iter().position(|(known, _)| known == name);
+        let at = known.unwrap_or_else(|| {
+            let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+            let head = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
+            self.families.push((name.to_owned(), head));
+            self.families.len() - 1
+        });
         Family {
-            out: &mut self.0,
+            out: &mut self.families[at].1,
             name,
+            application: self.application.as_deref(),
         }
     }
 
     /// The finished page.
     #[must_use]
     pub fn finish(self) -> String {
-        self.0
+        self.families.into_iter().map(|(_, text)| text).collect()
     }
 }
 
@@ -82,7 +95,9 @@ impl Family<'_> {
         push(self.out, format_args!("{}{suffix}", self.name));
         let le = le.map(|le| ("le", le));
         let mut separator = '{';
-        for (name, value) in labels.iter().copied().chain(le) {
+        let application = self.application.map(|name| ("application", name));
+        let labels = application.into_iter().chain(labels.iter().copied());
+        for (name, value) in labels.chain(le) {
             push(
                 self.out,
                 format_args!("{separator}{name}=\"{}\"", escaped(value)),

@@ -359,6 +359,7 @@ pub(crate) fn status(fault: &Fault) -> StatusCode {
             | Invalid::Target
             | Invalid::Body => StatusCode::BAD_REQUEST,
         },
+        Fault::Unrouted => StatusCode::NOT_FOUND,
         Fault::LastHop => StatusCode::OK,
         Fault::Shed(refusal) => shed_status(refusal.reason),
         Fault::Held(Held::Throttled(_)) => StatusCode::TOO_MANY_REQUESTS,
@@ -378,6 +379,7 @@ fn detail(fault: &Fault) -> String {
     match fault {
         Fault::Malformed(violation) => format!("The request is not valid HTTP: {violation}."),
         Fault::Invalid(invalid) => format!("The request cannot be served: {invalid}."),
+        Fault::Unrouted => "There is no application for this host and path.".to_owned(),
         Fault::LastHop => "The request was to go no further than this proxy.".to_owned(),
         Fault::Shed(_) => "The service is busy.".to_owned(),
         Fault::Held(held) => format!("The request is refused: {held}."),

@@ -203,12 +203,14 @@ impl Reloader {
         Ok(())
     }
 
-    /// Changes the protection while the proxy runs, until the file is put in force again.
+    /// Changes the protection of an application while the proxy runs, until the file is put in force
+    /// again. Nothing happens if there is none of that name.
     ///
     /// # Errors
     /// What `change` refuses, or the engine; the protection in force stays.
     pub fn change_protection<E>(
         &self,
+        application: &str,
         change: impl FnOnce(&mut SentryConfig) -> Result<(), E>,
     ) -> Result<(), E>
     where
@@ -216,7 +218,10 @@ impl Reloader {
     {
         let in_file = self.in_file.lock();
         let mut new = Config::clone(&self.state.config());
-        change(&mut new.protect)?;
+        let Some(protect) = new.protect_mut(application) else {
+            return Ok(());
+        };
+        change(protect)?;
         self.state.apply(new)?;
         self.status.lock().changed_live = **in_file != *self.state.config();
         Ok(())

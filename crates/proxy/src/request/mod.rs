@@ -66,9 +66,12 @@ pub(crate) fn serve(
     request: Request<Inbound>,
 ) -> Serving {
     client.begin_request();
-    let settings = worker.settings();
-    let mut visit = Visit::begin(client, &settings, &request);
-    match begin(&mut visit, &settings, request) {
+    let routed = worker.route(&request);
+    let fits = routed.is_ok();
+    let (Ok(application) | Err(application)) = routed;
+    let settings = application.settings();
+    let mut visit = Visit::begin(client, application, &request);
+    match begin(&mut visit, &settings, request, fits) {
         Err(fault) => Serving::Done(Some(decline(visit, &settings, fault))),
         Ok((mut order, mut entry)) => Serving::Going(Box::pin(async move {
             let served = live(&mut visit, &mut order, &mut entry).await;
@@ -84,8 +87,9 @@ pub(crate) fn refuse(
     violation: Violation,
 ) -> Response<Outbound> {
     client.begin_request();
-    let settings = worker.settings();
-    let mut visit = Visit::begin(client, &settings, &Request::<()>::default());
+    let application = worker.outside();
+    let settings = application.settings();
+    let mut visit = Visit::begin(client, application, &Request::<()>::default());
     visit.is_malformed();
     explain(visit, &settings, &Fault::Malformed(violation))
 }
@@ -114,14 +118,27 @@ fn begin(
     visit: &mut Visit,
     settings: &Settings,
     request: Request<Inbound>,
+    fits: bool,
 ) -> Result<(Order, Option<Entry>), Fault> {
     let order = Order::read(visit, settings, request)?;
+    if !fits {
+        return Err(unrouted(visit, &order));
+    }
     channel::comply(visit, &order)?;
     let entry = match reads_ahead(&order) {
         true => None,
         false => Some(enter(visit, &order, visit.arrived)?),
     };
     Ok((order, entry))
+}
+
+/// No application has the request's host and path.
+fn unrouted(visit: &Visit, order: &Order) -> Fault {
+    visit.worker().metrics().record_unrouted();
+    if order.request.body.is_open() {
+        visit.client.linger();
+    }
+    Fault::Unrouted
 }
 
 /// The life of a request, step by step.
@@ -161,7 +178,7 @@ fn conclude(mut visit: Visit, served: Result<Response<Outbound>, Fault>) -> Serv
             Served::Response(dismiss(visit, response))
         }
         Err(fault) => {
-            let settings = visit.worker().settings();
+            let settings = visit.application.settings();
             decline(visit, &settings, fault)
         }
     }
@@ -233,12 +250,12 @@ async fn read_body(visit: &Visit, order: &mut Order) -> Result<(), Fault> {
 
 /// Asks the engine.
 fn enter(visit: &Visit, order: &Order, now: Timestamp) -> Result<Entry, Fault> {
-    let entry = gate::enter(visit.worker(), now, &order.arrival(visit));
+    let entry = gate::enter(&visit.application, now, &order.arrival(visit));
     entry.map_err(|refusal| shed(visit, refusal))
 }
 
 fn shed(visit: &Visit, refusal: Refusal) -> Fault {
-    visit.worker().metrics().record_shed(&refusal);
+    visit.application.metrics().record_shed(&refusal);
     refusal.into()
 }
 
@@ -285,7 +302,7 @@ async fn queue(visit: &Visit, mut wait: Wait, order: &Order) -> Result<Slot, Fau
 /// Lets a client that writes first finish, so that it reads the refusal instead of a reset.
 async fn discard(visit: &Visit, upload: Upload) {
     let state = &visit.worker().state;
-    let limit = *visit.worker().settings().config.limits.refused_body;
+    let limit = *visit.application.settings().config.limits.refused_body;
     let mut alarm = Alarm::set(&**visit.worker(), state.now() + DISCARD);
     if !matches!(alarm.before(upload.discard(limit)).await, Ok(true)) {
         visit.client.linger();

@@ -24,7 +24,7 @@ const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// Makes the request of an order canonical: hop-by-hop fields and spoofed ones removed, ours added.
 pub(crate) fn prepare(visit: &Visit, order: &mut Order, slot: &Slot) {
-    let settings = visit.worker().settings();
+    let settings = visit.application.settings();
     let notes = Notes {
         class: settings.class_name(slot.class()),
         time_left: order.deadline.at.since(slot.admitted()),

@@ -13,13 +13,14 @@ use crate::gate::Slot;
 use crate::message::Request;
 use crate::metrics::{Direction, UpstreamFailure};
 use crate::refuse::Format;
-use crate::settings::Settings;
-use crate::worker::Worker;
+use crate::worker::{LocalApplication, Worker};
 
 /// A request that is being served. Dropped before it is complete, its client has left.
 #[derive(Debug)]
 pub(crate) struct Visit {
     pub(crate) client: Rc<Client>,
+    /// Whose request it is.
+    pub(crate) application: Rc<LocalApplication>,
     pub(crate) arrived: Timestamp,
     /// How the client wants to be refused, if it has to be.
     pub(crate) format: Format,
@@ -41,8 +42,12 @@ enum End {
 }
 
 impl Visit {
-    pub(crate) fn begin<B>(client: &Rc<Client>, settings: &Settings, request: &Request<B>) -> Self {
-        let logs = settings.access_log.is_some();
+    pub(crate) fn begin<B>(
+        client: &Rc<Client>,
+        application: Rc<LocalApplication>,
+        request: &Request<B>,
+    ) -> Self {
+        let logs = client.worker().settings().access_log.is_some();
         Self {
             arrived: client.worker().state.now(),
             format: Format::Text,
@@ -51,6 +56,7 @@ impl Visit {
             path: None,
             record: logs.then(|| Box::new(Record::new(request, client.peer))),
             end: End::Cancelled,
+            application,
             client: Rc::clone(client),
         }
     }
@@ -85,7 +91,7 @@ impl Visit {
 
     /// It is answered with this status, by us if there is a reason.
     pub(crate) fn answered(&mut self, status: StatusCode, reason: Option<&'static str>) {
-        self.worker().metrics().record_response(status.as_u16());
+        self.application.metrics().record_response(status.as_u16());
         if let Some(record) = &mut self.record {
             record.status = status.as_u16();
             record.reason = reason;
@@ -100,13 +106,13 @@ impl Visit {
     }
 
     pub(crate) fn count_response_bytes(&self, bytes: usize) {
-        self.worker()
+        self.application
             .metrics()
             .record_bytes(Direction::Response, bytes as u64);
     }
 
     pub(crate) fn count_request_bytes(&self, bytes: usize) {
-        self.worker()
+        self.application
             .metrics()
             .record_bytes(Direction::Request, bytes as u64);
     }
@@ -159,9 +165,13 @@ impl Drop for Visit {
             End::Cancelled => Some("departed"),
             End::Truncated(failure) => Some(failure.as_str()),
         };
-        let settings = self.worker().settings();
-        if let Some(log) = &settings.access_log
-            && !log.write(&record, &settings)
+        let log = &self.worker().settings().access_log;
+        if let Some(log) = log
+            && !log.write(
+                &record,
+                self.application.shared.name(),
+                &self.application.settings(),
+            )
         {
             self.worker().metrics().record_log_line_lost();
         }

@@ -21,7 +21,7 @@ use crate::message::Fields;
 use crate::metrics::{Direction, UpstreamFailure};
 use crate::request::visit::Visit;
 use crate::upstream::download::Download;
-use crate::worker::Worker;
+use crate::worker::{LocalApplication, Worker};
 
 /// Why a response breaks off. The client sees the truncation: the connection closes, or the
 /// stream is reset.
@@ -68,6 +68,7 @@ impl Outbound {
 #[derive(Debug)]
 pub(crate) struct Relay {
     worker: Rc<Worker>,
+    application: Rc<LocalApplication>,
     about: About,
     first: Option<Frame<Bytes>>,
     body: Download,
@@ -103,6 +104,7 @@ impl Relay {
         let (key, reading) = worker.slow_readers.watch(slot, kind, now);
         let relay = Self {
             worker,
+            application: Rc::clone(&visit.application),
             about,
             first,
             body,
@@ -126,7 +128,7 @@ impl Relay {
     /// client listened, or, where there is no end to wait for, with its first words.
     fn record_answered(&self, status: StatusCode) {
         let outcome = Outcome::Answered(status.as_u16());
-        let board = self.worker.state.board();
+        let board = self.application.shared.board();
         board.record(self.about.replica, outcome);
     }
 
@@ -145,7 +147,7 @@ impl Relay {
         if rest.kind != Kind::Stream {
             self.record_answered(rest.status);
         }
-        let settings = self.worker.settings();
+        let settings = self.application.settings();
         self.body.give_back(&self.worker, &settings);
     }
 
@@ -158,9 +160,9 @@ impl Relay {
         if let Some(mut slot) = rest.reading.take() {
             slot.set_ending(Ending::Dropped);
         }
-        self.worker.metrics().record_upstream_failure(failure);
-        self.worker
-            .state
+        self.application.metrics().record_upstream_failure(failure);
+        self.application
+            .shared
             .board()
             .record(self.about.replica, Outcome::Failed(failure));
         if let Some(visit) = self.visit.take() {
@@ -208,13 +210,13 @@ impl Relay {
         let frame = match frame.into_trailers() {
             Ok(trailers) => {
                 let mut trailers = Fields::from(trailers);
-                report::strip(&self.worker.state, self.about, &mut trailers);
+                report::strip(&self.application.shared, self.about, &mut trailers);
                 Frame::trailers(trailers.into())
             }
             Err(frame) => frame,
         };
         let bytes = frame.data_ref().map_or(0, Bytes::len);
-        self.worker
+        self.application
             .metrics()
             .record_bytes(Direction::Response, bytes as u64);
         if let Some(visit) = &mut self.visit {
@@ -239,7 +241,7 @@ impl Relay {
 
     /// Ready when the replica has been silent for too long.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let limit = *self.worker.settings().config.timeouts.body_idle;
+        let limit = *self.application.settings().config.timeouts.body_idle;
         let due = self.heard + limit;
         let silence = self
             .silence

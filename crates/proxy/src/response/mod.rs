@@ -43,15 +43,15 @@ pub(crate) fn relay(
         mut response,
         mut body,
     } = answer;
-    let state = &visit.worker().state;
-    let settings = visit.worker().settings();
+    let application = &visit.application.shared;
+    let settings = visit.application.settings();
     let replica = slot.replica();
     let status = response.status;
-    report::strip(state, About::new(visit, &slot), &mut response.headers);
+    report::strip(application, About::new(visit, &slot), &mut response.headers);
     mark(visit, &settings, replica, &mut response);
     let body = match ahead {
         Ok(Ahead::Complete(data)) => {
-            state
+            application
                 .board()
                 .record(replica, Outcome::Answered(status.as_u16()));
             slot.set_ending(ending(status));
@@ -72,8 +72,8 @@ pub(crate) fn relay(
 /// The replica failed after its first words.
 pub(crate) fn failed(visit: &Visit, mut slot: Slot, failure: UpstreamFailure) -> Fault {
     slot.set_ending(Ending::Dropped);
-    visit.worker().metrics().record_upstream_failure(failure);
-    let board = visit.worker().state.board();
+    visit.application.metrics().record_upstream_failure(failure);
+    let board = visit.application.shared.board();
     board.record(slot.replica(), Outcome::Failed(failure));
     Fault::Upstream(failure)
 }

@@ -9,11 +9,11 @@ use std::str::FromStr;
 use http::{HeaderName, HeaderValue};
 use tidegate_sentry::{ClassId, PathKey, ReplicaId, Report};
 
+use crate::application::Application;
 use crate::gate::Slot;
 use crate::hop::{Border, Contraband};
 use crate::message::Fields;
 use crate::request::visit::Visit;
-use crate::state::State;
 
 const UTILIZATION: HeaderName = HeaderName::from_static("tidegate-utilization");
 const SERVICE_MS: HeaderName = HeaderName::from_static("tidegate-service-ms");
@@ -43,7 +43,7 @@ impl About {
 }
 
 /// Removes from a replica's headers or trailers what is not for clients, and passes a report on.
-pub(crate) fn strip(state: &State, about: About, headers: &mut Fields) {
+pub(crate) fn strip(application: &Application, about: About, headers: &mut Fields) {
     let contraband = Contraband::find(headers, Border::ToClient);
     if contraband.may_report()
         && let Some(report) = read(headers)
@@ -53,9 +53,8 @@ pub(crate) fn strip(state: &State, about: About, headers: &mut Fields) {
             path: about.path,
             ..report
         };
-        state
-            .sentry()
-            .on_report(state.now(), about.replica, &report);
+        let now = application.now();
+        application.sentry().on_report(now, about.replica, &report);
     }
     contraband.remove(headers);
 }

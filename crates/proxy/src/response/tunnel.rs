@@ -47,16 +47,15 @@ pub(crate) fn open(
         return Err(failed(visit, slot, UpstreamFailure::Malformed));
     };
     slot.stream();
-    let state = &visit.worker().state;
     let status = StatusCode::SWITCHING_PROTOCOLS.as_u16();
-    let board = state.board();
+    let board = visit.application.shared.board();
     board.record(slot.replica(), Outcome::Answered(status));
     let (replica, early) = connection.into_tunnel();
     let tunnel = Tunnel {
         replica,
         early,
         slot,
-        idle: *visit.worker().settings().config.timeouts.body_idle,
+        idle: *visit.application.settings().config.timeouts.body_idle,
     };
     let mut response = answer.response;
     let headers = &mut response.headers;

@@ -34,6 +34,11 @@ impl Budget {
         self.sent.update(|sent| sent.saturating_add(1));
     }
 
+    /// Whether a request was sent since the store was last looked at.
+    pub(crate) fn is_used(&self) -> bool {
+        self.sent.get() > 0
+    }
+
     /// Takes a retry out, if there is one.
     pub(crate) fn spend(&self, now: Timestamp, rules: &Retry, workers: usize) -> bool {
         let mut store = self.settle(now, rules, workers);

@@ -14,6 +14,7 @@ pub(crate) mod tls;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use http::HeaderValue;
 use http::uri::Scheme;
@@ -22,6 +23,7 @@ use rustls_pki_types::ServerName;
 use tokio::sync::Semaphore;
 
 use crate::config::{Config, Http2, Origin, Upstream};
+use crate::pool::Pool;
 use crate::settings::SettingsError;
 use resolve::{Addresses, System};
 
@@ -29,6 +31,8 @@ use resolve::{Addresses, System};
 #[derive(Debug)]
 pub(crate) struct Transport {
     upstream: Upstream,
+    /// For how long connections are kept that nothing uses.
+    idle_max: Duration,
     tls: Option<tls::ClientTls>,
 }
 
@@ -38,6 +42,7 @@ impl PartialEq for Transport {
         let (a, b) = (&self.upstream, &other.upstream);
         (a.http2, &a.tls, a.connections_max) == (b.http2, &b.tls, b.connections_max)
             && a.resolve_interval == b.resolve_interval
+            && self.idle_max == other.idle_max
             // Files may have changed under their names.
             && self.tls.is_none() == other.tls.is_none()
             && self.tls.as_ref().map(|tls| &tls.files) == other.tls.as_ref().map(|tls| &tls.files)
@@ -45,12 +50,13 @@ impl PartialEq for Transport {
 }
 
 impl Transport {
-    pub(crate) fn new(config: &Config) -> Result<Self, SettingsError> {
+    pub(crate) fn new(config: &Config, pool: &Pool) -> Result<Self, SettingsError> {
         let upstream = config.upstream.clone();
-        let needed = upstream.replicas.iter().any(|replica| replica.url.tls);
+        let needed = pool.members.iter().any(|member| member.url.tls);
         Ok(Self {
             tls: needed.then(|| tls::load(&upstream)).transpose()?,
             upstream,
+            idle_max: *config.timeouts.upstream_idle,
         })
     }
 }
@@ -133,6 +139,11 @@ impl Replica {
             true => Scheme::HTTPS,
             false => Scheme::HTTP,
         }
+    }
+
+    /// For how long connections to it are kept that nothing uses.
+    pub(crate) fn idle_max(&self) -> Duration {
+        self.transport.idle_max
     }
 
     pub(crate) fn is_crowded(&self) -> bool {

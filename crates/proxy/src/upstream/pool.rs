@@ -31,6 +31,8 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 struct Lane {
     uid: u64,
+    /// For how long connections are kept that nothing uses.
+    idle_max: Duration,
     idle: Vec<Idle>,
     shared: Option<http2::SendRequest<Upload>>,
     /// When a connection was last asked for.
@@ -49,6 +51,7 @@ impl Lane {
     fn new(uid: u64) -> Self {
         Self {
             uid,
+            idle_max: Duration::ZERO,
             idle: Vec::new(),
             shared: None,
             used: Timestamp::ZERO,
@@ -82,6 +85,7 @@ impl Pool {
         let mut lanes = self.lanes.borrow_mut();
         let lane = lane(&mut lanes, replica.uid());
         lane.used = now;
+        lane.idle_max = replica.idle_max();
         lane.shared.take_if(|shared| shared.is_closed());
         match &lane.shared {
             Some(shared) => Some(Sender::Http2(shared.clone())),
@@ -112,9 +116,10 @@ impl Pool {
     }
 
     /// Closes what has been idle for too long, and forgets replicas without connections.
-    pub(crate) fn sweep(&self, now: Timestamp, idle_max: Duration) {
+    pub(crate) fn sweep(&self, now: Timestamp) {
         let mut lanes = self.lanes.borrow_mut();
         for lane in &mut *lanes {
+            let idle_max = lane.idle_max;
             lane.idle
                 .retain_mut(|idle| now.since(idle.since) < idle_max && idle.connection.is_idle());
             let unused = now.since(lane.used) >= idle_max;

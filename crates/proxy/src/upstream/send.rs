@@ -41,7 +41,7 @@ use crate::request::order::Order;
 use crate::request::upload::{Pace, Upload};
 use crate::request::visit::Visit;
 use crate::settings::Settings;
-use crate::worker::Worker;
+use crate::worker::{LocalApplication, Worker};
 
 /// A client that lets its replica wait this long for the next piece of its body no longer holds
 /// a slot. Chosen: longer than a round trip around the world, shorter than anybody's patience.
@@ -76,6 +76,7 @@ struct Connection {
 /// Sends one request. It knows what is needed, so that the futures of its steps need not hold it.
 pub(crate) struct Sending<'a> {
     worker: &'a Worker,
+    application: &'a LocalApplication,
     client: &'a Client,
     slot: &'a mut Slot,
     alarm: Alarm<&'a Worker>,
@@ -100,6 +101,7 @@ impl<'a> Sending<'a> {
         let worker = &**visit.worker();
         Self {
             worker,
+            application: &visit.application,
             client: &visit.client,
             slot,
             alarm: Alarm::set(worker, order.deadline.at),
@@ -111,7 +113,7 @@ impl<'a> Sending<'a> {
 
     /// Sends the request until somebody answers or nobody may be asked any more.
     pub(crate) async fn send(&mut self) -> Result<Answer, Fault> {
-        self.worker.budget.earn();
+        self.application.budget.earn();
         let mut unseen = 0;
         let mut repeated = 0;
         loop {
@@ -210,7 +212,7 @@ impl<'a> Sending<'a> {
     async fn connection(&mut self, id: ReplicaId) -> Result<io::Result<Connection>, Fault> {
         let replica = {
             // Settings are looked at, not kept: a count shared by all cores is worth avoiding.
-            let settings = self.worker.settings();
+            let settings = self.application.settings();
             let Some(replica) = settings.replica(id) else {
                 return Ok(Err(io::ErrorKind::NotFound.into()));
             };
@@ -233,7 +235,7 @@ impl<'a> Sending<'a> {
         replica: Arc<Replica>,
     ) -> Result<io::Result<Connection>, Fault> {
         let state = &self.worker.state;
-        let limit = *self.worker.settings().config.timeouts.connect;
+        let limit = *self.application.settings().config.timeouts.connect;
         let mut alarm = Alarm::set(
             self.worker,
             (state.now() + limit).min(self.order.deadline.at),
@@ -245,7 +247,7 @@ impl<'a> Sending<'a> {
         });
         let cause = match opened {
             Ok(sender) => {
-                shape(self.order, &self.worker.settings(), &replica, &sender);
+                shape(self.order, &self.application.settings(), &replica, &sender);
                 return Ok(Ok(Connection {
                     sender,
                     uid: replica.uid(),
@@ -382,9 +384,9 @@ impl<'a> Sending<'a> {
     }
 
     fn record_failure(&self, id: ReplicaId, failure: UpstreamFailure) {
-        self.worker.metrics().record_upstream_failure(failure);
-        self.worker
-            .state
+        self.application.metrics().record_upstream_failure(failure);
+        self.application
+            .shared
             .board()
             .record(id, Outcome::Failed(failure));
     }
@@ -398,15 +400,15 @@ impl<'a> Sending<'a> {
 
     fn spend_retry(&self) -> bool {
         let state = &self.worker.state;
-        let settings = self.worker.settings();
+        let settings = self.application.settings();
         let rules = &settings.config.retry;
         let granted = self
-            .worker
+            .application
             .budget
             .spend(state.now(), rules, state.threads());
         match granted {
-            true => self.worker.metrics().record_retry(),
-            false => self.worker.metrics().record_retry_denied(),
+            true => self.application.metrics().record_retry(),
+            false => self.application.metrics().record_retry_denied(),
         }
         granted
     }

@@ -331,7 +331,7 @@ async fn what_a_replica_says_a_request_costs_is_learnt_by_class() {
     let mut client = Client::connect(proxy.local_addr()).await;
     let cost = |class: usize| {
         let state = proxy.state();
-        state.sentry().status(state.now()).classes[class].service_seconds
+        state.first().sentry().status(state.now()).classes[class].service_seconds
     };
     let untouched = cost(1);
     for _ in 0..200 {

@@ -59,7 +59,7 @@ async fn demand_in_headers_is_heard_and_not_passed_on() {
     let answer = ask(proxy.local_addr(), GET).await;
     assert_eq!(answer.text(), "page");
     assert!(!answer.head.lines().any(is_ours), "{}", answer.head);
-    let status = proxy.state().sentry().status(proxy.state().now());
+    let status = proxy.state().first().sentry().status(proxy.state().now());
     assert_eq!(status.replicas[0].window, Some(3));
     assert_eq!(status.bad_reports, 0);
 }
@@ -90,7 +90,7 @@ async fn demand_in_trailers_is_heard_and_not_passed_on() {
     assert!(!answer.head.lines().any(is_ours), "{}", answer.head);
     let state = proxy.state();
     eventually("the demand is heard", || {
-        state.sentry().status(state.now()).replicas[0].window == Some(4)
+        state.first().sentry().status(state.now()).replicas[0].window == Some(4)
     })
     .await;
     // The connection is in order: nothing of the trailers was left on it.

@@ -52,7 +52,7 @@ async fn a_hanging_replica_is_504_and_its_slot_is_free() {
     assert_eq!(ask(proxy.local_addr(), GET).await.status, 504);
     let state = proxy.state();
     eventually("the slot is free", || {
-        state.sentry().status(state.now()).replicas[0].in_flight == 0
+        state.first().sentry().status(state.now()).replicas[0].in_flight == 0
     })
     .await;
 }
@@ -71,11 +71,11 @@ async fn a_replica_whose_connections_all_hang_can_be_reached() {
     let mut first = Client::connect(proxy.local_addr()).await;
     first.send(GET).await;
     eventually("the first is in service", || {
-        state.sentry().status(state.now()).replicas[0].in_flight == 1
+        state.first().sentry().status(state.now()).replicas[0].in_flight == 1
     })
     .await;
     assert_eq!(ask(proxy.local_addr(), GET).await.status, 503);
-    let trip = state.board().trip(tidegate_sentry::ReplicaId(0));
+    let trip = state.first().board().trip(tidegate_sentry::ReplicaId(0));
     assert_eq!(trip, Some(Trip::Faulty));
 }
 
@@ -100,7 +100,7 @@ async fn a_replica_that_never_ends_what_it_begins_is_taken_for_faulty() {
         }
         let state = proxy.state();
         eventually("it is faulty", || {
-            state.board().trip(tidegate_sentry::ReplicaId(0)) == Some(Trip::Faulty)
+            state.first().board().trip(tidegate_sentry::ReplicaId(0)) == Some(Trip::Faulty)
         })
         .await;
     }
@@ -172,7 +172,7 @@ const TWO_SLOTS: &str = "protect.mode = 'static'\nprotect.static.window = 100\n\
 
 fn waiting(proxy: &tidegate_proxy::Running) -> u32 {
     let state = proxy.state();
-    state.sentry().status(state.now()).queue.requests
+    state.first().sentry().status(state.now()).queue.requests
 }
 
 /// A proxy whose good replica is busy until it gets permits, beside a bad one that has room.

@@ -386,7 +386,7 @@ async fn a_stream_that_nobody_reads_holds_no_slot() {
     let mut sender = connect(addr).await;
     let response = within(sender.send_request(get(addr, "/"))).await.unwrap();
     let state = proxy.state();
-    let in_flight = || state.sentry().status(state.now()).replicas[0].in_flight;
+    let in_flight = || state.first().sentry().status(state.now()).replicas[0].in_flight;
     eventually("its slot is free", || in_flight() == 0).await;
     let body = within(response.into_body().collect()).await.unwrap();
     assert_eq!(

@@ -6,6 +6,7 @@
     reason = "helpers of tests fail by panicking and are shared by the modules of this one binary"
 )]
 
+mod applications;
 mod classes;
 mod content;
 mod faults;

@@ -11,12 +11,12 @@ const ONE_SLOT: &str =
 
 fn waiting(proxy: &Running) -> u32 {
     let state = proxy.state();
-    state.sentry().status(state.now()).queue.requests
+    state.first().sentry().status(state.now()).queue.requests
 }
 
 fn in_flight(proxy: &Running) -> u32 {
     let state = proxy.state();
-    state.sentry().status(state.now()).replicas[0].in_flight
+    state.first().sentry().status(state.now()).replicas[0].in_flight
 }
 
 #[tokio::test]
@@ -156,7 +156,7 @@ async fn event_streams_hold_no_slot_and_end_with_their_client() {
     assert_eq!(listener.try_answer(true).await.unwrap().status, 200);
     let streams = || {
         let state = proxy.state();
-        state.sentry().status(state.now()).replicas[0].streams
+        state.first().sentry().status(state.now()).replicas[0].streams
     };
     eventually("it is a stream", || {
         streams() == 1 && in_flight(&proxy) == 0

@@ -54,7 +54,7 @@ async fn websockets_pass_and_hold_no_slot() {
         assert_eq!(within(socket.next()).await.unwrap().unwrap(), message);
     }
     let state = proxy.state();
-    let replica = || state.sentry().status(state.now()).replicas[0].clone();
+    let replica = || state.first().sentry().status(state.now()).replicas[0].clone();
     assert_eq!((replica().in_flight, replica().streams), (0, 1));
     socket.close(None).await.unwrap();
     drop(socket);

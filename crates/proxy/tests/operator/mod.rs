@@ -22,6 +22,7 @@ use tidegate_proxy::admin::Operations;
 use tidegate_proxy::config::{self, Config};
 use tidegate_proxy::reload::Source;
 use tidegate_proxy::state::State;
+use tidegate_proxy::ticker::{self, Ticking};
 use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -33,6 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Desk {
     pub(crate) state: Arc<State>,
     pub(crate) addr: SocketAddr,
+    _ticking: Ticking,
     running: JoinHandle<()>,
 }
 
@@ -117,6 +119,7 @@ impl Desk {
     ) -> Self {
         let addr = operations.admin_addr().unwrap();
         Self {
+            _ticking: ticker::start(Arc::clone(&state)).unwrap(),
             state,
             addr,
             running: tokio::spawn(operations.run(until)),

@@ -101,7 +101,7 @@ fn has_partial_star(pattern: &str) -> bool {
     segments.any(|segment| segment.contains('*') && segment != "*")
 }
 
-fn is_host(host: &str) -> bool {
+pub(super) fn is_host(host: &str) -> bool {
     let name = host.strip_prefix("*.").unwrap_or(host);
     let in_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
     let is_v6 = host.starts_with('[') && host.ends_with(']');

@@ -1,6 +1,7 @@
 //! What a type alone cannot refuse: keys that contradict each other, files that cannot be read,
 //! names that lead nowhere. Every message gives the cause and the remedy.
 
+mod applications;
 mod channel;
 mod classes;
 mod cover;
@@ -45,26 +46,39 @@ impl Display for Problem {
 pub(super) fn problems(config: &Config) -> Vec<Problem> {
     let mut report = Report::default();
     network::listeners(config, &mut report);
-    network::upstream(config, &mut report);
-    policy::protect(config, &mut report);
-    classes::classes(config, &mut report);
-    policy::timeouts(&config.timeouts, &mut report);
-    policy::limits(&config.limits, &mut report);
-    if let Some(sticky) = &config.sticky {
-        policy::sticky(sticky, &mut report);
+    match config.application.is_empty() {
+        true => own(config, &mut report),
+        false => applications::applications(config, &mut report),
     }
-    operate::health(&config.health, &mut report);
-    operate::refusal(&config.refusal, &mut report);
+    report.error_if(
+        config.application.is_empty() && config.default_application.is_some(),
+        "default_application",
+        "the file has no [[application]], so it is one application that gets everything; remove it",
+    );
     operate::admin(config, &mut report);
     operate::access_log(&config.access_log, &mut report);
     if let Some(path) = &config.state_file {
         operate::written("state_file", path, &mut report);
     }
-    if let Some(section) = &config.channel {
-        channel::channel(section, &mut report);
-        channel::beside(section, config.protect.target, &mut report);
-    }
     report.0
+}
+
+/// What every application has of its own.
+fn own(config: &Config, report: &mut Report) {
+    network::upstream(config, report);
+    policy::protect(config, report);
+    classes::classes(config, report);
+    policy::timeouts(&config.timeouts, report);
+    policy::limits(&config.limits, report);
+    if let Some(sticky) = &config.sticky {
+        policy::sticky(sticky, report);
+    }
+    operate::health(&config.health, report);
+    operate::refusal(&config.refusal, report);
+    if let Some(section) = &config.channel {
+        channel::channel(section, report);
+        channel::beside(section, config.protect.target, report);
+    }
 }
 
 /// Collects problems under their paths.

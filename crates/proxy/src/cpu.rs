@@ -6,14 +6,14 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Measures the share of the workers' time that the process spends computing.
 #[derive(Debug)]
-pub(super) struct CpuMeter {
+pub(crate) struct CpuMeter {
     threads: f64,
     at: Instant,
     spent: Duration,
 }
 
 impl CpuMeter {
-    pub(super) fn start(threads: usize, at: Instant) -> Self {
+    pub(crate) fn start(threads: usize, at: Instant) -> Self {
         Self {
             threads: threads.max(1) as f64,
             at,
@@ -22,7 +22,7 @@ impl CpuMeter {
     }
 
     /// The share since the last look; `None` if that was just now.
-    pub(super) fn look(&mut self, at: Instant) -> Option<f64> {
+    pub(crate) fn look(&mut self, at: Instant) -> Option<f64> {
         self.share(at, spent())
     }
 

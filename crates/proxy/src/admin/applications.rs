@@ -1,0 +1,206 @@
+//! Calls that concern one application: `/api/applications/NAME` and what is below it.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use http::StatusCode;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tidegate_sentry::ReplicaStatus;
+
+use super::Operator;
+use super::error::ApiError;
+use crate::application::Application;
+use crate::health::ailment;
+use crate::pool::{self, Member, MemberState, PoolPatch, PoolSource};
+use crate::settings::SettingsError;
+
+/// The answer of `/api/applications`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct List {
+    /// In the order of the file.
+    applications: Vec<Item>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Item {
+    name: String,
+    hosts: Vec<String>,
+    paths: Vec<String>,
+    mode: &'static str,
+    replicas: usize,
+}
+
+impl List {
+    pub(super) fn of(operator: &Operator) -> Self {
+        let config = operator.state.config();
+        let item = |application: &Arc<Application>| {
+            let mut named = config.application.iter();
+            let named = named.find(|it| it.name == application.name());
+            Item {
+                name: application.name().to_owned(),
+                hosts: named.map_or_else(Vec::new, |it| it.hosts.clone()),
+                paths: named.map_or_else(Vec::new, |it| it.paths.clone()),
+                mode: application.config().protect.mode.as_str(),
+                replicas: application.settings().replica_ids().len(),
+            }
+        };
+        Self {
+            applications: operator.state.applications().iter().map(item).collect(),
+        }
+    }
+}
+
+/// The application of a call: the one it names, or the only one.
+pub(super) fn find(operator: &Operator, name: Option<&str>) -> Result<Arc<Application>, ApiError> {
+    let applications = operator.state.applications();
+    let Some(name) = name else {
+        return applications.single().cloned().ok_or_else(|| {
+            ApiError::new(
+                StatusCode::CONFLICT,
+                "there are several applications",
+                "say which one: /api/applications/NAME/..., where /api/applications lists them",
+            )
+        });
+    };
+    applications.get(name).cloned().ok_or_else(|| {
+        ApiError::new(
+            StatusCode::NOT_FOUND,
+            format!("there is no application `{name}`"),
+            "see /api/applications for those there are",
+        )
+    })
+}
+
+/// The body of `PUT .../replicas`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Replicas {
+    /// All replicas from now on.
+    pub(super) replicas: Vec<Member>,
+}
+
+/// The answer of `.../replicas`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct PoolView {
+    application: String,
+    replicas: Vec<MemberView>,
+    source: PoolSource,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct MemberView {
+    url: String,
+    weight: NonZeroU32,
+    state: MemberState,
+    /// Requests that hold a slot.
+    in_flight: u32,
+    /// Long streams, which hold none.
+    streams: u32,
+    /// Slots; absent when there is no bound.
+    window: Option<u32>,
+    /// Whether health checks and requests find it well.
+    healthy: bool,
+    /// It takes far longer than the others, which get the requests while they have room.
+    aside: bool,
+    /// Requests served since the start.
+    served: u64,
+    /// What is wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl PoolView {
+    pub(super) fn of(application: &Application) -> Self {
+        let settings = application.settings();
+        let status = application.sentry().status(application.now());
+        let view = |replica: &ReplicaStatus| {
+            let origin = settings.replica(replica.id)?.origin();
+            let mut members = settings.pool().members.iter();
+            let member = members.find(|member| member.url == *origin)?;
+            let draining = member.is_draining();
+            let error = ailment(application, replica.id, replica.up || draining);
+            Some(MemberView {
+                url: origin.to_string(),
+                weight: member.weight,
+                state: member.state,
+                in_flight: replica.in_flight,
+                streams: replica.streams,
+                window: replica.window,
+                healthy: error.is_none(),
+                aside: replica.aside,
+                served: replica.served,
+                error,
+            })
+        };
+        let active = |replica: &&ReplicaStatus| settings.replica_ids().contains(&replica.id);
+        let replicas = status.replicas.iter().filter(active);
+        Self {
+            application: application.name().to_owned(),
+            replicas: replicas.filter_map(view).collect(),
+            source: settings.pool().source,
+        }
+    }
+}
+
+/// Why a pool is refused.
+enum PoolError {
+    Wrong(String),
+    Settings(SettingsError),
+}
+
+impl From<SettingsError> for PoolError {
+    fn from(error: SettingsError) -> Self {
+        Self::Settings(error)
+    }
+}
+
+impl From<PoolError> for ApiError {
+    fn from(error: PoolError) -> Self {
+        match error {
+            PoolError::Wrong(message) => {
+                Self::from_message(StatusCode::UNPROCESSABLE_ENTITY, &message)
+            }
+            PoolError::Settings(error) => error.into(),
+        }
+    }
+}
+
+/// Replaces the replicas of an application. Blocks while files are read.
+pub(super) fn put(operator: &Operator, name: &str, body: Replicas) -> Result<PoolView, ApiError> {
+    change(operator, name, |_| Ok(body.replicas))
+}
+
+/// Changes some of the replicas of an application. Blocks while files are read.
+pub(super) fn patch(
+    operator: &Operator,
+    name: &str,
+    body: &PoolPatch,
+) -> Result<PoolView, ApiError> {
+    change(operator, name, |members| body.apply(members))
+}
+
+fn change(
+    operator: &Operator,
+    name: &str,
+    change: impl FnOnce(&[Member]) -> Result<Vec<Member>, String>,
+) -> Result<PoolView, ApiError> {
+    let checked = |members: &[Member]| {
+        let next = change(members)?;
+        pool::check(&next).map(|()| next)
+    };
+    let set = |members: &[Member]| checked(members).map_err(PoolError::Wrong);
+    let changed = operator.state.set_pool(name, set)?;
+    let application = match changed {
+        Some(application) => application,
+        None => find(operator, Some(name))?,
+    };
+    let settings = application.settings();
+    let members = &settings.pool().members;
+    let draining = members.iter().filter(|member| member.is_draining()).count();
+    operator.notice(&format!(
+        "application {name}: {} replicas by the admin API, {draining} of them drained",
+        members.len()
+    ));
+    Ok(PoolView::of(&application))
+}

@@ -1,0 +1,209 @@
+//! One application: its engine, its settings, its counters.
+//!
+//! Applications share threads and client connections and nothing else. What a request needs from
+//! here on comes from the application that [`router`](crate::router) found for it, and a request
+//! keeps its application to its end, also when a reload removes that application meanwhile.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::{ArcSwap, Guard};
+use tidegate_control::Timestamp;
+use tidegate_sentry::{Ending, Permit, ReplicaId, Resolution, Sentry};
+use tokio::sync::Notify;
+
+use crate::channel::Channel;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::gate::Waiter;
+use crate::health::Board;
+use crate::metrics::Metrics;
+use crate::pool::Pool;
+use crate::settings::{Next, Scope, Settings, SettingsError};
+
+/// An application of a running proxy.
+#[derive(Debug)]
+pub struct Application {
+    name: Arc<str>,
+    clock: Clock,
+    sentry: Sentry<Waiter>,
+    metrics: Arc<Metrics>,
+    board: Board,
+    channel: Option<Channel>,
+    settings: ArcSwap<Settings>,
+    /// Moves with every change of the settings: a look at it is cheaper than at them.
+    edition: AtomicU64,
+    changed: Notify,
+}
+
+impl Application {
+    /// Makes everything that the configuration of one application asks for, short of opening
+    /// sockets.
+    pub(crate) fn new(
+        name: &str,
+        config: Config,
+        pool: Pool,
+        clock: Clock,
+        metrics: Arc<Metrics>,
+        scope: Scope,
+    ) -> Result<Self, SettingsError> {
+        let seed = RandomState::new().build_hasher().finish();
+        let weights: Vec<_> = pool.members.iter().map(|member| member.weight).collect();
+        let sentry = Sentry::weighted(&config.protect, &weights, clock.now(), seed)?;
+        let board = Board::new(config.health.passive.clone(), weights.len());
+        let ids: Vec<_> = (0..weights.len() as u16).map(ReplicaId).collect();
+        let channel = config.channel.as_ref().map(Channel::new).transpose()?;
+        let settings = Settings::first(config, pool, scope)?.finish(&ids);
+        let application = Self {
+            name: name.into(),
+            clock,
+            sentry,
+            metrics,
+            board,
+            channel,
+            settings: ArcSwap::from_pointee(settings),
+            edition: AtomicU64::new(0),
+            changed: Notify::new(),
+        };
+        application.hold_draining();
+        Ok(application)
+    }
+
+    /// Settings that follow those in force; nothing has changed yet.
+    pub(crate) fn prepare(
+        &self,
+        config: Config,
+        pool: Pool,
+        scope: Scope,
+    ) -> Result<Next, SettingsError> {
+        let next = self.settings().next(config, pool, scope)?;
+        if *next.protect() != *self.sentry.config() {
+            // Refuses whatever the running engine would refuse, so that of several applications
+            // none is changed when one cannot be.
+            Sentry::<()>::new(next.protect(), 1, self.now(), 0)?;
+        }
+        Ok(next)
+    }
+
+    /// Puts prepared settings in force, whole or not at all.
+    pub(crate) fn commit(&self, next: Next) -> Result<(), SettingsError> {
+        let now = self.now();
+        let (protect, changes) = (next.protect(), next.changes());
+        let added =
+            self.resolving(|sentry, wake| sentry.reconfigure(now, protect, &changes, wake))?;
+        let settings = next.finish(&added);
+        self.board
+            .reconfigure(&settings.config.health.passive, settings.replica_ids_end());
+        added.iter().for_each(|&id| self.board.reset(id));
+        let released = self.settings().draining_only_here(&settings);
+        self.settings.store(Arc::new(settings));
+        self.edition.fetch_add(1, Ordering::Release);
+        self.hold_draining();
+        for id in released {
+            self.resolving(|sentry, wake| sentry.set_health(now, id, true, wake));
+        }
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    /// Keeps new requests from the replicas that are drained.
+    fn hold_draining(&self) {
+        let now = self.now();
+        let settings = self.settings();
+        for id in settings.draining() {
+            self.resolving(|sentry, wake| sentry.set_health(now, id, false, wake));
+        }
+    }
+
+    /// A health check decided. A replica that is drained stays without requests.
+    pub(crate) fn set_health(&self, now: Timestamp, replica: ReplicaId, up: bool) {
+        let up = up && !self.settings().is_draining(replica);
+        self.resolving(|sentry, wake| sentry.set_health(now, replica, up, wake));
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The time now, by the clock that every timestamp of this proxy comes from.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The clock itself.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// The admission engine. Calls that may resolve waiters go through [`Application::resolving`].
+    #[must_use]
+    pub fn sentry(&self) -> &Sentry<Waiter> {
+        &self.sentry
+    }
+
+    /// Calls the engine with a `wake` that passes its answers on to the waiting requests.
+    pub fn resolving<R>(
+        &self,
+        call: impl FnOnce(&Sentry<Waiter>, &mut dyn FnMut(Waiter, Resolution)) -> R,
+    ) -> R {
+        let mut unclaimed = Vec::new();
+        let result = call(&self.sentry, &mut |waiter, resolution| {
+            unclaimed.extend(waiter.resolve(resolution));
+        });
+        // Slots whose requests have gone go back through the engine, so not before its call is over.
+        for permit in unclaimed {
+            self.give_back(self.now(), permit, Ending::Abandoned);
+        }
+        result
+    }
+
+    /// Gives a slot back, which others may wait for.
+    pub(crate) fn give_back(&self, now: Timestamp, permit: Permit, ending: Ending) {
+        self.resolving(|sentry, wake| sentry.on_end(now, permit, ending, wake));
+    }
+
+    /// What the data plane counts of its requests.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// How replicas answer, for the health checks.
+    #[must_use]
+    pub fn board(&self) -> &Board {
+        &self.board
+    }
+
+    /// The channel to clients, if there is one.
+    #[must_use]
+    pub fn channel(&self) -> Option<&Channel> {
+        self.channel.as_ref()
+    }
+
+    /// The settings in force. Not to be held across an await: load them again.
+    #[must_use]
+    pub fn settings(&self) -> Guard<Arc<Settings>> {
+        self.settings.load()
+    }
+
+    /// Moves with every change of the settings.
+    pub(crate) fn edition(&self) -> u64 {
+        self.edition.load(Ordering::Acquire)
+    }
+
+    /// Waits for the next change of the settings.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Its configuration in force, as if it were alone in the file.
+    #[must_use]
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.settings.load().config)
+    }
+}

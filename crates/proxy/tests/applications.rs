@@ -1,0 +1,243 @@
+//! Applications and pools as an operator sees them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod operator;
+
+use std::fs;
+
+use http::Method;
+use operator::Desk;
+use serde_json::{Value, json};
+use tidegate_proxy::SavedState;
+use tidegate_proxy::config::{self, Config};
+
+const TOP: &str = "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\n";
+const TWO: &str = "
+[[application]]
+name = 'shop'
+hosts = ['shop.example']
+upstream = ['http://127.0.0.1:1', 'http://127.0.0.1:2']
+
+[[application]]
+name = 'api'
+hosts = ['api.example']
+upstream = 'http://127.0.0.1:3'
+protect.mode = 'off'
+";
+
+const POOL: &str = "/api/applications/shop/replicas";
+
+async fn change(desk: &Desk, method: Method, body: &str) -> (u16, Value) {
+    let answer = desk.call(desk.request(method, POOL, body)).await;
+    (answer.status, answer.json())
+}
+
+/// URL, weight and state of every replica, in order.
+fn members(pool: &Value) -> String {
+    let mut members: Vec<_> = pool["replicas"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| {
+            let url = it["url"]
+                .as_str()
+                .unwrap()
+                .trim_start_matches("http://127.0.0.1:");
+            format!("{url}/{}/{}", it["weight"], it["state"].as_str().unwrap())
+        })
+        .collect();
+    members.sort();
+    members.join(" ")
+}
+
+#[tokio::test]
+async fn status_metrics_and_changes_name_the_application() {
+    let desk = Desk::start(&format!("{TOP}{TWO}"));
+    let status = desk.get("/api/status").await.json();
+    assert_eq!(status["applications"]["shop"]["engine"]["mode"], "auto");
+    assert_eq!(status["applications"]["api"]["engine"]["mode"], "off");
+    assert!(status.get("engine").is_none(), "there is no single engine");
+    let metrics = desk.get("/metrics").await.body;
+    assert!(metrics.contains("tidegate_mode_info{application=\"shop\",mode=\"auto\"} 1"));
+    assert!(metrics.contains("tidegate_mode_info{application=\"api\",mode=\"off\"} 1"));
+    assert_eq!(metrics.matches("# TYPE tidegate_mode_info").count(), 1);
+
+    let refused = desk.post("/api/mode", r#"{"mode":"off"}"#).await;
+    assert_eq!(refused.status, 409, "{}", refused.body);
+    let to = r#"{"target":"300ms"}"#;
+    let changed = desk.post("/api/applications/api/parameters", to).await;
+    assert_eq!(changed.status, 200, "{}", changed.body);
+    let changed = desk
+        .post("/api/applications/shop/mode", r#"{"mode":"off"}"#)
+        .await;
+    assert_eq!(changed.json()["mode"], "off", "{}", changed.body);
+    assert!(
+        changed.json()["target"].is_null(),
+        "the other one was given it"
+    );
+    let api = desk.get("/api/config").await.json();
+    assert_eq!(api["application"][1]["protect"]["target"], "300ms");
+    assert_eq!(desk.get("/api/applications/none").await.status, 404);
+    let list = desk.get("/api/applications").await.json();
+    assert_eq!(list["applications"][0]["hosts"], json!(["shop.example"]));
+}
+
+#[tokio::test]
+async fn single_application_is_called_default() {
+    let desk = Desk::start(&format!("{TOP}upstream = 'http://127.0.0.1:1'"));
+    let status = desk.get("/api/status").await.json();
+    assert_eq!(status["engine"]["mode"], "auto");
+    assert_eq!(status["applications"]["default"]["engine"]["mode"], "auto");
+    assert_eq!(
+        desk.get("/api/applications/default/replicas").await.status,
+        200
+    );
+}
+
+#[tokio::test]
+async fn pool_is_read_replaced_and_patched_whole_or_not_at_all() {
+    let desk = Desk::start(&format!("{TOP}{TWO}"));
+    let pool = desk.get(POOL).await.json();
+    assert_eq!(
+        (&pool["application"], &pool["source"]),
+        (&json!("shop"), &json!("file"))
+    );
+    assert_eq!(members(&pool), "1/1/active 2/1/active");
+
+    let put = r#"{"replicas":[{"url":"http://127.0.0.1:2","weight":3},
+                              {"url":"http://127.0.0.1:9","state":"draining"}]}"#;
+    let (status, pool) = change(&desk, Method::PUT, put).await;
+    assert_eq!(
+        (status, members(&pool)),
+        (200, "2/3/active 9/1/draining".to_owned())
+    );
+    assert_eq!(pool["source"], "api");
+
+    let patch = r#"{"add":[{"url":"http://127.0.0.1:7","weight":2}],"undrain":["http://127.0.0.1:9"],
+                    "drain":["http://127.0.0.1:2"],"weight":{"http://127.0.0.1:9":5}}"#;
+    let (status, pool) = change(&desk, Method::PATCH, patch).await;
+    let expected = "2/3/draining 7/2/active 9/5/active";
+    assert_eq!((status, members(&pool)), (200, expected.to_owned()));
+    let engine = desk.get("/api/applications/shop").await.json();
+    let up: Vec<_> = engine["engine"]["replicas"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .collect();
+    let up = up.iter().filter(|it| it["up"] == true).count();
+    assert_eq!(up, 2, "{engine}");
+
+    for (method, wrong) in [
+        (
+            Method::PATCH,
+            r#"{"remove":["http://127.0.0.1:7"],"drain":["http://127.0.0.1:8"]}"#,
+        ),
+        (Method::PATCH, r#"{"add":[{"url":"http://127.0.0.1:7"}]}"#),
+        (
+            Method::PUT,
+            r#"{"replicas":[{"url":"http://127.0.0.1:4"},{"url":"http://127.0.0.1:4"}]}"#,
+        ),
+    ] {
+        let (status, error) = change(&desk, method, wrong).await;
+        assert_eq!(status, 422, "{error}");
+        assert_eq!(members(&desk.get(POOL).await.json()), expected, "{wrong}");
+    }
+    let (status, _) = change(&desk, Method::PUT, r#"{"replicas":[{"url":"nonsense"}]}"#).await;
+    assert_eq!(status, 400);
+}
+
+#[tokio::test]
+async fn pool_outlives_a_reload_that_does_not_concern_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tidegate.toml");
+    fs::write(&path, format!("{TOP}{TWO}")).unwrap();
+    let desk = Desk::start_from(&path);
+    let put = r#"{"replicas":[{"url":"http://127.0.0.1:9"}]}"#;
+    assert_eq!(change(&desk, Method::PUT, put).await.0, 200);
+    fs::write(&path, format!("protect.target = '2s'\n{TOP}{TWO}")).unwrap();
+    assert_eq!(desk.post("/api/reload", "").await.status, 200);
+    assert_eq!(members(&desk.get(POOL).await.json()), "9/1/active");
+    let other = TWO.replace("127.0.0.1:2'", "127.0.0.1:4'");
+    fs::write(&path, format!("{TOP}{other}")).unwrap();
+    assert_eq!(desk.post("/api/reload", "").await.status, 200);
+    let pool = desk.get(POOL).await.json();
+    assert_eq!(
+        (members(&pool), &pool["source"]),
+        ("1/1/active 4/1/active".into(), &json!("file"))
+    );
+}
+
+#[tokio::test]
+async fn pool_is_part_of_the_saved_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let state_file = dir.path().join("state.json");
+    let text = format!("state_file = '{}'\n{TOP}{TWO}", state_file.display());
+    let desk = Desk::start(&text);
+    let patch = r#"{"remove":["http://127.0.0.1:1"],"drain":["http://127.0.0.1:2"]}"#;
+    assert_eq!(change(&desk, Method::PATCH, patch).await.0, 200);
+    let saved = SavedState::of(&desk.state).to_string();
+    fs::write(&state_file, saved).unwrap();
+    let config = Config::from_text("t.toml", &text).unwrap();
+    let next = tidegate_proxy::Proxy::bind(config).unwrap();
+    let shop = next.state().application("shop").unwrap();
+    let settings = shop.settings();
+    let pool = settings.pool();
+    assert_eq!(pool.members.len(), 1);
+    assert!(pool.members[0].is_draining());
+    let status = shop.sentry().status(shop.now());
+    assert!(!status.replicas[0].up, "it is still drained");
+    // Another file names other replicas: they hold.
+    let other = text.replace("127.0.0.1:2'", "127.0.0.1:4'");
+    let config = Config::from_text("t.toml", &other).unwrap();
+    let next = tidegate_proxy::Proxy::bind(config).unwrap();
+    let shop = next.state().application("shop").unwrap();
+    assert_eq!(shop.settings().pool().members.len(), 2);
+}
+
+fn problems(text: &str) -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    match config::check("t.toml", text, dir.path()) {
+        Ok(_) => Vec::new(),
+        Err(errors) => errors.iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[test]
+fn same_host_in_two_applications_is_refused_with_both_places() {
+    let text = format!("{TOP}{}", TWO.replace("api.example", "Shop.Example"));
+    let problems = problems(&text);
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(problems[0].starts_with("t.toml:11:"), "{problems:?}");
+    assert!(
+        problems[0].contains("`shop` (application.0.hosts.0)"),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn problem_of_an_application_is_placed_in_it() {
+    let text = format!("{TOP}{TWO}timeouts.request = '0s'\n");
+    let found = problems(&text);
+    assert!(found[0].starts_with("t.toml:14:"), "{found:?}");
+    let inherited = format!("timeouts.request = '0s'\n{TOP}{TWO}");
+    let found = problems(&inherited);
+    assert!(found[0].starts_with("t.toml:1:"), "{found:?}");
+    assert_eq!(found.len(), 1, "said once for both applications: {found:?}");
+    for (wrong, said) in [
+        ("upstream = 'http://127.0.0.1:8'", "move it into one"),
+        (
+            "default_application = 'none'",
+            "no application of this name",
+        ),
+    ] {
+        let found = problems(&format!("{wrong}\n{TOP}{TWO}"));
+        assert!(found[0].contains(said), "{found:?}");
+    }
+    let twice = format!("{TOP}{}", TWO.replace("'api'", "'shop'"));
+    assert!(
+        problems(&twice)[0].contains("this name"),
+        "{:?}",
+        problems(&twice)
+    );
+}
