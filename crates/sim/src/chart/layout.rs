@@ -107,6 +107,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn contenders_of_the_arena_have_colours_of_their_own() {
+        let series = 0..crate::arena::contenders().len();
+        let mut colours: Vec<RGBColor> = series.map(|i| colour(Ink::Series(i))).collect();
+        let all = colours.len();
+        colours.sort_by_key(|c| (c.0, c.1, c.2));
+        colours.dedup();
+        assert_eq!(colours.len(), all);
+    }
+
+    #[test]
     fn a_long_legend_wraps() {
         let label = "a label of some forty characters or so..";
         let chart = Chart::new("t")
