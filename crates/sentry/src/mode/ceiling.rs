@@ -80,7 +80,11 @@ impl Ceiling {
         step: &Step<'_>,
         error: f64,
     ) -> Option<f64> {
-        let growth = if error > 0.0 { CEILING_OF_REALISED } else { 1.0 };
+        let growth = if error > 0.0 {
+            CEILING_OF_REALISED
+        } else {
+            1.0
+        };
         match (feedback.gate, feedback.measure) {
             (GateKind::Percent, _) => Some(1.0),
             (GateKind::Rate, Measure::Utilization) => {

@@ -208,9 +208,13 @@ impl Dimming {
         let highest_s = self.cascade.limit_s().min(self.setpoint_s());
         let service_s = if predict { self.expected_full_s } else { 0.0 };
         let floor_s = highest_s.min(service_s + FLOOR_OF_SETPOINT * self.setpoint_s());
-        let ample = (self.full_share_lately - FULL_SHARE_SCARCE)
-            / (FULL_SHARE_AMPLE - FULL_SHARE_SCARCE);
-        let height = if self.charge.refusing { 0.0 } else { ample.clamp(0.0, 1.0) };
+        let ample =
+            (self.full_share_lately - FULL_SHARE_SCARCE) / (FULL_SHARE_AMPLE - FULL_SHARE_SCARCE);
+        let height = if self.charge.refusing {
+            0.0
+        } else {
+            ample.clamp(0.0, 1.0)
+        };
         floor_s + height * (highest_s - floor_s)
     }
 
