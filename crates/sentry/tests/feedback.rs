@@ -80,19 +80,68 @@ fn a_service_that_never_reports_is_left_alone() {
     assert_eq!(after_silence(None), 100.0);
 }
 
+fn of_mode(mode: &str) -> Sentry<()> {
+    let text = format!("mode = '{mode}'\n");
+    let config: SentryConfig = tidegate_config::parse("test.toml", &text).expect("it parses");
+    Sentry::new(&config, 1, Timestamp::ZERO, 1).expect("it is valid")
+}
+
+fn is_admitted(sentry: &Sentry<()>, now: Timestamp) -> bool {
+    let verdict = sentry.on_arrival(now, &Arrival::default(), || ());
+    let Verdict::Admit(permit) = verdict else {
+        return false;
+    };
+    sentry.on_end(now, permit, Ending::Served, &mut |(), _| {});
+    true
+}
+
 #[test]
-fn a_gate_that_begins_shut_opens_for_a_service_that_never_reports_and_says_so() {
+fn first_request_to_an_idle_service_is_admitted() {
     for mode in ["step", "pi", "pid"] {
-        let text = format!("mode = '{mode}'\n");
-        let config: SentryConfig = tidegate_config::parse("test.toml", &text).expect("it parses");
-        let sentry = Sentry::new(&config, 1, Timestamp::ZERO, 1).expect("it is valid");
-        let blind = |seconds| sentry.status(at(seconds)).blind;
-        assert!(!blind(0), "{mode}: nothing is known yet");
-        let admitted = (0..5).fold(f64::NAN, |_, s| {
-            second(&sentry, at(s), Ending::Served, None)
-        });
-        assert!(admitted > 0.0 && blind(5), "{mode}: {admitted}");
-        second(&sentry, at(5), Ending::Served, Some(0.5));
-        assert!(!blind(6), "{mode}");
+        let sentry = of_mode(mode);
+        assert!(is_admitted(&sentry, at(0)), "{mode}: at once");
+        assert!(is_admitted(&of_mode(mode), at(3600)), "{mode}: later");
+    }
+}
+
+#[test]
+fn service_that_never_reports_is_admitted_whole_and_status_shows_it() {
+    for mode in ["step", "pi", "pid"] {
+        let sentry = of_mode(mode);
+        assert!(!sentry.status(at(0)).blind, "{mode}: nothing is known yet");
+        for s in 0..20 {
+            let all = (0..50).all(|_| is_admitted(&sentry, at(s)));
+            assert!(all, "{mode}: shed at {s} s");
+            second(&sentry, at(s), Ending::Served, None);
+        }
+        assert!(sentry.status(at(20)).blind, "{mode}");
+        second(&sentry, at(20), Ending::Served, Some(0.5));
+        assert!(!sentry.status(at(21)).blind, "{mode}");
+    }
+}
+
+fn tick_until(sentry: &Sentry<()>, now: Timestamp) {
+    while sentry.poll_timeout() <= now {
+        sentry.handle_timeout(sentry.poll_timeout(), &mut |_: &Event| {}, &mut |(), _| {});
+    }
+}
+
+/// Ten requests a second, and utilization that jumps around a mean of a half: the noise of the
+/// proportional term must not lower the command for good.
+#[test]
+fn noise_below_the_setpoint_sheds_nothing() {
+    for mode in ["step", "pi", "pid"] {
+        let sentry = of_mode(mode);
+        for tenth in 0..3000 {
+            let now = Timestamp::ZERO + Duration::from_millis(100 * tenth);
+            tick_until(&sentry, now);
+            assert!(is_admitted(&sentry, now), "{mode}: shed at {now:?}");
+            let busy = if tenth % 20 < 10 { 0.1 } else { 0.95 };
+            let report = Report {
+                utilization: Some(busy),
+                ..Report::default()
+            };
+            sentry.on_report(now, ReplicaId(0), &report);
+        }
     }
 }

@@ -253,6 +253,7 @@ mod tests {
             self.0
         }
         fn track(&mut self, _: f64) {}
+        fn set_max(&mut self, _: f64) {}
         fn terms(&self) -> tidegate_control::controller::Terms {
             Default::default()
         }

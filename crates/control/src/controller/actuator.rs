@@ -150,6 +150,15 @@ impl Actuator {
         Ok(())
     }
 
+    /// Changes the upper end of the range alone; below the lower end it is the lower end, and
+    /// what is not finite changes nothing.
+    pub fn set_max(&mut self, max: f64) {
+        if max.is_finite() {
+            self.limits.max = max.max(self.limits.min);
+            self.output = self.limits.clamp(self.output);
+        }
+    }
+
     /// Changes the largest change per step.
     pub fn set_slew(&mut self, slew: Option<f64>) -> Result<(), ControlError> {
         if let Some(slew) = slew {

@@ -144,6 +144,10 @@ impl Controller for AdaptiveIntegral {
         self.integral.track(applied);
     }
 
+    fn set_max(&mut self, max: f64) {
+        self.actuator_mut().set_max(max);
+    }
+
     fn terms(&self) -> Terms {
         self.integral.terms()
     }

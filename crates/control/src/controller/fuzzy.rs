@@ -132,6 +132,10 @@ impl Controller for FuzzyPi {
         self.actuator.track(applied);
     }
 
+    fn set_max(&mut self, max: f64) {
+        self.actuator.set_max(max);
+    }
+
     fn terms(&self) -> Terms {
         Terms {
             i: self.wanted,

@@ -100,6 +100,10 @@ impl Controller for Integral {
         }
     }
 
+    fn set_max(&mut self, max: f64) {
+        self.actuator.set_max(max);
+    }
+
     fn terms(&self) -> Terms {
         Terms {
             i: self.used,

@@ -65,6 +65,10 @@ pub trait Controller: std::fmt::Debug + Send {
     /// step starts from there.
     fn track(&mut self, applied: f64);
 
+    /// Sets the largest command from the next step on, never below the smallest one; what is not
+    /// finite changes nothing. The integral is confined to it like to any other limit.
+    fn set_max(&mut self, max: f64);
+
     /// The parts of the last output, for metrics and plots.
     fn terms(&self) -> Terms;
 
@@ -83,6 +87,10 @@ impl<C: Controller + ?Sized> Controller for Box<C> {
 
     fn track(&mut self, applied: f64) {
         (**self).track(applied);
+    }
+
+    fn set_max(&mut self, max: f64) {
+        (**self).set_max(max);
     }
 
     fn terms(&self) -> Terms {

@@ -254,6 +254,10 @@ impl Controller for Pid {
         }
     }
 
+    fn set_max(&mut self, max: f64) {
+        self.actuator.set_max(max);
+    }
+
     fn terms(&self) -> Terms {
         self.terms
     }

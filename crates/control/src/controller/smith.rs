@@ -180,6 +180,10 @@ impl<C: Controller> Controller for SmithPredictor<C> {
         }
     }
 
+    fn set_max(&mut self, max: f64) {
+        self.inner.set_max(max);
+    }
+
     fn terms(&self) -> Terms {
         self.inner.terms()
     }

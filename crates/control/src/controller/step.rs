@@ -104,6 +104,10 @@ impl Controller for Step {
         self.actuator.track(applied);
     }
 
+    fn set_max(&mut self, max: f64) {
+        self.actuator.set_max(max);
+    }
+
     fn terms(&self) -> Terms {
         Terms {
             i: self.wanted,

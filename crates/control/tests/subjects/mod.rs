@@ -51,6 +51,9 @@ macro_rules! forward_controller {
             fn track(&mut self, applied: f64) {
                 self.controller.track(applied);
             }
+            fn set_max(&mut self, max: f64) {
+                self.controller.set_max(max);
+            }
             fn terms(&self) -> Terms {
                 self.controller.terms()
             }
@@ -172,6 +175,10 @@ impl Controller for OneState {
 
     fn track(&mut self, applied: f64) {
         self.0.track(applied);
+    }
+
+    fn set_max(&mut self, max: f64) {
+        self.0.actuator_mut().set_max(max);
     }
 
     fn terms(&self) -> Terms {

@@ -116,8 +116,8 @@ impl StatusView {
 const LOG_REFUSED: &str = "the access log cannot be written, its lines are lost; make room where it \
                            is, or choose another place with `access_log.to`";
 
-pub(super) const BLIND: &str = "the mode regulates the utilization of the replicas, and no answer has told it, so that the \
-     admitted rate stays what it is; let answers or health checks carry `tidegate-utilization`, \
+pub(super) const BLIND: &str = "the mode regulates the utilization of the replicas, and no answer has carried it, so that \
+     everything is admitted; let answers or health checks carry `tidegate-utilization`, \
      choose another `measure`, or use mode `auto`";
 
 const KILLED: &str = "the kill switch is on, so that everything is admitted; send { \"enabled\": false } to \

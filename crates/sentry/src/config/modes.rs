@@ -85,8 +85,9 @@ pub struct Feedback {
     pub min: f64,
     /// Largest output.
     pub max: f64,
-    /// Output before the first step.
-    pub initial: f64,
+    /// Output before the first step; without it the gate is open until there is something
+    /// measured to begin with.
+    pub initial: Option<f64>,
     /// Largest change between two steps.
     pub max_change: Option<f64>,
     /// Tokens a request costs.
@@ -115,12 +116,15 @@ macro_rules! feedback_table {
             pub setpoint: f64,
             /// What the output is.
             pub gate: GateKind,
-            /// Smallest output. The gate treats a negative one as zero.
+            /// Smallest output. The gate treats a negative one as zero; the integral goes down to it
+            /// in a long overload, and has to come up again from there.
             pub min: f64,
             /// Largest output.
             pub max: f64,
-            /// Output before the first step.
-            pub initial: f64,
+            /// Output before the first step. Without it the gate is open until the quantity is
+            /// measured for the first time, and the output begins at what was measured.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub initial: Option<f64>,
             /// Largest change between two steps; without it there is no bound.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub max_change: Option<f64>,
@@ -138,9 +142,9 @@ macro_rules! feedback_table {
                     measure: Measure::Utilization,
                     setpoint: 0.8,
                     gate: GateKind::Rate,
-                    min: -1e6,
+                    min: 0.0,
                     max: 1e6,
-                    initial: 0.0,
+                    initial: None,
                     max_change: None,
                     tokens_per_request: 1.0,
                     burst: 10.0,
@@ -335,12 +339,8 @@ pub(super) fn refuse(table: &'static str, cause: &str) -> SentryError {
 
 /// What the controllers cannot see, who check their own gains.
 fn validate_feedback(table: &'static str, feedback: &Feedback) -> Result<(), SentryError> {
-    let finite = [
-        feedback.setpoint,
-        feedback.min,
-        feedback.max,
-        feedback.initial,
-    ];
+    let initial = feedback.initial.unwrap_or(feedback.min);
+    let finite = [feedback.setpoint, feedback.min, feedback.max, initial];
     if feedback.interval.is_zero() {
         return Err(refuse(table, "`interval` must be above zero"));
     }

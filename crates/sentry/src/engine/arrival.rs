@@ -248,7 +248,10 @@ impl<T> Sentry<T> {
         let content = match (origin.returned, self.bypass()) {
             (Some(returned), _) => returned.content,
             (None, true) => None,
-            (None, false) => self.content.decide(now - origin.oldest, state),
+            (None, false) => {
+                let queued = self.waiting_now();
+                self.content.decide(now - origin.oldest, queued, state)
+            }
         };
         Permit {
             replica,
@@ -279,11 +282,15 @@ impl<T> Sentry<T> {
     /// Waiters of this importance or above. A refusal has to be cheap, whatever the number of
     /// classes, so they are added up only when somebody waits.
     fn queued_ahead(&self, plan: &Plan, class: ClassId) -> u32 {
-        let waiting = self.parked.load(Ordering::Relaxed) + self.held.load(Ordering::Relaxed);
-        match waiting {
+        match self.waiting_now() {
             0 => 0,
             _ => plan.queued_ahead(class),
         }
+    }
+
+    /// Requests that wait, of all classes.
+    fn waiting_now(&self) -> u32 {
+        self.parked.load(Ordering::Relaxed) + self.held.load(Ordering::Relaxed)
     }
 
     /// When the queue of now will be drained, longer the more everybody asks for: if all come

@@ -4,12 +4,13 @@
 //! full  ⇔  waited (+ what its replica takes for a full response, with prediction) ≤ limit
 //! ```
 //!
-//! (004 eq. 1; the prediction is ours). What counts as waited is the wait of whoever has waited longest
+//! and no more than a bound wait (004 eq. 1; the prediction and the bound are ours: when load steps
+//! up, the queue is long before its head has waited for long). What counts as waited is the wait of whoever has waited longest
 //! at that moment: the same in a queue of one class, and in a queue of several the less important are
 //! not kept waiting for the optional content of others. The limit comes from the adaptation; requests only compare
 //! and count. Off, nothing is said about content and nothing is counted.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::api::Content;
@@ -22,6 +23,8 @@ use crate::replica::Replica;
 pub(crate) struct ContentRule {
     /// Seconds up to which a request is served in full.
     pub(crate) limit_s: f64,
+    /// Most requests that may wait while a request is served in full.
+    pub(crate) queued_max: u32,
     /// Compare with the predicted response time, not with the waiting time alone.
     pub(crate) predict: bool,
     /// Service time that replicas are told to aim at; nothing without it.
@@ -60,6 +63,7 @@ pub(crate) struct ContentGate {
     scope: AtomicU8,
     predict: AtomicBool,
     limit_s: AtomicF64,
+    queued_max: AtomicU32,
     /// NaN without one.
     service_target_s: AtomicF64,
     requests: AtomicU64,
@@ -74,6 +78,7 @@ impl ContentGate {
             scope: AtomicU8::new(OFF),
             predict: AtomicBool::new(false),
             limit_s: AtomicF64::new(f64::INFINITY),
+            queued_max: AtomicU32::new(u32::MAX),
             service_target_s: AtomicF64::new(f64::NAN),
             requests: AtomicU64::new(0),
             full: AtomicU64::new(0),
@@ -90,6 +95,7 @@ impl ContentGate {
     pub(crate) fn set(&self, rule: &ContentRule) {
         self.predict.store(rule.predict, Ordering::Relaxed);
         self.limit_s.store(rule.limit_s);
+        self.queued_max.store(rule.queued_max, Ordering::Relaxed);
         self.service_target_s
             .store(rule.service_target_s.unwrap_or(f64::NAN));
         let scope = match rule.everywhere {
@@ -99,8 +105,14 @@ impl ContentGate {
         self.scope.store(scope, Ordering::Relaxed);
     }
 
-    /// What to say to the replica about a request, when so long was waited.
-    pub(crate) fn decide(&self, waited: Duration, replica: &Replica) -> Option<Content> {
+    /// What to send to the replica about a request, when the head of the queue has waited for
+    /// `waited` and `queued` requests wait.
+    pub(crate) fn decide(
+        &self,
+        waited: Duration,
+        queued: u32,
+        replica: &Replica,
+    ) -> Option<Content> {
         match self.scope.load(Ordering::Relaxed) {
             OFF => return None,
             WHERE_UNDERSTOOD if !replica.reports.understands_optional() => return None,
@@ -110,7 +122,8 @@ impl ContentGate {
             true => replica.reports.expected_full_s(),
             false => 0.0,
         };
-        let optional = waited.as_secs_f64() + service_s <= self.limit_s.load();
+        let optional = waited.as_secs_f64() + service_s <= self.limit_s.load()
+            && queued <= self.queued_max.load(Ordering::Relaxed);
         add_one(&self.requests);
         self.full.fetch_add(u64::from(optional), Ordering::Relaxed);
         let waited_ns = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
@@ -145,13 +158,14 @@ mod tests {
 
     const RULE: ContentRule = ContentRule {
         limit_s: 0.5,
+        queued_max: 100,
         predict: true,
         service_target_s: Some(0.1),
         everywhere: true,
     };
 
     fn optional(gate: &ContentGate, waited_ms: u64, replica: &Replica) -> Option<bool> {
-        let content = gate.decide(Duration::from_millis(waited_ms), replica);
+        let content = gate.decide(Duration::from_millis(waited_ms), 100, replica);
         content.map(|content| content.optional)
     }
 
@@ -170,6 +184,8 @@ mod tests {
         assert_eq!((taken.requests, taken.full), (3, 2));
         assert!((taken.waited_s().unwrap() - 0.35).abs() < 1e-9);
         assert_eq!(gate.take(&mut Histogram::default()), Dispatched::default());
+        let crowded = gate.decide(Duration::ZERO, 101, &replica);
+        assert!(!crowded.expect("it is on").optional, "the queue is long");
     }
 
     #[test]

@@ -1,17 +1,29 @@
 //! Degrade before refusing: optional content under control, and when that is not enough.
 //!
-//! The [`Cascade`] (004) holds the response time of full responses at a setpoint by leaving
-//! optional content out for those who waited too long. That has an end: once everybody is served
-//! reduced and the queue still grows, only refusing helps. The two must not work on one queue at
-//! the same time, or refusals would shorten the queue, which would bring optional content back,
-//! which would lengthen the queue. So one of them is in charge:
+//! The [`Cascade`] (004) holds the response time of full responses at a setpoint `r` by leaving
+//! optional content out for requests that waited too long. That has an end: once every request is
+//! served reduced and the queue still grows, only shedding helps. Both act on one queue, so they are kept apart
+//! on it: content is left out at short waits, requests are shed at long ones.
 //!
-//! | in charge | content | refusals on a forecast | until |
+//! The distance has to grow with the noise of the queue. Full responses that are a share `φ` of all
+//! leave a slack of `φ S_o / S_m` in reduced capacity, whatever the threshold (conservation of
+//! work), and the queue returns to the threshold the more slowly the less of it there is. So the limit
+//! on the response time of full responses is lowered from the cascade's `r_c` as `φ` vanishes:
+//!
+//! ```text
+//! limit = floor + (r_c - floor) h      h = φ from 0.03 to 0.1, as 0 to 1      floor = S_full + r/4
+//! ```
+//!
+//! | state | content | requests are shed | until |
 //! | --- | --- | --- | --- |
-//! | dimming | by the cascade | none | nothing was dispatched in full, and waits are beyond the threshold, for half a second |
-//! | admission | left out for everybody | yes, at a shorter queue | nobody was refused for a second, and waits are below half of the threshold |
+//! | dimming | up to the limit | no | nothing was dispatched in full, and waits are beyond the limit and `r/2`, for half a second |
+//! | refusing | up to the floor | by forecast, for waits beyond about `r/2` | nothing was shed for a second, and waits are near the limit |
 //!
-//! While admission is in charge the cascade stands still: it measures nothing that it could act on.
+//! A single threshold at `r_c` with an exclusive change of state oscillates around the reduced
+//! capacity: a queue of `r_c` is shed in one stroke, content comes back and fills it again.
+//!
+//! When the load steps up, the queue is long before its head is old: content is also left out while
+//! more wait than the replicas serve reduced within the limit. While refusing, the cascade stands still.
 //!
 //! What breaks it: replicas that ignore the flag. Then dimming changes nothing, and admission takes
 //! over half a second later than it could.
@@ -19,6 +31,7 @@
 use tidegate_control::controller::Terms;
 
 use super::Step;
+use super::auto::drain::DrainMeter;
 use crate::brownout::{Cascade, CascadeConfig, CascadeSample};
 use crate::event::Event;
 use crate::gate::{ContentRule, Dispatched};
@@ -31,14 +44,28 @@ use crate::status::BrownoutStatus;
 /// they scatter by a few per cent. Chosen: experiments/brownout/handover.toml.
 const BEYOND: f64 = 1.15;
 
-/// How long dimming must have been without effect before requests are refused.
+/// Share of the setpoint that waits exceed when dimming is exhausted, however low its limit is.
+const EXHAUSTED_OF_SETPOINT: f64 = 0.5;
+
+/// Share of the setpoint that is left for waiting where hardly anything is served in full.
+/// Chosen with the next three: experiments/brownout/handover-grid.toml.
+const FLOOR_OF_SETPOINT: f64 = 0.25;
+
+/// Shares of full responses at which the limit is the floor, and the cascade's.
+const FULL_SHARE_SCARCE: f64 = 0.03;
+const FULL_SHARE_AMPLE: f64 = 0.1;
+
+/// Time constant of the share of full responses, in seconds.
+const FULL_SHARE_SECONDS: f64 = 8.0;
+
+/// Share of the queue's bound up to which content is served, where the capacity is unknown.
+const QUEUE_OF_BOUND: f64 = 0.5;
+
+/// How long dimming must have been without effect before requests are shed.
 const EXHAUSTED_SECONDS: f64 = 0.5;
 
-/// How long nobody must have been refused before dimming is enough again.
+/// How long nothing must have been shed before dimming is enough again.
 const QUIET_SECONDS: f64 = 1.0;
-
-/// A wait below this share of the threshold is short.
-const SHORT: f64 = 0.5;
 
 /// See the module's description.
 #[derive(Debug)]
@@ -51,7 +78,16 @@ pub(crate) struct Dimming {
     responses: Histogram,
     measured_s: f64,
     full_share: Option<f64>,
+    /// The same over seconds: slack in reduced capacity.
+    full_share_lately: f64,
+    /// What is served per second while nothing is served in full.
+    reduced: DrainMeter,
+    /// Nothing was dispatched in full in the last period, and requests waited.
+    all_reduced: bool,
+    /// What a full response takes at present.
+    expected_full_s: f64,
     threshold_s: f64,
+    queued_max: u32,
 }
 
 /// Whose replicas are told.
@@ -76,7 +112,12 @@ impl Dimming {
             responses: Histogram::default(),
             measured_s: f64::NAN,
             full_share: None,
+            full_share_lately: 1.0,
+            reduced: DrainMeter::default(),
+            all_reduced: false,
+            expected_full_s: 0.0,
             threshold_s: config.setpoint_s,
+            queued_max: u32::MAX,
         }
     }
 
@@ -93,7 +134,12 @@ impl Dimming {
         self.cascade.service_setpoint_s()
     }
 
-    /// Whether admission is in charge.
+    /// What the replicas serve per second without optional content, once it was seen.
+    pub(crate) fn reduced_rate(&self) -> Option<f64> {
+        self.reduced.rate()
+    }
+
+    /// Whether requests are shed by forecast.
     pub(crate) fn refusing(&self) -> bool {
         self.charge.refusing
     }
@@ -105,12 +151,15 @@ impl Dimming {
         for (_, replica) in step.plan.up() {
             replica.reports.doubt_expectation();
         }
-        self.threshold_s = self.threshold_s(step.plan);
+        self.watch_capacity(step, &dispatched);
+        self.expected_full_s = expected_full_s(step.plan);
+        self.threshold_s = self.threshold_s();
         let before = self.charge.refusing;
         self.charge.on_tick(&Look {
             seconds: step.interval.seconds,
             dispatched,
             threshold_s: self.threshold_s,
+            exhausted_s: EXHAUSTED_OF_SETPOINT * self.setpoint_s(),
             queued: step.plan.queued(),
             shed: step.interval.counts.shed > 0,
         });
@@ -121,6 +170,7 @@ impl Dimming {
                 response_s,
             });
         }
+        self.queued_max = self.queued_max(step.plan);
         step.content.set(&self.rule());
         self.tell(step, before, &dispatched);
     }
@@ -137,28 +187,59 @@ impl Dimming {
         measured
     }
 
-    /// The waiting time beyond which content is left out.
-    fn threshold_s(&self, plan: &Plan) -> f64 {
-        let limit_s = self.cascade.limit_s();
-        if !self.cascade.config().predict {
-            return limit_s.min(self.setpoint_s());
+    /// How much is served in full, and how much is served while nothing is.
+    fn watch_capacity(&mut self, step: &Step<'_>, dispatched: &Dispatched) {
+        let (served, seconds) = (step.interval.counts.served as f64, step.interval.seconds);
+        if let Some(share) = dispatched.full_share() {
+            let weight = (seconds / FULL_SHARE_SECONDS).min(1.0);
+            self.full_share_lately += weight * (share - self.full_share_lately);
         }
-        let (sum, count) = plan.up().fold((0.0, 0.0), |(sum, count), (_, replica)| {
-            (sum + replica.reports.expected_full_s(), count + 1.0)
-        });
-        let expected_s: f64 = if count > 0.0 { sum / count } else { 0.0 };
-        (limit_s - expected_s).max(0.0)
+        let all_reduced = dispatched.requests > 0 && dispatched.full == 0 && step.plan.queued() > 0;
+        // What was dispatched in full a period ago may still be in service.
+        if all_reduced && self.all_reduced {
+            self.reduced.on_tick(served, seconds);
+        }
+        self.all_reduced = all_reduced;
+    }
+
+    /// The response time, or with the paper's rule the waiting time, up to which content is served.
+    fn limit_s(&self) -> f64 {
+        let predict = self.cascade.config().predict;
+        let highest_s = self.cascade.limit_s().min(self.setpoint_s());
+        let service_s = if predict { self.expected_full_s } else { 0.0 };
+        let floor_s = highest_s.min(service_s + FLOOR_OF_SETPOINT * self.setpoint_s());
+        let ample =
+            (self.full_share_lately - FULL_SHARE_SCARCE) / (FULL_SHARE_AMPLE - FULL_SHARE_SCARCE);
+        let height = if self.charge.refusing {
+            0.0
+        } else {
+            ample.clamp(0.0, 1.0)
+        };
+        floor_s + height * (highest_s - floor_s)
+    }
+
+    /// The waiting time beyond which content is left out.
+    fn threshold_s(&self) -> f64 {
+        let service_s = match self.cascade.config().predict {
+            true => self.expected_full_s,
+            false => 0.0,
+        };
+        (self.limit_s() - service_s).max(0.0)
+    }
+
+    /// Most requests that may wait while content is served.
+    fn queued_max(&self, plan: &Plan) -> u32 {
+        let bound = QUEUE_OF_BOUND * f64::from(plan.config.queue.max_requests);
+        let within = self.reduced.rate().map(|rate| rate * self.threshold_s);
+        within.map_or(bound, |requests| requests.min(bound)).ceil() as u32
     }
 
     /// What requests are judged by from now on.
     pub(crate) fn rule(&self) -> ContentRule {
-        let limit_s = match self.charge.refusing {
-            true => -1.0,
-            false => self.cascade.limit_s(),
-        };
         let everywhere = self.scope == Scope::Everywhere;
         ContentRule {
-            limit_s,
+            limit_s: self.limit_s(),
+            queued_max: self.queued_max,
             predict: self.cascade.config().predict,
             service_target_s: everywhere.then_some(self.cascade.service_setpoint_s()),
             everywhere,
@@ -204,6 +285,14 @@ impl Dimming {
             replicas: Vec::new(),
         }
     }
+}
+
+/// Mean of what the replicas take for a full response at present.
+fn expected_full_s(plan: &Plan) -> f64 {
+    let (sum, count) = plan.up().fold((0.0, 0.0), |(sum, count), (_, replica)| {
+        (sum + replica.reports.expected_full_s(), count + 1.0)
+    });
+    if count > 0.0 { sum / count } else { 0.0 }
 }
 
 /// Share of the target within which nineteen of twenty full responses are answered in mode `auto`.
@@ -252,6 +341,8 @@ struct Look {
     seconds: f64,
     dispatched: Dispatched,
     threshold_s: f64,
+    /// Waits below this are short, whatever the threshold.
+    exhausted_s: f64,
     queued: u32,
     shed: bool,
 }
@@ -259,15 +350,16 @@ struct Look {
 impl Look {
     /// Leaving content out has no effect any more.
     fn is_exhausted(&self) -> bool {
+        let long_s = self.exhausted_s.max(BEYOND * self.threshold_s);
         match self.dispatched.waited_s() {
-            Some(waited_s) => self.dispatched.full == 0 && waited_s > BEYOND * self.threshold_s,
+            Some(waited_s) => self.dispatched.full == 0 && waited_s > long_s,
             None => self.queued > 0,
         }
     }
 
     fn is_quiet(&self) -> bool {
-        let short = |waited_s: f64| waited_s < SHORT * self.threshold_s;
-        !self.shed && self.dispatched.waited_s().map_or(self.queued == 0, short)
+        let near = |waited_s: f64| waited_s < BEYOND * self.threshold_s;
+        !self.shed && self.dispatched.waited_s().map_or(self.queued == 0, near)
     }
 }
 
@@ -303,17 +395,19 @@ mod tests {
         let (gate, replica) = (ContentGate::new(), Replica::new(1));
         gate.set(&ContentRule {
             limit_s,
+            queued_max: u32::MAX,
             predict: false,
             service_target_s: None,
             everywhere: true,
         });
         for _ in 0..10 {
-            let _ = gate.decide(Duration::from_millis(waited_ms), &replica);
+            let _ = gate.decide(Duration::from_millis(waited_ms), 0, &replica);
         }
         Look {
             seconds: 0.25,
             dispatched: gate.take(&mut Histogram::default()),
             threshold_s: 1.0,
+            exhausted_s: 0.5,
             queued: 5,
             shed,
         }
@@ -338,7 +432,7 @@ mod tests {
         };
         (0..20).for_each(|_| charge.on_tick(&look(400, -1.0, true)));
         assert!(charge.refusing, "it still refuses");
-        (0..20).for_each(|_| charge.on_tick(&look(600, -1.0, false)));
+        (0..20).for_each(|_| charge.on_tick(&look(1200, -1.0, false)));
         assert!(charge.refusing, "waits are still long");
         (0..3).for_each(|_| charge.on_tick(&look(100, -1.0, false)));
         assert!(charge.refusing);

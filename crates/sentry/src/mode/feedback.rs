@@ -8,16 +8,18 @@
 //! u(k) = K e(k) + K h/Ti Σ_{i<k} e(i)
 //! ```
 //!
-//! Two rules are ours. A command does not grow in an interval in which the gate refused nobody:
-//! what the server does then says nothing about a higher limit, and an integral that grows
-//! through a quiet night would let the morning's burst through. And without enough samples
-//! (`low_traffic`, unless the gate itself keeps them away) or without a report the command is held.
-//! But reports come with answers. Where replicas used to report, and now every client leaves before
-//! its answer, they do work for nobody, and that counts as full utilization; where the gate let
-//! nobody in and nobody is inside, they count as idle, whether they ever reported or not. Holding
-//! the command would keep them at it, or keep it shut, for ever. Health checks that bring reports are
-//! better than either guess. Where nobody reports at all there is nothing to regulate: the command
-//! stays what the first opening made it, and the status says so.
+//! Three rules are ours. While the gate refuses nothing the command is confined to a ceiling above what
+//! was realised ([`Ceiling`]), so that the integral does not grow through a quiet night. Without
+//! enough samples (`low_traffic`, unless the gate itself keeps them away) or without a report the
+//! command is held. And as long as nothing was ever measured the gate is open: a service that
+//! reports no utilization cannot be regulated by it, and refusing its requests protects nothing.
+//! The status says so ([`Strategy::is_blind`]).
+//!
+//! Reports come with answers. Where replicas used to report, and now every client abandons before
+//! its answer, the replicas work in vain, and that counts as full utilization. Where the gate
+//! admitted nothing and nothing is inside, they count as idle. Holding the command would keep it
+//! too high, or keep the gate shut, for ever. Health checks that bring reports are better than
+//! either guess.
 //!
 //! What breaks it: gains found for one capacity used at a quarter of it.
 
@@ -29,6 +31,7 @@ use tidegate_control::controller::{
 };
 use tidegate_control::{ControlError, Controller, Timestamp};
 
+use super::ceiling::Ceiling;
 use super::{Handover, Step, Strategy};
 use crate::config::{Feedback, GateKind, Measure, SentryConfig};
 use crate::error::SentryError;
@@ -44,6 +47,9 @@ pub(crate) struct FeedbackLoop {
     feedback: Feedback,
     min_samples: f64,
     controller: Box<dyn Controller>,
+    ceiling: Ceiling,
+    /// The gate is open: the controller has nothing to begin with yet.
+    open: bool,
     measured: f64,
     /// Replicas have reported their utilization.
     reported: bool,
@@ -95,6 +101,8 @@ impl FeedbackLoop {
         })?;
         Ok(Self {
             name,
+            open: feedback.initial.is_none(),
+            ceiling: Ceiling::default(),
             feedback,
             min_samples: f64::from(config.low_traffic.min_samples),
             controller: Box::new(controller),
@@ -145,12 +153,34 @@ impl FeedbackLoop {
     }
 
     fn publish(&self, now: Timestamp, gate: &Gate) {
-        gate.set(
-            now,
-            self.feedback.gate,
-            self.requests(),
-            self.feedback.burst,
-        );
+        if self.open {
+            gate.open();
+        } else {
+            let (kind, burst) = (self.feedback.gate, self.feedback.burst);
+            gate.set(now, kind, self.requests(), burst);
+        }
+    }
+
+    /// Begins where the measurement stands, once there is one.
+    fn begin(&mut self, step: &Step<'_>) {
+        let error = self.feedback.setpoint - self.measured;
+        let beginning = self.ceiling.beginning(&self.feedback, step, error);
+        if let Some(command) = beginning.filter(|_| error.is_finite()) {
+            self.controller.track(command * self.tokens());
+            self.open = false;
+        }
+    }
+
+    /// What the next command may be at most.
+    fn confine(&mut self, step: &Step<'_>) {
+        let refuses = step.interval.counts.refused_by_gate > 0;
+        let max = self.feedback.max;
+        self.controller.set_max(if refuses {
+            max
+        } else {
+            let ceiling = self.ceiling.command(&self.feedback, step, self.requests());
+            (ceiling * self.tokens()).min(max)
+        });
     }
 }
 
@@ -161,7 +191,7 @@ fn actuator(feedback: &Feedback) -> ActuatorConfig {
             max: feedback.max,
         },
         slew: feedback.max_change,
-        initial: feedback.initial,
+        initial: feedback.initial.unwrap_or(feedback.min),
     }
 }
 
@@ -175,6 +205,8 @@ impl Strategy for FeedbackLoop {
         if let Some(handover) = handover {
             let command = handover.command(self.feedback.gate) * self.tokens();
             self.controller.track(command);
+            // Nothing was admitted lately: there is nothing to go on from.
+            self.open = command <= 0.0;
         }
         self.publish(now, gate);
     }
@@ -183,11 +215,14 @@ impl Strategy for FeedbackLoop {
         self.reported |= step.interval.utilization().is_some();
         self.answered |= step.interval.counts.served > 0;
         self.measured = self.measure(step);
-        let before = self.controller.output();
-        let output = self.controller.step(self.feedback.setpoint, self.measured);
-        let was_binding = step.interval.counts.refused_by_gate > 0;
-        if output > before && !was_binding {
-            self.controller.track(before);
+        self.ceiling.on_interval(step);
+        self.open |= self.is_blind();
+        if self.open {
+            self.begin(step);
+        }
+        if !self.open {
+            self.confine(step);
+            self.controller.step(self.feedback.setpoint, self.measured);
         }
         self.publish(step.now, step.gate);
         let event = Event::Step {
@@ -202,7 +237,7 @@ impl Strategy for FeedbackLoop {
     }
 
     fn command(&self) -> Option<(GateKind, f64)> {
-        Some((self.feedback.gate, self.requests()))
+        (!self.open).then(|| (self.feedback.gate, self.requests()))
     }
 
     fn is_blind(&self) -> bool {

@@ -4,6 +4,7 @@
 //! command to the gate, the windows and the classes' forecasts, from where requests read it.
 
 mod auto;
+mod ceiling;
 mod dimming;
 mod feedback;
 mod fixed;

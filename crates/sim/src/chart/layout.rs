@@ -34,8 +34,9 @@ pub(super) const AXIS: RGBColor = RGBColor(0x9a, 0xa1, 0xab);
 const PAPER: RGBColor = RGBColor(0x11, 0x11, 0x11);
 const GUIDE: RGBColor = RGBColor(0x7a, 0x82, 0x8e);
 
-/// Okabe and Ito's palette, ordered by contrast on white: apart for colour-blind readers.
-const PALETTE: [RGBColor; 7] = [
+/// Okabe and Ito's palette, ordered by contrast on white: apart for colour-blind readers. Five more,
+/// because the arena has more contenders than it has colours.
+const PALETTE: [RGBColor; 12] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
     RGBColor(0x00, 0x9e, 0x73),
@@ -43,6 +44,11 @@ const PALETTE: [RGBColor; 7] = [
     RGBColor(0xe0, 0x9a, 0x00),
     RGBColor(0x56, 0xb4, 0xe9),
     RGBColor(0x5c, 0x4b, 0x8a),
+    RGBColor(0x8c, 0x6d, 0x31),
+    RGBColor(0xb2, 0x18, 0x2b),
+    RGBColor(0x66, 0x8d, 0x1c),
+    RGBColor(0x0b, 0x5f, 0x6b),
+    RGBColor(0xe3, 0x77, 0xc2),
 ];
 
 pub(super) fn colour(ink: Ink) -> RGBColor {
@@ -99,6 +105,16 @@ fn text_width(text: &str) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn contenders_of_the_arena_have_colours_of_their_own() {
+        let series = 0..crate::arena::contenders().len();
+        let mut colours: Vec<RGBColor> = series.map(|i| colour(Ink::Series(i))).collect();
+        let all = colours.len();
+        colours.sort_by_key(|c| (c.0, c.1, c.2));
+        colours.dedup();
+        assert_eq!(colours.len(), all);
+    }
 
     #[test]
     fn a_long_legend_wraps() {

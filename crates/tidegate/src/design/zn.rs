@@ -26,7 +26,8 @@ const TOOL: &str = "zn";
 pub(super) struct Args {
     #[command(flatten)]
     plant: plant::Input,
-    /// How to find the ultimate gain; both unless said otherwise.
+    /// How to find the ultimate gain; both by default, and by raising alone for a plant that is
+    /// unstable by itself.
     #[arg(long, value_enum)]
     method: Option<Method>,
     /// Hysteresis of the relay, in units of the measurement, for a relay of height one.
@@ -87,9 +88,12 @@ pub(super) fn run(args: &Args) -> Result<String, CliError> {
     let plant = input.plant(TOOL)?;
     let bench = Bench::new(&plant, input.interval_s(TOOL)?, args.hysteresis)
         .map_err(|error| refused(TOOL, &error))?;
-    let methods = args
-        .method
-        .map_or(vec![Method::Raise, Method::Relay], |method| vec![method]);
+    let relay = relay_is_safe(&plant).map_err(|error| refused(TOOL, &error))?;
+    let methods = match args.method {
+        Some(method) => vec![method],
+        None if relay => vec![Method::Raise, Method::Relay],
+        None => vec![Method::Raise],
+    };
     let found: Result<Vec<Found>, DesignError> = methods
         .into_iter()
         .map(|method| bench.found(method))
@@ -103,6 +107,53 @@ pub(super) fn run(args: &Args) -> Result<String, CliError> {
     Ok(show(args.common.json, &answer, table))
 }
 
+/// Where a loop begins to oscillate.
+struct Oscillation {
+    gain: f64,
+    omega: f64,
+    stable_gain: f64,
+}
+
+/// The first proportional gain at which a stable loop around the plant becomes unstable. A plant
+/// that is unstable by itself may need some gain to be stable at all, and the sign of its gain at
+/// rest says nothing: both are tried.
+fn oscillation(plant: &TransferFunction) -> Result<Option<Oscillation>, DesignError> {
+    let gain = plant.dc_gain().filter(|&gain| gain != 0.0);
+    let sign = gain.map_or(1.0, f64::signum);
+    match oscillation_of_sign(plant, sign)? {
+        None if !plant.is_stable()? => oscillation_of_sign(plant, -sign),
+        found => Ok(found),
+    }
+}
+
+fn oscillation_of_sign(
+    plant: &TransferFunction,
+    sign: f64,
+) -> Result<Option<Oscillation>, DesignError> {
+    /// Small enough that every crossing lies above it.
+    const FROM: f64 = 1e-12;
+    let mut from = FROM;
+    while let Some(crossing) = Margins::of(&plant.scaled(sign * from))?.gain_up {
+        let gain = from * crossing.factor;
+        let below = (from * gain).sqrt().max(gain / 50.0);
+        if plant.scaled(sign * below).feedback()?.is_stable()? {
+            return Ok(Some(Oscillation {
+                gain: sign * gain,
+                omega: crossing.omega,
+                stable_gain: sign * below,
+            }));
+        }
+        from = gain * (1.0 + 1e-6);
+    }
+    Ok(None)
+}
+
+/// Whether a relay can hold the plant: an unstable one runs away from it.
+fn relay_is_safe(plant: &TransferFunction) -> Result<bool, DesignError> {
+    let poles = plant.poles()?;
+    Ok(poles.iter().all(|pole| pole.norm() <= 1.0 + 1e-9))
+}
+
 /// The plant with what sets the scale of experiments on it.
 struct Bench<'a> {
     plant: &'a TransferFunction,
@@ -110,6 +161,8 @@ struct Bench<'a> {
     hysteresis: f64,
     /// Where the phase is -180°; sign of the plant's gain included.
     expected_gain: f64,
+    /// A gain below it at which the loop is stable.
+    stable_gain: f64,
     expected_period_samples: f64,
 }
 
@@ -119,22 +172,16 @@ impl<'a> Bench<'a> {
         interval_s: f64,
         hysteresis: f64,
     ) -> Result<Self, DesignError> {
-        /// Small enough that every crossing lies above it.
-        const FROM: f64 = 1e-12;
-        let sign = plant
-            .dc_gain()
-            .filter(|&gain| gain != 0.0)
-            .map_or(1.0, f64::signum);
-        let crossing = Margins::of(&plant.scaled(sign * FROM))?.gain_up;
-        let crossing = crossing.ok_or_else(|| DesignError::NoUltimate {
+        let oscillation = oscillation(plant)?.ok_or_else(|| DesignError::NoUltimate {
             reason: "this plant does not oscillate under any proportional gain".to_owned(),
         })?;
-        let omega = crossing.omega.max(1e-5);
+        let omega = oscillation.omega.max(1e-5);
         Ok(Self {
             plant,
             interval_s,
             hysteresis,
-            expected_gain: sign * crossing.factor * FROM,
+            expected_gain: oscillation.gain,
+            stable_gain: oscillation.stable_gain,
             expected_period_samples: 2.0 * PI / omega,
         })
     }
@@ -154,7 +201,7 @@ impl<'a> Bench<'a> {
 
     fn raise(&self) -> Result<Ultimate, DesignError> {
         let config = RaisingConfig {
-            gain_first: self.expected_gain / 50.0,
+            gain_first: self.stable_gain,
             gain_max: self.expected_gain.abs() * 10.0,
             samples: self.samples(80.0),
             interval_s: self.interval_s,

@@ -2,19 +2,21 @@
 //!
 //! As in mode `auto`, a request waits behind `n` of its importance or above and is started after
 //! `n / r` (003 eq. 3 with measured quantities), where the drain rate `r` is what the replicas do
-//! with everybody served reduced. It is refused when that is beyond half of its target: whoever is
-//! let in is answered well in time, and the least important are the first for whom it is not.
+//! while every request is served reduced ([`Dimming`](crate::mode::dimming::Dimming) measures it). It is shed when
+//! that is beyond most of its target: an admitted request is answered in time, and the least important
+//! requests are the first for which that is not so.
 //!
-//! While dimming is in charge nobody is refused on a forecast; whoever has waited for two targets
-//! is refused all the same, because replicas that hang drain nothing.
+//! While dimming is enough no request is shed on a forecast. One that has waited for two targets is shed all the
+//! same, because replicas that hang drain nothing.
 
 use crate::class::Class;
 use crate::mode::Step;
-use crate::mode::auto::drain::DrainMeter;
 use crate::plan::Plan;
 
-/// Share of the target that waiting may take.
-const WAIT_SHARE: f64 = 0.5;
+/// Share of the target that waiting and service may take on average. Chosen: the distance from
+/// where content is left out keeps the noise of 75 requests/s at nine tenths of the capacity from
+/// ever shedding (experiments/brownout/handover-grid.toml).
+const WAIT_SHARE: f64 = 0.65;
 
 /// Requests that keep the replicas busy through the chance of arrivals; as in mode `auto`.
 const BUSY_REQUESTS: f64 = 10.0;
@@ -30,8 +32,7 @@ const PATIENCE_TARGETS: f64 = 2.0;
 #[derive(Debug)]
 pub(super) struct Admission {
     target_s: f64,
-    drain: DrainMeter,
-    in_charge: bool,
+    drain: Option<f64>,
 }
 
 impl Admission {
@@ -39,8 +40,7 @@ impl Admission {
     pub(super) fn new(target_s: f64) -> Self {
         Self {
             target_s,
-            drain: DrainMeter::default(),
-            in_charge: false,
+            drain: None,
         }
     }
 
@@ -48,9 +48,9 @@ impl Admission {
         self.target_s = target_s;
     }
 
-    /// What can be served per second, known only while it is in charge.
+    /// What can be served per second without optional content, while it matters.
     pub(super) fn drain_rate(&self) -> Option<f64> {
-        self.drain.rate()
+        self.drain
     }
 
     /// Refuses nobody on a forecast.
@@ -62,16 +62,10 @@ impl Admission {
         }
     }
 
-    pub(super) fn step(&mut self, step: &Step<'_>, in_charge: bool) {
-        if in_charge != self.in_charge {
-            // What was drained with other content says nothing about this.
-            self.drain = DrainMeter::default();
-            self.in_charge = in_charge;
-        } else if in_charge && step.plan.queued() > 0 {
-            let served = step.interval.counts.served as f64;
-            self.drain.on_tick(served, step.interval.seconds);
-        }
-        match self.drain.rate().filter(|_| in_charge) {
+    /// `drain` is what the replicas serve per second, where requests have to be shed.
+    pub(super) fn step(&mut self, step: &Step<'_>, drain: Option<f64>) {
+        self.drain = drain;
+        match drain {
             Some(drain) => self.publish(step, drain),
             None => self.stand_by(step.plan),
         }

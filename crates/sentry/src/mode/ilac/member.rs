@@ -6,6 +6,11 @@ use crate::config::IlacConfig;
 use crate::replica::Replica;
 use crate::status::Standing;
 
+/// What a replica asks for is believed up to so many times what its service times, as measured
+/// here, allow. Both run the same controller and differ by the network alone; a replica that
+/// overstates its demand gets at most this much.
+const ASKED_OF_FOUND: u32 = 2;
+
 /// The sampling period that ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Period {
@@ -93,10 +98,15 @@ impl Member {
         self.watch.come_back();
     }
 
-    /// How many requests at once it should have: what it asked for, else what is found here.
+    /// How many requests at once it should have: what it asked for, as far as the service times
+    /// measured here bear it out; what is found here where it asks for nothing.
     pub(super) fn wanted(&self, replica: &Replica) -> u32 {
-        let found = || u32::try_from(self.control.concurrency()).unwrap_or(u32::MAX);
-        replica.reports.asked().unwrap_or_else(found)
+        let found = u32::try_from(self.control.concurrency()).unwrap_or(u32::MAX);
+        let credible = found.saturating_mul(ASKED_OF_FOUND).saturating_add(1);
+        replica
+            .reports
+            .asked()
+            .map_or(found, |asked| asked.min(credible))
     }
 
     /// It was given so many.
@@ -133,4 +143,23 @@ fn take_sample_s(replica: &Replica, refusing: bool) -> Option<f64> {
     let full = replica.reports.take_full_mean_s();
     let reduced = replica.reports.take_reduced_mean_s();
     full.or_else(|| reduced.filter(|_| refusing))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Report;
+
+    #[test]
+    fn demand_is_believed_only_as_far_as_service_times_bear_it_out() {
+        let (mut member, replica) = (Member::new(&IlacConfig::default()), Replica::new(1));
+        replica.reports.on_report(&Report {
+            demand: Some(1000),
+            ..Report::default()
+        });
+        assert_eq!(replica.reports.asked(), Some(1000));
+        assert_eq!(member.wanted(&replica), ASKED_OF_FOUND + 1);
+        member.go_on_from(20);
+        assert_eq!(member.wanted(&replica), 20 * ASKED_OF_FOUND + 1);
+    }
 }

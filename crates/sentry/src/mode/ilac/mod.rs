@@ -119,7 +119,9 @@ impl Strategy for Ilac {
         self.follow_replicas(step.plan);
         self.dimming.step(step);
         self.step_members(step);
-        self.admission.step(step, self.dimming.refusing());
+        let reduced = self.dimming.reduced_rate();
+        let drain = reduced.filter(|_| self.dimming.refusing());
+        self.admission.step(step, drain);
     }
 
     fn reconfigure(&mut self, _: Timestamp, plan: &Plan) -> bool {
