@@ -18,6 +18,7 @@ mod load;
 mod man;
 mod nucleus;
 mod progress;
+mod recording;
 mod reference;
 mod relay;
 mod run;
@@ -61,6 +62,7 @@ enum Command {
     Load(load::Args),
     Man(man::Args),
     Nucleus(nucleus::Args),
+    Recording(recording::Args),
     Reference(reference::Args),
     Relay(relay::Args),
     Run(Box<run::Args>),
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Command::Load(args) => load::run(&args),
         Command::Man(args) => man::run(&args),
         Command::Nucleus(args) => nucleus::run(&args),
+        Command::Recording(args) => recording::run(&args),
         Command::Reference(args) => reference::run(&args),
         Command::Relay(args) => relay::run(&args),
         Command::Run(args) => run::run(&args),

@@ -67,6 +67,20 @@ impl PathHasher {
         }
         PathKey(hasher.finish())
     }
+
+    /// What all paths of a key have in common, for people: `/user/:id/orders`, or the pattern.
+    #[must_use]
+    pub fn name(&self, target: &str) -> String {
+        let path = target.split(['?', '#']).next().unwrap_or_default();
+        if let Some(pattern) = self.patterns.iter().find(|pattern| pattern.fits(path)) {
+            let end = if pattern.open { "/**" } else { "" };
+            return pattern.segments.join("/") + end;
+        }
+        let folded = path
+            .split('/')
+            .map(|part| if is_id(part) { ":id" } else { part });
+        folded.collect::<Vec<_>>().join("/")
+    }
 }
 
 fn write_folded(hasher: &mut SipHasher13, path: &str) {
@@ -117,6 +131,16 @@ fn is_id(segment: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_what_the_paths_of_a_key_have_in_common() {
+        let patterns = ["/blog/*/comments", "/static/**"].map(str::to_owned);
+        let hasher = PathHasher::new((1, 2), &patterns);
+        assert_eq!(hasher.name("/user/4711/orders?page=2"), "/user/:id/orders");
+        assert_eq!(hasher.name("/blog/cats/comments#x"), "/blog/*/comments");
+        assert_eq!(hasher.name("/static/a/b.css"), "/static/**");
+        assert_eq!(hasher.name("/"), "/");
+    }
 
     #[test]
     fn queries_and_ids_do_not_count() {

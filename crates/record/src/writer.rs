@@ -1,0 +1,347 @@
+//! Files on the disk: frames, rotation, the size cap.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::columns;
+use crate::frame::{Kind, put_frame, put_start};
+use crate::names::{NameKind, Names, put_name};
+use crate::request::{Event, Meta, Request, Tables};
+use crate::varint::put;
+
+/// How names of files end.
+pub const EXTENSION: &str = "tgrec";
+const PREFIX: &str = "tidegate-";
+/// Rows of a frame. Chosen: more rows compress no better by a percent.
+const ROWS: usize = 4096;
+/// Names kept for the files to come. Chosen: a service with more paths than this has no paths.
+const NAMES_MAX: usize = 10_000;
+/// Content of events or inputs after which they become a frame.
+const CONTENT_BYTES: usize = 256 << 10;
+
+/// When another file is begun, and how much is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rotation {
+    /// A file of this size is followed by another.
+    pub file_bytes: u64,
+    /// The oldest files are removed when all together are larger than this.
+    pub total_bytes: u64,
+    /// At the cap nothing more is written, instead of removing the oldest.
+    pub keep_first: bool,
+}
+
+impl Default for Rotation {
+    fn default() -> Self {
+        Self {
+            file_bytes: 64 << 20,
+            total_bytes: 1 << 30,
+            keep_first: false,
+        }
+    }
+}
+
+/// Writes a recording into a directory, frame by frame.
+#[derive(Debug)]
+pub struct FileWriter {
+    dir: PathBuf,
+    meta: Meta,
+    rotation: Rotation,
+    file: File,
+    path: PathBuf,
+    file_bytes: u64,
+    /// Files of this recording with their sizes, the oldest first, without the present one.
+    before: VecDeque<(PathBuf, u64)>,
+    rows: Vec<Request>,
+    events: Vec<u8>,
+    inputs: Vec<u8>,
+    names: Names,
+    new_names: Vec<u8>,
+    lost: u64,
+    full: bool,
+    frames: Vec<u8>,
+    content: Vec<u8>,
+}
+
+impl FileWriter {
+    /// Begins a recording in `dir`, which is made if need be.
+    ///
+    /// # Errors
+    /// What the system says about the directory or the file.
+    pub fn create(dir: &Path, meta: Meta, rotation: Rotation) -> io::Result<Self> {
+        fs::create_dir_all(dir)?;
+        let path = file_name(dir, &meta);
+        let mut writer = Self {
+            dir: dir.to_owned(),
+            file: File::create_new(&path)?,
+            path,
+            meta,
+            rotation,
+            file_bytes: 0,
+            before: VecDeque::new(),
+            rows: Vec::with_capacity(ROWS),
+            events: Vec::new(),
+            inputs: Vec::new(),
+            names: Names::default(),
+            new_names: Vec::new(),
+            lost: 0,
+            full: false,
+            frames: Vec::new(),
+            content: Vec::new(),
+        };
+        writer.before = writer.found()?;
+        writer.begin_file()?;
+        Ok(writer)
+    }
+
+    /// Begins a recording that is this one file, which must not exist.
+    ///
+    /// # Errors
+    /// What the system says about the file.
+    pub fn create_file(path: &Path, meta: Meta) -> io::Result<Self> {
+        let rotation = Rotation {
+            file_bytes: u64::MAX,
+            total_bytes: u64::MAX,
+            keep_first: true,
+        };
+        let mut writer = Self {
+            dir: PathBuf::new(),
+            file: File::create_new(path)?,
+            path: path.to_owned(),
+            meta,
+            rotation,
+            file_bytes: 0,
+            before: VecDeque::new(),
+            rows: Vec::with_capacity(ROWS),
+            events: Vec::new(),
+            inputs: Vec::new(),
+            names: Names::default(),
+            new_names: Vec::new(),
+            lost: 0,
+            full: false,
+            frames: Vec::new(),
+            content: Vec::new(),
+        };
+        writer.begin_file()?;
+        Ok(writer)
+    }
+
+    /// Recordings that are in the directory already count for the cap.
+    fn found(&self) -> io::Result<VecDeque<(PathBuf, u64)>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let entry = entry?;
+            let path = entry.path();
+            if path != self.path && is_recording(&path) {
+                found.push((path, entry.metadata()?.len()));
+            }
+        }
+        found.sort();
+        Ok(found.into())
+    }
+
+    /// The file that is written now.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes of all files together, what is not written yet left out.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.file_bytes + self.before.iter().map(|(_, bytes)| bytes).sum::<u64>()
+    }
+
+    /// Whether the cap was reached and nothing more is written.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Adds a request.
+    pub fn request(&mut self, request: Request) {
+        if self.rows.len() == ROWS {
+            self.close_rows();
+        }
+        self.rows.push(request);
+    }
+
+    /// Adds an event.
+    pub fn event(&mut self, event: &Event) {
+        put(&mut self.events, event.at_us);
+        put(&mut self.events, event.json.len() as u64);
+        self.events.extend_from_slice(event.json.as_bytes());
+        if self.events.len() >= CONTENT_BYTES {
+            self.close_events();
+        }
+    }
+
+    /// Adds an input of the engine, or what it decided, as bytes that the engine's crate reads.
+    pub fn input(&mut self, bytes: &[u8]) {
+        put(&mut self.inputs, bytes.len() as u64);
+        self.inputs.extend_from_slice(bytes);
+        if self.inputs.len() >= CONTENT_BYTES {
+            self.close_inputs();
+        }
+    }
+
+    /// Adds a name, once per file.
+    pub fn name(&mut self, kind: NameKind, hash: u64, name: &str) {
+        if self.names.len() < NAMES_MAX && self.names.insert(kind, hash, name) {
+            put_name(&mut self.new_names, kind, hash, name);
+        }
+    }
+
+    /// Requests and events that did not get here.
+    pub fn lost(&mut self, count: u64) {
+        self.lost += count;
+    }
+
+    /// The names of classes and replicas changed, with the configuration.
+    pub fn reconfigure(&mut self, tables: Tables, config: Option<serde_json::Value>) {
+        self.meta.tables = tables;
+        self.meta.config = config;
+        self.close_rows();
+        self.put_meta();
+    }
+
+    fn put_meta(&mut self) {
+        let content = serde_json::to_vec(&self.meta).unwrap_or_default();
+        put_frame(&mut self.frames, Kind::Meta, &content);
+    }
+
+    fn close_rows(&mut self) {
+        if self.rows.is_empty() {
+            return;
+        }
+        self.content.clear();
+        columns::encode(&self.rows, &mut self.content);
+        put_frame(&mut self.frames, Kind::Requests, &self.content);
+        self.rows.clear();
+    }
+
+    fn close_events(&mut self) {
+        close(&mut self.frames, Kind::Events, &mut self.events);
+    }
+
+    fn close_inputs(&mut self) {
+        close(&mut self.frames, Kind::Inputs, &mut self.inputs);
+    }
+
+    /// Writes everything that was added.
+    ///
+    /// # Errors
+    /// What the system says; what was added since the last time is lost then, and counted.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let rows = self.rows.len() as u64;
+        self.close_rows();
+        self.close_events();
+        self.close_inputs();
+        close(&mut self.frames, Kind::Names, &mut self.new_names);
+        if self.lost > 0 && !self.full {
+            let mut content = Vec::new();
+            put(&mut content, std::mem::take(&mut self.lost));
+            put_frame(&mut self.frames, Kind::Loss, &content);
+        }
+        self.write_frames().inspect_err(|_| self.lost += rows)?;
+        self.rotate_if_due()
+    }
+
+    fn write_frames(&mut self) -> io::Result<()> {
+        let frames = std::mem::take(&mut self.frames);
+        if self.full || frames.is_empty() {
+            return Ok(());
+        }
+        if self.rotation.keep_first
+            && self.total_bytes() + frames.len() as u64 > self.rotation.total_bytes
+        {
+            self.full = true;
+            return Ok(());
+        }
+        self.file.write_all(&frames)?;
+        self.file_bytes += frames.len() as u64;
+        self.frames = frames;
+        self.frames.clear();
+        Ok(())
+    }
+
+    fn rotate_if_due(&mut self) -> io::Result<()> {
+        if self.file_bytes < self.rotation.file_bytes || self.full {
+            return Ok(());
+        }
+        self.meta.sequence += 1;
+        let path = file_name(&self.dir, &self.meta);
+        let file = File::create_new(&path)?;
+        let ended = std::mem::replace(&mut self.path, path);
+        self.before.push_back((ended, self.file_bytes));
+        self.file = file;
+        self.file_bytes = 0;
+        self.begin_file()?;
+        self.remove_oldest();
+        Ok(())
+    }
+
+    fn begin_file(&mut self) -> io::Result<()> {
+        put_start(&mut self.frames);
+        self.put_meta();
+        for (kind, hash, name) in self.names.iter() {
+            put_name(&mut self.new_names, kind, hash, name);
+        }
+        close(&mut self.frames, Kind::Names, &mut self.new_names);
+        self.write_frames()
+    }
+
+    fn remove_oldest(&mut self) {
+        if self.rotation.keep_first {
+            return;
+        }
+        // Room for the present file too, before it is full.
+        let allowed = self
+            .rotation
+            .total_bytes
+            .saturating_sub(self.rotation.file_bytes);
+        while self.total_bytes() > allowed
+            && let Some((oldest, _)) = self.before.pop_front()
+        {
+            // A file that is gone already is what was wanted.
+            let _ = fs::remove_file(oldest);
+        }
+    }
+
+    /// Writes what is left and gives the last file's name.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn finish(mut self) -> io::Result<PathBuf> {
+        self.flush()?;
+        Ok(self.path)
+    }
+}
+
+fn close(frames: &mut Vec<u8>, kind: Kind, content: &mut Vec<u8>) {
+    if !content.is_empty() {
+        put_frame(frames, kind, content);
+        content.clear();
+    }
+}
+
+/// Sorts by time, then by sequence.
+fn file_name(dir: &Path, meta: &Meta) -> PathBuf {
+    let (begun, process, sequence) = (meta.epoch_unix_us / 1000, meta.process, meta.sequence);
+    let process = process & 0xffff;
+    dir.join(format!(
+        "{PREFIX}{begun:013}-{process:04x}-{sequence:05}.{EXTENSION}"
+    ))
+}
+
+fn is_recording(path: &Path) -> bool {
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    name.starts_with(PREFIX)
+        && path
+            .extension()
+            .is_some_and(|extension| extension == EXTENSION)
+}

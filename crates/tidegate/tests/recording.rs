@@ -1,0 +1,105 @@
+//! `tidegate recording` as a person calls it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn tidegate(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(args)
+        .output()
+        .expect("the binary runs")
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+/// A log of 60 seconds with ten requests each.
+fn log(dir: &Path) -> String {
+    let mut text = String::new();
+    for second in 0..60 {
+        for number in 0..10 {
+            text += &format!(
+                "192.0.2.1 - - [10/Oct/2026:13:55:{second:02} +0000] \
+                 \"GET /user/{number}/orders HTTP/1.1\" 200 512 \"-\" \"x\" 0.0{number} 0.0{number}\n"
+            );
+        }
+    }
+    let path = dir.join("access.log");
+    fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn recording_of_a_log_can_be_looked_at_cut_and_exported() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = log(dir.path());
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let (all, part) = (file("all.tgrec"), file("part.tgrec"));
+    stdout(&tidegate(&["recording", "import", &log, "-o", &all]));
+    let info = stdout(&tidegate(&["recording", "info", &all]));
+    assert!(info.contains("600 in 1 file"), "{info}");
+    assert!(info.contains("/user/:id/orders"), "{info}");
+    stdout(&tidegate(&[
+        "recording",
+        "cut",
+        &all,
+        "--from",
+        "10s",
+        "--to",
+        "20s",
+        "--no-names",
+        "-o",
+        &part,
+    ]));
+    let csv = stdout(&tidegate(&["recording", "export", &part]));
+    assert_eq!(csv.lines().count(), 1 + 100, "{csv}");
+    assert!(csv.starts_with("time,application,class,path,"), "{csv}");
+    assert!(!csv.contains("orders"), "names were left out");
+    let json = stdout(&tidegate(&[
+        "recording",
+        "export",
+        &part,
+        "--format",
+        "jsonl",
+    ]));
+    let row: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    assert_eq!(row["status"], 200);
+}
+
+#[test]
+fn recording_that_is_torn_is_read_up_to_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = log(dir.path());
+    let file = dir.path().join("a.tgrec");
+    let shown = file.display().to_string();
+    stdout(&tidegate(&["recording", "import", &log, "-o", &shown]));
+    let bytes = fs::read(&file).unwrap();
+    fs::write(&file, [&bytes[..], &bytes[8..40]].concat()).unwrap();
+    let output = tidegate(&["recording", "info", &shown]);
+    assert!(stdout(&output).contains("600 in 1 file"));
+    let warning = String::from_utf8_lossy(&output.stderr).into_owned();
+    let place = format!("byte {}", bytes.len());
+    assert!(
+        warning.contains(&place) && warning.contains("torn"),
+        "{warning}"
+    );
+}
+
+#[test]
+fn recording_that_is_none_is_refused_with_the_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = log(dir.path());
+    let output = tidegate(&["recording", "info", &log]);
+    assert_eq!(output.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("recording import"), "{message}");
+}
