@@ -8,7 +8,7 @@
 //! - [`flow`]: the discrete-time flow model of PI-gate (002).
 //! - [`stats`]: what is measured, with its uncertainty; [`theory`]: what it should be.
 //! - [`experiment`]: files that combine them and compare with the papers ([`papers`]); [`report`],
-//!   [`chart`]: what came out. [`characterize`]: from an unknown service to its regulator.
+//!   [`chart`]: what came out. [`my_service`], [`plan`], [`whatif`]: questions of people about their own service. [`characterize`]: from an unknown service to its regulator.
 
 pub mod arena;
 pub mod brownout;
@@ -19,7 +19,9 @@ pub mod deferral;
 pub mod engine;
 pub mod experiment;
 pub mod flow;
+pub mod my_service;
 pub mod papers;
+pub mod plan;
 pub mod queue;
 pub mod report;
 pub mod rivals;
@@ -31,4 +33,5 @@ mod slab;
 pub mod stats;
 pub mod theory;
 mod time;
+pub mod whatif;
 pub mod workload;

@@ -1,11 +1,15 @@
 //! `tidegate sim arena`: every contender under every scenario, in the simulator.
 
+use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 
-use tidegate_sim::arena::{self, Entry};
+use tidegate_sim::arena::{self, Contender, Entry};
+use tidegate_sim::my_service::MyService;
 
 use crate::check::print;
 use crate::error::CliError;
+use crate::my_service;
 use crate::progress::Shown;
 use crate::sim::{Args, origin};
 
@@ -13,7 +17,8 @@ use crate::sim::{Args, origin};
 const REPETITIONS: u32 = 3;
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
-    let entries = selected(&args.only)?;
+    let entries = selected(args)?;
+    let contenders = contenders(&args.contender)?;
     let first = args.seed.unwrap_or(1);
     let seeds: Vec<u64> = (0..u64::from(args.repetitions.unwrap_or(REPETITIONS)))
         .map(|offset| first.wrapping_add(offset))
@@ -24,7 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         origin.version, origin.commit
     );
     let progress = Shown::new();
-    let report = arena::run(&entries, &arena::contenders(), &seeds, &progress);
+    let report = arena::run(&entries, &contenders, &seeds, &progress);
     progress.finish();
     let usage = |error: &dyn std::fmt::Display| CliError::Usage(error.to_string());
     let report = report.map_err(|error| usage(&error))?;
@@ -41,8 +46,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
 }
 
 /// All scenarios, or those that were named.
-fn selected(only: &[String]) -> Result<Vec<Entry>, CliError> {
-    let mut entries = arena::entries()?;
+fn selected(args: &Args) -> Result<Vec<Entry>, CliError> {
+    let only = &args.only;
+    let mut entries = match &args.scenarios {
+        Some(dir) => read(dir)?,
+        None => arena::entries()?,
+    };
     for name in only {
         if !entries.iter().any(|entry| entry.name == *name) {
             let known: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
@@ -56,4 +65,79 @@ fn selected(only: &[String]) -> Result<Vec<Entry>, CliError> {
         entries.retain(|entry| only.contains(&entry.name));
     }
     Ok(entries)
+}
+
+/// The scenario files of a directory: scenarios, or services in a few keys.
+fn read(dir: &Path) -> Result<Vec<Entry>, CliError> {
+    let refused = |source| CliError::File {
+        path: dir.display().to_string(),
+        source,
+    };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).map_err(refused)? {
+        let path = entry.map_err(refused)?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "toml")
+        {
+            files.push(path);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        return Err(CliError::Usage(format!(
+            "{}: no file in this directory ends in .toml",
+            dir.display()
+        )));
+    }
+    files.iter().map(|file| entry(file)).collect()
+}
+
+fn entry(file: &Path) -> Result<Entry, CliError> {
+    let shown = file.display().to_string();
+    let text = fs::read_to_string(file).map_err(|source| CliError::File {
+        path: shown.clone(),
+        source,
+    })?;
+    let parsed = Entry::parse(&shown, &text);
+    let entry = match (parsed, my_service::is_service(&text)) {
+        (Ok(entry), _) => entry,
+        (Err(_), true) => {
+            let service: MyService = tidegate_config::parse(&shown, &text)?;
+            let scenario = service.scenario("none");
+            let scenario =
+                scenario.map_err(|error| CliError::Usage(format!("{shown}: {error}")))?;
+            let name = file.file_stem().unwrap_or_default().to_string_lossy();
+            Entry {
+                name: name.into_owned(),
+                scenario,
+            }
+        }
+        (Err(error), false) => return Err(error.into()),
+    };
+    match entry.scenario.target {
+        Some(_) => Ok(entry),
+        None => Err(CliError::Usage(format!(
+            "{shown}: without a `target` there is nothing to compare by; add one"
+        ))),
+    }
+}
+
+/// All contenders, or those that were named.
+fn contenders(only: &[String]) -> Result<Vec<Contender>, CliError> {
+    let mut all = arena::contenders();
+    if let Some(unknown) = only
+        .iter()
+        .find(|name| !all.iter().any(|c| c.name == name.as_str()))
+    {
+        let known: Vec<&str> = all.iter().map(|contender| contender.name).collect();
+        return Err(CliError::Usage(format!(
+            "--contender {unknown}: no such contender; there are: {}",
+            known.join(", ")
+        )));
+    }
+    if !only.is_empty() {
+        all.retain(|contender| only.iter().any(|name| name == contender.name));
+    }
+    Ok(all)
 }

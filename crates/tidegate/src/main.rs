@@ -16,7 +16,9 @@ mod error;
 mod gossip;
 mod load;
 mod man;
+mod my_service;
 mod nucleus;
+mod plan;
 mod progress;
 mod recording;
 mod reference;
@@ -27,6 +29,7 @@ mod sim;
 mod systemd;
 mod tune;
 mod upgrade;
+mod whatif;
 
 use std::process::ExitCode;
 
@@ -62,12 +65,14 @@ enum Command {
     Load(load::Args),
     Man(man::Args),
     Nucleus(nucleus::Args),
+    Plan(plan::Args),
     Recording(recording::Args),
     Reference(reference::Args),
     Relay(relay::Args),
     Run(Box<run::Args>),
     Sim(sim::Args),
     Tune(tune::Args),
+    Whatif(whatif::Args),
 }
 
 fn main() -> ExitCode {
@@ -84,12 +89,14 @@ fn main() -> ExitCode {
         Command::Load(args) => load::run(&args),
         Command::Man(args) => man::run(&args),
         Command::Nucleus(args) => nucleus::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Recording(args) => recording::run(&args),
         Command::Reference(args) => reference::run(&args),
         Command::Relay(args) => relay::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Tune(args) => tune::run(&args),
+        Command::Whatif(args) => whatif::run(&args),
     };
     outcome.unwrap_or_else(|error| error.report())
 }

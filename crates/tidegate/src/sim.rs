@@ -11,6 +11,7 @@ use tidegate_sim::report::{Origin, Report};
 use crate::arena;
 use crate::check::print;
 use crate::error::CliError;
+use crate::my_service;
 use crate::progress::Shown;
 
 /// The word that stands for all papers' experiments.
@@ -24,10 +25,22 @@ const ARENA: &str = "arena";
 /// nothing differs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Experiment files, `papers` for the papers' experiments, or `arena` for a race of `auto`
+    /// A service and its load in a few keys (`--new` writes one), experiment files, `papers` for the papers' experiments, or `arena` for a race of `auto`
     /// against other limiters on many scenarios; the last two are built in.
-    #[arg(required = true, value_name = "FILE|papers|arena")]
+    #[arg(required_unless_present_any = ["new", "keys"], value_name = "FILE|papers|arena")]
     what: Vec<String>,
+    /// Print a commented file for a service of yours, to be changed and run.
+    #[arg(long)]
+    pub(crate) new: bool,
+    /// Print every key of such a file as a page of Markdown.
+    #[arg(long, conflicts_with = "new")]
+    pub(crate) keys: bool,
+    /// With `arena`: the scenario files of this directory instead of those built in.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) scenarios: Option<PathBuf>,
+    /// With `arena`: only this contender; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) contender: Vec<String>,
     /// Where report.html, figures/ and data/ are written.
     #[arg(long, value_name = "DIR", default_value = "out")]
     pub(crate) out: PathBuf,
@@ -47,6 +60,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    if args.new || args.keys {
+        return my_service::write_new(args);
+    }
+    if let [file] = args.what.as_slice()
+        && let Some(service) = my_service::read(file)?
+    {
+        return my_service::run(args, &service);
+    }
     if args.what == [ARENA] {
         return arena::run(args);
     }

@@ -23,9 +23,15 @@ const HEADER: &str = "\
 /// The reference as TOML.
 #[must_use]
 pub fn toml() -> String {
-    let schema = schemars::schema_for!(Config).to_value();
+    of::<Config>(HEADER)
+}
+
+/// The reference of another file's type, under `header`.
+#[must_use]
+pub fn of<T: schemars::JsonSchema>(header: &str) -> String {
+    let schema = schemars::schema_for!(T).to_value();
     let mut page = Page {
-        out: HEADER.to_owned(),
+        out: header.to_owned(),
         definitions: schema["$defs"].clone(),
     };
     page.table("", &schema);

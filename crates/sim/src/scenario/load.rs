@@ -1,5 +1,6 @@
 //! Sources of requests while they run.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::RngExt;
@@ -8,6 +9,7 @@ use tidegate_sentry::policing::PathHasher;
 use tidegate_sentry::{Arrival, ClassId, PathKey};
 
 use super::spec::{LoadSpec, Scenario, ScenarioError};
+use super::trace::{Trace, TraceKind};
 use crate::client::{Failure, Retry};
 use crate::rng::{SimRng, Streams};
 use crate::service::Law;
@@ -24,6 +26,8 @@ pub(super) struct Attempt {
     /// What optional content adds to it.
     pub(super) optional: f64,
     pub(super) patience: Option<Duration>,
+    /// Its own deadline and bytes, in place of those of its kind.
+    own: Option<(Option<Duration>, u32)>,
     /// How long the answer is read or streamed after the work is done.
     pub(super) tail: Option<Tail>,
 }
@@ -65,6 +69,7 @@ pub(super) struct Load {
 #[derive(Debug)]
 enum Source {
     Open(Arrivals),
+    Recorded { trace: Arc<Trace>, next: usize },
     Closed { users: u32, think: Law, rng: SimRng },
 }
 
@@ -110,6 +115,11 @@ impl Load {
     pub(super) fn next_arrival(&mut self) -> Option<Timestamp> {
         match &mut self.source {
             Source::Open(arrivals) => arrivals.next(),
+            Source::Recorded { trace, next } => {
+                let request = trace.requests.get(*next)?;
+                *next += 1;
+                Some(Timestamp::ZERO + request.at)
+            }
             Source::Closed { .. } => None,
         }
     }
@@ -117,7 +127,7 @@ impl Load {
     /// When each user of a closed loop sends its first request.
     pub(super) fn first_requests(&mut self) -> Vec<Duration> {
         let users = match &self.source {
-            Source::Open(_) => 0,
+            Source::Open(_) | Source::Recorded { .. } => 0,
             Source::Closed { users, .. } => *users,
         };
         (0..users).filter_map(|_| self.think()).collect()
@@ -126,13 +136,27 @@ impl Load {
     /// A user's time between an answer and the next request; nothing in an open loop.
     pub(super) fn think(&mut self) -> Option<Duration> {
         match &mut self.source {
-            Source::Open(_) => None,
+            Source::Open(_) | Source::Recorded { .. } => None,
             Source::Closed { think, rng, .. } => Some(draw(think, rng)),
         }
     }
 
     /// A new request.
     pub(super) fn request(&mut self) -> Attempt {
+        if let Source::Recorded { trace, next } = &self.source {
+            // The one whose arrival was given last.
+            let request = &trace.requests[*next - 1];
+            return Attempt {
+                load: self.index,
+                kind: request.kind,
+                tries: 1,
+                work: request.work,
+                optional: 0.0,
+                patience: request.patience,
+                own: Some((request.deadline, request.bytes)),
+                tail: None,
+            };
+        }
         let chance = self.mix.random::<f64>();
         let at = self.kinds.partition_point(|kind| kind.up_to <= chance);
         let at = at.min(self.kinds.len() - 1);
@@ -147,6 +171,7 @@ impl Load {
             work: kind.work.sample(&mut self.work),
             optional: (self.optional.as_ref()).map_or(0.0, |law| law.sample(&mut self.extra)),
             patience: timeout.map(|law| draw(law, &mut self.patience)),
+            own: None,
             tail: (read.map(|law| Tail::Read(draw(law, &mut self.tail))))
                 .or_else(|| stream.map(|law| Tail::Stream(draw(law, &mut self.tail)))),
         }
@@ -159,10 +184,11 @@ impl Load {
     /// What the proxy sees of an attempt.
     pub(super) fn arrival(&self, now: Timestamp, attempt: &Attempt) -> Arrival {
         let kind = &self.kinds[attempt.kind as usize];
+        let (deadline, bytes) = attempt.own.unwrap_or((kind.deadline, kind.bytes));
         Arrival {
             class: kind.class,
-            bytes: kind.bytes,
-            deadline: kind.deadline.map(|deadline| now + deadline),
+            bytes,
+            deadline: deadline.map(|deadline| now + deadline),
             path: kind.path,
             tenant: kind.tenant,
             ..Arrival::default()
@@ -190,6 +216,12 @@ fn draw(law: &Law, rng: &mut SimRng) -> Duration {
 }
 
 fn source(spec: &LoadSpec, rng: SimRng) -> Source {
+    if let Some(trace) = &spec.trace {
+        return Source::Recorded {
+            trace: Arc::clone(trace),
+            next: 0,
+        };
+    }
     match (&spec.rate, &spec.times, spec.users) {
         (Some(rate), ..) => Source::Open(Arrivals::new(rate.clone(), spec.pattern(), rng)),
         (_, Some(times), _) => {
@@ -208,6 +240,9 @@ fn source(spec: &LoadSpec, rng: SimRng) -> Source {
 const NAMES_KEY: (u64, u64) = (0, 0);
 
 fn kinds(scenario: &Scenario, spec: &LoadSpec) -> Result<Vec<Kind>, ScenarioError> {
+    if let Some(trace) = &spec.trace {
+        return Ok(recorded_kinds(trace));
+    }
     let total: f64 = spec.client.iter().map(|client| client.share).sum();
     let mut up_to = 0.0;
     let hasher = PathHasher::new(NAMES_KEY, &[]);
@@ -230,4 +265,21 @@ fn kinds(scenario: &Scenario, spec: &LoadSpec) -> Result<Vec<Kind>, ScenarioErro
             })
         })
         .collect()
+}
+
+fn recorded_kinds(trace: &Trace) -> Vec<Kind> {
+    let kind = |kind: &TraceKind| Kind {
+        up_to: 1.0,
+        class: ClassId(kind.class),
+        work: Law::constant(0.0),
+        timeout: None,
+        retry: trace.retry.clone(),
+        deadline: None,
+        read: None,
+        stream: None,
+        bytes: 0,
+        path: kind.path.map(PathKey),
+        tenant: kind.tenant,
+    };
+    trace.kinds.iter().map(kind).collect()
 }

@@ -51,6 +51,7 @@ mod recorder;
 mod replica;
 mod revenue;
 mod spec;
+mod trace;
 mod unprotected;
 mod world;
 
@@ -65,6 +66,7 @@ pub use protector::{Decision, Orders, Protector, RequestId, Wakes};
 pub use spec::{
     Abandoned, ClassSpec, LoadSpec, Outage, Protect, ReplicaSpec, Scenario, ScenarioError,
 };
+pub use trace::{Trace, TraceKind, TraceRequest};
 pub use unprotected::{Choice, NoProtection};
 
 impl Scenario {

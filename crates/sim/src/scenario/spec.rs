@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::{self, IntoDeserializer, value::MapAccessDeserializer};
@@ -10,6 +11,7 @@ use tidegate_config::Dur;
 use tidegate_sentry::{SentryConfig, SentryError};
 
 use super::one_or_many::OneOrMany;
+use super::trace::Trace;
 use super::unprotected::Choice;
 use crate::client::ClientSpec;
 use crate::server::{Bound, Penalty, StationSpec};
@@ -109,6 +111,9 @@ pub struct LoadSpec {
     pub think: Option<Law>,
     /// Kinds of client, by weight.
     pub client: OneOrMany<ClientSpec>,
+    /// Requests of a recording, each with its own work; not in a file.
+    #[serde(skip)]
+    pub trace: Option<Arc<Trace>>,
 }
 
 impl LoadSpec {
@@ -334,6 +339,7 @@ impl Scenario {
             load.rate.is_some(),
             load.times.is_some(),
             load.users.is_some(),
+            load.trace.is_some(),
         ];
         if kinds.iter().filter(|&&given| given).count() != 1 {
             return refuse("a `load` has one of `rate`, `times` and `users`");

@@ -17,8 +17,7 @@ use crate::error::CliError;
 
 /// Looks at recordings, cuts them, and turns them into tables; access logs become recordings.
 ///
-/// The proxy writes recordings with `[record]` or `--record DIR`; docs/recording.md describes the
-/// format.
+/// docs/recording.md describes the format.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]

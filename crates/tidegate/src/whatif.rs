@@ -1,0 +1,250 @@
+//! `tidegate whatif`: a recorded time with another configuration.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::json;
+use tidegate_config::Dur;
+use tidegate_sim::chart::{Chart, svg};
+use tidegate_sim::report::{Page, Section, write_all};
+use tidegate_sim::whatif::{Answer, Figures, Forecast, Model, Variant};
+
+use crate::check::print;
+use crate::error::CliError;
+use crate::recording;
+use crate::sim::origin;
+
+/// Says what a recorded time would have been with another configuration.
+///
+/// The first rows are what happened and the self-check: the recorded configuration, replayed. Its
+/// distance from what happened is part of every interval. A report with a chart is written.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A recording: a file, or a directory with its files.
+    #[arg(value_name = "FILE|DIR")]
+    recording: PathBuf,
+    /// What is different, as KEY=VALUE: protect.KEY, target, replicas (+1, -1, 4), rate (1.5),
+    /// workers (8), speed (50%). Several are one variant.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Another mode; the same as --set mode=MODE.
+    #[arg(long)]
+    mode: Option<String>,
+    /// One more variant, of settings with commas between them; may be given several times.
+    #[arg(long, value_name = "KEY=VALUE,...")]
+    variant: Vec<String>,
+    /// What counts as in time, where the recorded configuration has no target.
+    #[arg(long, value_name = "TIME")]
+    target: Option<Dur>,
+    /// Runs of each variant.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: u32,
+    /// Of the simulations.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Where whatif.html is written.
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    out: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+fn usage(error: impl std::fmt::Display) -> CliError {
+    CliError::Usage(error.to_string())
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let variants = variants(args)?;
+    let mut model = Model::learn(&recording::open(&args.recording)?).map_err(usage)?;
+    if let Some(target) = args.target {
+        model.set_target(target.0);
+    }
+    let answer = model
+        .ask(&variants, args.repetitions, args.seed)
+        .map_err(usage)?;
+    let service = describe(&model);
+    let page = page(&answer, &service)?;
+    let name = PathBuf::from("whatif.html");
+    write_all(&args.out, &[(name.clone(), page)]).map_err(usage)?;
+    print(&match args.json {
+        true => format!("{}\n", json!({ "service": service, "answer": answer })),
+        false => text(&answer, &service),
+    })?;
+    eprintln!("report: {}", args.out.join(name).display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn variants(args: &Args) -> Result<Vec<Variant>, CliError> {
+    let mut first = args.set.clone();
+    first.extend(args.mode.iter().map(|mode| format!("mode={mode}")));
+    let mut variants = Vec::new();
+    if !first.is_empty() {
+        variants.push(Variant::parse(first.iter().map(String::as_str)).map_err(usage)?);
+    }
+    for variant in &args.variant {
+        variants.push(Variant::parse(variant.split(',')).map_err(usage)?);
+    }
+    Ok(variants)
+}
+
+/// What was learned of the service, in one line.
+fn describe(model: &Model) -> String {
+    let replicas: Vec<String> = model
+        .replicas
+        .iter()
+        .map(|replica| {
+            let mean = replica.works.iter().sum::<f64>() / replica.works.len().max(1) as f64;
+            let least = if replica.capacity_seen {
+                ""
+            } else {
+                "at least "
+            };
+            format!(
+                "{least}{} at once, {:.1} ms each",
+                replica.workers,
+                mean * 1e3
+            )
+        })
+        .collect();
+    format!("{} replica(s): {}", replicas.len(), replicas.join("; "))
+}
+
+const HEAD: [&str; 8] = [
+    "variant",
+    "goodput",
+    "in target",
+    "shed",
+    "admitted",
+    "p95",
+    "p99",
+    "revenue/s",
+];
+
+fn cells(name: &str, figures: &Figures, around: Option<&Figures>) -> Vec<String> {
+    let cell = |part: fn(&Figures) -> f64, factor: f64, unit: &str, digits: usize| {
+        let value = part(figures) * factor;
+        match around {
+            Some(around) => {
+                format!(
+                    "{value:.digits$} ± {:.digits$}{unit}",
+                    part(around) * factor
+                )
+            }
+            None => format!("{value:.digits$}{unit}"),
+        }
+    };
+    vec![
+        name.to_owned(),
+        cell(|f| f.goodput_per_second, 1.0, "/s", 1),
+        cell(|f| f.in_target, 100.0, " %", 1),
+        cell(|f| f.shed, 100.0, " %", 1),
+        cell(|f| f.admitted_per_second, 1.0, "/s", 1),
+        cell(|f| f.p95_seconds, 1e3, " ms", 0),
+        cell(|f| f.p99_seconds, 1e3, " ms", 0),
+        cell(|f| f.revenue_per_second, 1.0, "", 1),
+    ]
+}
+
+fn rows(answer: &Answer) -> Vec<Vec<String>> {
+    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
+    rows.push(cells("what happened", &answer.recorded, None));
+    for (index, row) in answer.rows.iter().enumerate() {
+        let name = match index {
+            0 => format!("self-check: {}", row.name),
+            _ => row.name.clone(),
+        };
+        rows.push(cells(&name, &row.figures, Some(&row.plus_minus)));
+    }
+    rows
+}
+
+fn verdict(answer: &Answer) -> String {
+    let distance = &answer.distance;
+    let word = match answer.trustworthy {
+        true => "The self-check is near what happened",
+        false => "NOT TO BE TRUSTED: the self-check is far from what happened",
+    };
+    format!(
+        "{word}: goodput {:+.1} %, shed {:+.1} points, p95 {:+.1} %, p99 {:+.1} %.",
+        distance.goodput_per_second * 100.0,
+        distance.shed * 100.0,
+        distance.p95_seconds * 100.0,
+        distance.p99_seconds * 100.0
+    )
+}
+
+/// Refusals of a row by class and reason.
+fn refusals(row: &Forecast) -> Option<String> {
+    let shown = |parts: &[(String, f64)]| {
+        let parts = parts.iter().filter(|(_, share)| *share > 0.0005);
+        let parts: Vec<String> = parts
+            .map(|(name, share)| format!("{name} {:.1} %", share * 100.0))
+            .collect();
+        parts.join(", ")
+    };
+    let (classes, reasons) = (shown(&row.shed_by_class), shown(&row.shed_by_reason));
+    (!reasons.is_empty()).then(|| format!("{}: refused of {classes}; by {reasons}", row.name))
+}
+
+fn text(answer: &Answer, service: &str) -> String {
+    let rows = rows(answer);
+    let width = |column: usize| {
+        let widths = rows.iter().map(|row| row[column].chars().count());
+        widths.max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
+    let mut out = String::new();
+    for row in &rows {
+        for (column, cell) in row.iter().enumerate() {
+            // Writing to a string cannot fail.
+            let _ = match column {
+                0 => write!(out, "{cell:<0$}", widths[0]),
+                _ => write!(out, "  {cell:>0$}", widths[column]),
+            };
+        }
+        out.push('\n');
+    }
+    let _ = writeln!(out, "\nservice: {service}\n{}", verdict(answer));
+    for line in answer.rows.iter().filter_map(refusals) {
+        let _ = writeln!(out, "{line}");
+    }
+    for caution in &answer.cautions {
+        let _ = writeln!(out, "note: {caution}");
+    }
+    out
+}
+
+fn page(answer: &Answer, service: &str) -> Result<String, CliError> {
+    let mut chart = Chart::new("Goodput")
+        .x("time (s)")
+        .y("answers within the target per second");
+    chart = chart.line("what happened", answer.recorded_over_time.clone());
+    for row in &answer.rows {
+        chart = chart.line(row.name.clone(), row.over_time.clone());
+    }
+    let figure = svg(&chart).map_err(usage)?;
+    let mut paragraphs = vec![verdict(answer), format!("Service: {service}.")];
+    paragraphs.extend(answer.rows.iter().filter_map(refusals));
+    paragraphs.extend(
+        answer
+            .cautions
+            .iter()
+            .map(|caution| format!("Note: {caution}.")),
+    );
+    let page = Page {
+        title: "What if".to_owned(),
+        origin: origin(),
+        lead: "A recorded time, and what it would have been.".to_owned(),
+        sections: vec![Section {
+            title: "Forecasts".to_owned(),
+            facts: "Intervals: two standard errors, and the self-check's distance.".to_owned(),
+            paragraphs,
+            table: rows(answer),
+            figures: vec![figure],
+            code: None,
+        }],
+    };
+    Ok(page.html())
+}

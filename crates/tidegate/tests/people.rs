@@ -1,0 +1,157 @@
+//! `tidegate sim`, `plan` and `whatif` as people call them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn tidegate(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(args)
+        .output()
+        .expect("the binary runs")
+}
+
+fn stdout(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+#[test]
+fn new_file_is_valid_as_it_is_and_uncommented() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out").display().to_string();
+    let commented = stdout(&tidegate(&["sim", "--new"]));
+    let uncommented: Vec<&str> = commented
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(rest) if !rest.is_empty() && !rest.starts_with(' ') => rest,
+            _ => line,
+        })
+        .filter(|line| !line.starts_with("duration") && !line.starts_with("warm_up"))
+        .collect();
+    let short = "duration = '30s'\nwarm_up = '5s'\n";
+    for (name, text) in [
+        ("commented.toml", format!("{short}{commented}")),
+        ("all.toml", format!("{short}{}", uncommented.join("\n"))),
+    ] {
+        let file = dir.path().join(name);
+        fs::write(&file, text).unwrap();
+        let table = stdout(&tidegate(&["sim", file.to_str().unwrap(), "--out", &out]));
+        assert!(
+            table.contains("auto") && table.contains("in target"),
+            "{table}"
+        );
+    }
+}
+
+#[test]
+fn misspelt_key_of_a_service_is_answered_with_the_nearest() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.toml");
+    fs::write(&file, "rate = '10/s'\nserivce = '20ms'\n").unwrap();
+    let output = tidegate(&["sim", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        message.contains(":2:") && message.contains("`service`"),
+        "{message}"
+    );
+}
+
+#[test]
+fn plan_says_how_many_replicas_in_words() {
+    let flags = [
+        "plan",
+        "--rate",
+        "100/s",
+        "--service",
+        "20ms",
+        "--workers",
+        "2",
+        "--kill",
+        "1",
+    ];
+    let text = stdout(&tidegate(&flags));
+    // A replica does 100/s.
+    assert!(
+        text.contains("\n2 replicas keep 99 % within 500 ms up to"),
+        "{text}"
+    );
+    assert!(text.contains("With 1 lost, 1 replica keeps"), "{text}");
+    let refused = tidegate(&[
+        "plan",
+        "--rate",
+        "100/s",
+        "--service",
+        "20ms",
+        "--replicas",
+        "9..2",
+    ]);
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+/// A log of a service with two workers of 20 ms at 90 % of what it can do.
+fn log() -> String {
+    let (mut text, mut state, mut free) = (String::new(), 1_u64, [0.0_f64; 2]);
+    let mut draw = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        -(((state >> 11) as f64 + 1.0) / (1_u64 << 53) as f64).ln()
+    };
+    let mut at = 0.0;
+    for _ in 0..8000 {
+        at += draw() / 90.0;
+        let first = usize::from(free[1] < free[0]);
+        free[first] = free[first].max(at) + 0.02 * draw();
+        let took = free[first] - at;
+        let (minute, second) = ((at / 60.0) as u64, at % 60.0);
+        text += &format!(
+            "10.0.0.1:1 [06/Feb/2026:12:{minute:02}:{second:06.3}] in web/a 0/0/0/{0}/{0} 200 9 - - \
+             ---- 1/1/1/1/0 0/0 \"GET /a HTTP/1.1\"\n",
+            (took * 1000.0).round().max(1.0)
+        );
+    }
+    text
+}
+
+#[test]
+fn whatif_checks_itself_and_sees_what_a_replica_brings() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log_file, file) = (dir.path().join("a.log"), dir.path().join("a.tgrec"));
+    let out = dir.path().join("out");
+    fs::write(&log_file, log()).unwrap();
+    let (log_file, file) = (log_file.to_str().unwrap(), file.to_str().unwrap());
+    stdout(&tidegate(&["recording", "import", log_file, "-o", file]));
+    let flags = [
+        "whatif",
+        file,
+        "--target",
+        "300ms",
+        "--variant",
+        "replicas=+1",
+        "--json",
+    ];
+    let more = ["--repetitions", "2", "--out", out.to_str().unwrap()];
+    let answer = stdout(&tidegate(&[&flags[..], &more[..]].concat()));
+    let value: Value = serde_json::from_str(&answer).unwrap();
+    let answer = &value["answer"];
+    assert_eq!(answer["trustworthy"], true, "{value:#}");
+    assert!(
+        answer["distance"]["p95_seconds"].as_f64().unwrap().abs() < 0.1,
+        "{value:#}"
+    );
+    let p95 = |row: usize| {
+        answer["rows"][row]["figures"]["p95_seconds"]
+            .as_f64()
+            .unwrap()
+    };
+    assert!(p95(1) < 0.7 * p95(0), "{value:#}");
+    assert!(out.join("whatif.html").exists());
+    let refused = tidegate(&["whatif", file, "--set", "replica=1"]);
+    assert_eq!(refused.status.code(), Some(2));
+}
