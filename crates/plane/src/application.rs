@@ -22,6 +22,10 @@ const RATE_WINDOW_SHORT: Duration = Duration::from_secs(3);
 const RATE_DEVIATIONS: f64 = 2.0;
 /// Deviations beyond which the short window shows a step and not chance.
 const STEP_DEVIATIONS: f64 = 4.0;
+/// While requests are shed, a climb of the rate is followed this far.
+const CLIMB_AHEAD: Duration = Duration::from_secs(5);
+/// A climb is not followed beyond this multiple of the rate.
+const CLIMB_OF_RATE_MAX: f64 = 2.0;
 /// Without an observation for this long, nothing is known; three plans at least.
 const BLIND_AFTER: Duration = Duration::from_secs(30);
 /// From this share shed on, what was served is what the servers can do.
@@ -231,6 +235,39 @@ impl Application {
     pub(crate) fn need_now(&self, now: Timestamp) -> Option<Need> {
         let rate = self.rate(now)?;
         self.need(rate.rate, RATE_DEVIATIONS * rate.sd)
+    }
+
+    /// Servers needed while requests are shed: by the last interval, and where the rate climbs, for where
+    /// it climbs to.
+    pub(crate) fn need_in_surge(&self, now: Timestamp) -> Option<Need> {
+        let rate = self.rate(now)?;
+        let margin = RATE_DEVIATIONS * rate.sd;
+        let reached = self.surge().unwrap_or(rate.rate).max(rate.rate);
+        self.need(rate.rate, margin + reached - rate.rate)
+    }
+
+    /// Whether the last interval brought more than so many servers can do, beyond chance.
+    pub(crate) fn is_beyond(&self, servers: u32) -> bool {
+        let beyond = || {
+            let [.., last] = self.demand.last_rates()?;
+            let capacity = self.capacity()? * f64::from(servers);
+            Some(last > capacity + STEP_DEVIATIONS * last.max(1.0).sqrt())
+        };
+        beyond().unwrap_or(false)
+    }
+
+    /// The rate that a climb reaches in a moment. A climb shows in each of the last two intervals; a step
+    /// shows in one, and is over.
+    fn surge(&self) -> Option<f64> {
+        let [before, middle, last] = self.demand.last_rates()?;
+        let chance = STEP_DEVIATIONS * last.max(1.0).sqrt();
+        let climb = (last - middle).min(middle - before);
+        let more = if climb > chance {
+            climb * CLIMB_AHEAD.as_secs_f64()
+        } else {
+            0.0
+        };
+        Some(last + more.min(CLIMB_OF_RATE_MAX * last))
     }
 
     /// How far ahead a prediction looks.

@@ -1,8 +1,8 @@
 //! What a control plane is configured with.
 //!
-//! Defaults are those of today's services: a decision every 10 s, a reaction within 5 s. The
-//! paper's prototype (003 §4.1, §6.5) is `plan_interval = "30m"`, `reaction = { drop_fraction =
-//! "50%", window = "5m", step_max = 1, step_interval = "5m" }`.
+//! Defaults are those of today's services: a plan every 10 s, a reaction within seconds. The
+//! paper's prototype (003 §4.1, §6.5) is `plan_interval = "30m"`, `reaction = {
+//! drop_fraction = "50%", window = "5m", step_max = 1, step_interval = "5m" }`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl Default for PredictionConfig {
             season: seconds(86_400),
             bucket: seconds(300),
             horizon: seconds(30),
-            error_margin: 1.0,
+            error_margin: 2.0,
         }
     }
 }
@@ -86,6 +86,9 @@ impl Default for PredictionConfig {
 pub struct ReactionConfig {
     /// Whether there is a reaction between two plans.
     pub enabled: bool,
+    /// Whether there is a reaction before requests are shed too, when the last interval brought more than
+    /// the servers can do.
+    pub ahead: bool,
     /// Share of requests shed from which on servers are added.
     pub drop_fraction: Share,
     /// Time over which the share is taken.
@@ -100,10 +103,11 @@ impl Default for ReactionConfig {
     fn default() -> Self {
         Self {
             enabled: true,
+            ahead: false,
             drop_fraction: Share(0.01),
             window: seconds(5),
             step_max: 64,
-            step_interval: seconds(5),
+            step_interval: seconds(1),
         }
     }
 }

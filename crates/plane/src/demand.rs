@@ -214,6 +214,19 @@ impl Demand {
         })
     }
 
+    /// Requests per second in the last three intervals, the oldest first.
+    #[must_use]
+    pub fn last_rates(&self) -> Option<[f64; 3]> {
+        let mut last = self.intervals.iter().rev().take(3);
+        let mut rate = || {
+            last.next()
+                .map(|interval| interval.demand / interval.seconds)
+        };
+        let rates = [rate()?, rate()?, rate()?];
+        let [last, middle, before] = rates;
+        Some([before, middle, last])
+    }
+
     /// Share of the demand that was shed over the last `window`.
     #[must_use]
     pub fn shed_share(&self, now: Timestamp, window: Duration) -> Option<f64> {

@@ -435,11 +435,13 @@ impl Plane {
         let application = &self.applications[index];
         let window = reaction.window.0;
         let share = application.shed_share(now, window)?;
+        let counted = application.servers.counted(now, &application.config);
+        let ahead = reaction.ahead && application.is_beyond(counted);
         let enough_seen = application.observed_seconds(now, window) >= 0.9 * window.as_secs_f64();
         let rested = |at: Timestamp| now - at >= reaction.step_interval.0;
         if !reaction.enabled
             || !application.servers.is_known()
-            || share <= reaction.drop_fraction.0
+            || !(share > reaction.drop_fraction.0 || ahead)
             || !enough_seen
             || !application.last_reaction.is_none_or(rested)
             || application
@@ -449,12 +451,16 @@ impl Plane {
         {
             return None;
         }
-        let counted = application.servers.counted(now, &application.config);
         let starting = application.servers.starting(now, &application.config);
-        let need = application.need_now(now)?;
+        let need = application.need_in_surge(now)?;
+        let shed = share > reaction.drop_fraction.0;
         // Requests are shed although the model says that there are servers enough: it is wrong by
         // one at least. While servers start, that is still to be seen.
-        let corrected = if starting == 0 { counted + 1 } else { counted };
+        let corrected = if shed && starting == 0 {
+            counted + 1
+        } else {
+            counted
+        };
         let needed = need.with_margin.max(corrected);
         let max = application.config.servers_max(config.pool);
         let room = max.saturating_sub(application.servers.desired());

@@ -111,7 +111,7 @@ impl Servers {
             self.foreign = foreign;
         }
         for _ in self.ready..ready {
-            if let Some(ordered) = self.pending.pop_front()
+            if let Some(ordered) = self.take_pending(now)
                 && self.seen
             {
                 self.start.learn(now - ordered);
@@ -120,6 +120,18 @@ impl Servers {
         (self.seen, self.desired, self.ready) = (true, desired, ready);
         self.match_pending(now);
         foreign
+    }
+
+    /// The order that a server that got ready now most likely belongs to: the one whose age is nearest to
+    /// what others took. Older ones may never get ready.
+    fn take_pending(&mut self, now: Timestamp) -> Option<Timestamp> {
+        if self.start.count == 0 {
+            return self.pending.pop_front();
+        }
+        let expected = self.start.expected();
+        let distance = |index: &usize| (now - self.pending[*index]).abs_diff(expected);
+        let nearest = (0..self.pending.len()).min_by_key(distance)?;
+        self.pending.remove(nearest)
     }
 
     /// An order was carried out.
@@ -229,6 +241,19 @@ mod tests {
         assert_eq!(servers.stuck(at(110), &config()), 0);
         assert_eq!(servers.stuck(at(116), &config()), 1);
         assert_eq!(servers.counted(at(116), &config()), 2);
+    }
+
+    #[test]
+    fn stuck_server_does_not_spoil_what_was_learned_about_starts() {
+        let mut servers = Servers::new(&config());
+        servers.on_seen(at(0), 1, 1);
+        servers.on_applied(at(0), 2);
+        servers.on_seen(at(5), 2, 2);
+        servers.on_applied(at(10), 3);
+        servers.on_applied(at(200), 4);
+        servers.on_seen(at(205), 4, 3);
+        assert_eq!(servers.start().expected(), Duration::from_secs(5));
+        assert_eq!(servers.stuck(at(205), &config()), 1);
     }
 
     #[test]

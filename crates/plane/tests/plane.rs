@@ -108,7 +108,7 @@ impl World {
 }
 
 const ONE: &str = "[[application]]\nname = 'a'\ncapacity = '60/s'\nmin = 1\nmax = 40\n";
-const PAPER: &str = "plan_interval = '30m'\npool = 11\nreaction = { drop_fraction = '50%', \
+const PAPER: &str = "plan_interval = '30m'\npool = 11\nreaction = { ahead = false, drop_fraction = '50%', \
      window = '5m', step_max = 1, step_interval = '5m' }\n\
      [[application]]\nname = 'a'\nmin = 3\ncapacity = '60/s'\n\
      targets = [{ above = '1000/s', target = '2s' }]\n\

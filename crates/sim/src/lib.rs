@@ -5,6 +5,7 @@
 //! - [`server`]: cores, slots and queues; [`queue`]: one source in front of one server, as textbooks have it.
 //! - [`scenario`]: clients, admission control and replicas together, as a file describes them.
 //! - [`rivals`]: what others use for admission control; [`arena`]: everybody against everything; [`brownout`]: replicas that can leave content out (004); [`deferral`]: clients that hold back (001).
+//! - [`plane`]: scalers of servers compared on days of arrivals.
 //! - [`flow`]: the discrete-time flow model of PI-gate (002).
 //! - [`stats`]: what is measured, with its uncertainty; [`theory`]: what it should be.
 //! - [`experiment`]: files that combine them and compare with the papers ([`papers`]); [`report`],
@@ -22,6 +23,7 @@ pub mod flow;
 pub mod my_service;
 pub mod papers;
 pub mod plan;
+pub mod plane;
 pub mod queue;
 pub mod report;
 pub mod rivals;

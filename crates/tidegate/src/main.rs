@@ -19,6 +19,7 @@ mod man;
 mod my_service;
 mod nucleus;
 mod plan;
+mod plane;
 mod progress;
 mod recording;
 mod reference;
@@ -67,6 +68,7 @@ enum Command {
     Nucleus(nucleus::Args),
     Plan(plan::Args),
     Recording(recording::Args),
+    Plane(plane::Args),
     Reference(reference::Args),
     Relay(relay::Args),
     Run(Box<run::Args>),
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
         Command::Nucleus(args) => nucleus::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Recording(args) => recording::run(&args),
+        Command::Plane(args) => plane::run(&args),
         Command::Reference(args) => reference::run(&args),
         Command::Relay(args) => relay::run(&args),
         Command::Run(args) => run::run(&args),

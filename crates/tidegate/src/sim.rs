@@ -12,12 +12,15 @@ use crate::arena;
 use crate::check::print;
 use crate::error::CliError;
 use crate::my_service;
+use crate::plane;
 use crate::progress::Shown;
 
 /// The word that stands for all papers' experiments.
 const PAPERS: &str = "papers";
 /// The word that stands for the arena.
 const ARENA: &str = "arena";
+/// The word that stands for the comparison of scalers.
+const PLANE: &str = "plane";
 
 /// Runs experiments and compares what they find with what the papers have.
 ///
@@ -26,8 +29,9 @@ const ARENA: &str = "arena";
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A service and its load in a few keys (`--new` writes one), experiment files, `papers` for the papers' experiments, or `arena` for a race of `auto`
-    /// against other limiters on many scenarios; the last two are built in.
-    #[arg(required_unless_present_any = ["new", "keys"], value_name = "FILE|papers|arena")]
+    /// against other limiters on many scenarios, or `plane` for the control plane against other
+    /// scalers; the last three are built in.
+    #[arg(required_unless_present_any = ["new", "keys"], value_name = "FILE|papers|arena|plane")]
     what: Vec<String>,
     /// Print a commented file for a service of yours, to be changed and run.
     #[arg(long)]
@@ -53,8 +57,8 @@ pub(crate) struct Args {
     /// Repeat each run this often instead of as the files say.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repetitions: Option<u32>,
-    /// Only this figure (`002/7`), paper (`002`) or scenario of the arena; may be given several
-    /// times.
+    /// Only this figure (`002/7`), paper (`002`), scenario of the arena or trace of `plane`; may be
+    /// given several times.
     #[arg(long, value_name = "PAPER[/FIGURE]|SCENARIO")]
     pub(crate) only: Vec<String>,
 }
@@ -70,6 +74,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     }
     if args.what == [ARENA] {
         return arena::run(args);
+    }
+    if args.what == [PLANE] {
+        return plane::sim::run(args);
     }
     let experiments = selected(args)?;
     let report = Report {

@@ -1,0 +1,382 @@
+//! The loop: look, decide, carry out, write down.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use tidegate_control::Timestamp;
+use tidegate_plane::{ApplicationStatus, Decision, Observation, Plane, PlaneEvent};
+use tokio::net::TcpListener;
+
+use crate::api;
+use crate::config::{File, Mode, OnExit};
+use crate::driver::{Driver, driver};
+use crate::observe::{Counted, together};
+use crate::proxy::Proxy;
+use crate::saved::{State, StateFile};
+
+/// How often the state is written when nothing happens.
+const SAVE_INTERVAL: Duration = Duration::from_secs(60);
+/// Events that are kept for people.
+const EVENTS_MAX: usize = 500;
+
+/// Why a daemon cannot start.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct DaemonError(String);
+
+/// An event as it is kept.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Noted {
+    /// Unix time, in seconds.
+    pub(crate) at: f64,
+    /// Whether it was carried out; absent where there is nothing to carry out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) applied: Option<bool>,
+    #[serde(flatten)]
+    pub(crate) what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum What {
+    Plane(PlaneEvent),
+    Problem { problem: String },
+}
+
+/// What the API shows.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub(crate) mode: Mode,
+    pub(crate) kill_switch: bool,
+    pub(crate) applications: Vec<ApplicationStatus>,
+    pub(crate) events: VecDeque<Noted>,
+    /// Decisions by application and cause.
+    pub(crate) decisions: BTreeMap<(String, &'static str), u64>,
+    pub(crate) problems: u64,
+    /// What is wrong now.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Shared by the loop and the API.
+pub(crate) type Board = Arc<Mutex<Shared>>;
+
+pub(crate) fn lock(board: &Board) -> MutexGuard<'_, Shared> {
+    board.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A control plane at work.
+pub struct Daemon {
+    file: File,
+    plane: Plane,
+    proxies: Vec<Proxy>,
+    drivers: BTreeMap<String, Box<dyn Driver>>,
+    /// By application and proxy.
+    counted: BTreeMap<(String, usize), Counted>,
+    looked: Instant,
+    state_file: Option<StateFile>,
+    saved: Instant,
+    board: Board,
+    listener: Option<TcpListener>,
+    addr: SocketAddr,
+}
+
+impl std::fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Daemon")
+            .field("addr", &self.addr)
+            .finish_non_exhaustive()
+    }
+}
+
+fn unix_now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    Timestamp::ZERO + since.unwrap_or_default()
+}
+
+impl Daemon {
+    /// Binds the API, takes the state file, and takes over what an earlier daemon left.
+    ///
+    /// # Errors
+    /// An address or file that cannot be used, with the remedy.
+    pub async fn start(file: File) -> Result<Self, DaemonError> {
+        let listen = file.daemon.listen;
+        let cannot = |error: std::io::Error| {
+            DaemonError(format!(
+                "cannot listen on {listen}: {error}; choose another `daemon.listen`"
+            ))
+        };
+        let listener = TcpListener::bind(listen).await.map_err(cannot)?;
+        let addr = listener.local_addr().map_err(cannot)?;
+        let token = file.daemon.token_file.as_ref().map(|path| {
+            let text = std::fs::read_to_string(path);
+            text.map_err(|error| DaemonError(format!("{}: {error}", path.display())))
+        });
+        let token = token.transpose()?.map(|token| token.trim().to_owned());
+        let proxies = file.daemon.proxies.iter();
+        let proxies = proxies
+            .map(|base| Proxy::new(base, token.clone()))
+            .collect();
+        let plane = Plane::new(file.plane.clone(), unix_now());
+        let plane = plane.map_err(|error| DaemonError(error.to_string()))?;
+        let state_file = file.daemon.state_file.as_deref().map(StateFile::take);
+        let state_file = state_file.transpose().map_err(DaemonError)?;
+        let shared = Shared {
+            mode: file.daemon.mode,
+            ..Shared::default()
+        };
+        let mut daemon = Self {
+            plane,
+            proxies,
+            drivers: BTreeMap::new(),
+            counted: BTreeMap::new(),
+            looked: Instant::now(),
+            saved: Instant::now(),
+            board: Arc::new(Mutex::new(shared)),
+            listener: Some(listener),
+            addr,
+            state_file,
+            file,
+        };
+        daemon.take_over();
+        Ok(daemon)
+    }
+
+    /// Where the API listens.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    fn take_over(&mut self) {
+        let (state, problem) = match &self.state_file {
+            Some(file) => file.read(),
+            None => (None, None),
+        };
+        if let Some(problem) = problem {
+            self.problem(problem);
+        }
+        let mut servers = BTreeMap::new();
+        if let Some(state) = state {
+            self.plane.resume(state.plane);
+            servers = state.servers;
+        }
+        if self.file.daemon.mode == Mode::Recommend {
+            return;
+        }
+        for application in &self.file.plane.applications {
+            let name = &application.name;
+            if let Some(config) = self.file.driver.get(name) {
+                let saved = servers.remove(name).unwrap_or_default();
+                let driver = driver(name, config, application.min, saved);
+                self.drivers.insert(name.clone(), driver);
+            }
+        }
+    }
+
+    /// Works until `end` resolves.
+    pub async fn run(mut self, end: impl Future<Output = ()>) {
+        if let Some(listener) = self.listener.take() {
+            tokio::spawn(api::serve(listener, Arc::clone(&self.board)));
+        }
+        let mut ticks = tokio::time::interval(self.file.daemon.interval.0);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        tokio::pin!(end);
+        loop {
+            tokio::select! {
+                () = &mut end => break,
+                _ = ticks.tick() => self.look().await,
+            }
+        }
+        if self.file.daemon.on_exit == OnExit::Stop {
+            for driver in self.drivers.values_mut() {
+                driver.stop_all(&self.proxies).await;
+            }
+        }
+        self.save();
+    }
+
+    /// One look at everything.
+    async fn look(&mut self) {
+        let seconds = self.looked.elapsed().as_secs_f64();
+        self.looked = Instant::now();
+        let mut warnings = Vec::new();
+        let names: Vec<String> = self.names();
+        for name in &names {
+            self.observe(name, seconds, &mut warnings).await;
+            self.advance(name, &mut warnings).await;
+        }
+        let events = self.plane.handle_timeout(unix_now());
+        self.take(events).await;
+        let mut shared = lock(&self.board);
+        shared.applications = self.plane.status(unix_now());
+        drop(shared);
+        for warning in &warnings {
+            self.problem(warning.clone());
+        }
+        lock(&self.board).warnings = warnings;
+        if self.saved.elapsed() >= SAVE_INTERVAL {
+            self.save();
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        let applications = self.file.plane.applications.iter();
+        applications
+            .map(|application| application.name.clone())
+            .collect()
+    }
+
+    /// What the proxies saw. When one of them does not answer, the interval is missing, not smaller.
+    async fn observe(&mut self, name: &str, seconds: f64, warnings: &mut Vec<String>) {
+        let mut parts: Vec<Observation> = Vec::new();
+        let mut cpu = Vec::new();
+        for (index, proxy) in self.proxies.iter().enumerate() {
+            match proxy.engine(name).await {
+                Ok(engine) => {
+                    let share = engine
+                        .policing
+                        .as_ref()
+                        .and_then(|policing| policing.cpu_share);
+                    cpu.push(share.unwrap_or(f64::NAN));
+                    let counted = self.counted.entry((name.to_owned(), index)).or_default();
+                    parts.extend(counted.since(&engine, seconds));
+                }
+                Err(error) => warnings.push(format!("proxy does not answer: {error}")),
+            }
+        }
+        let now = unix_now();
+        let complete = parts.len() == self.proxies.len();
+        let mut events = Vec::new();
+        if let Some(all) = together(&parts).filter(|_| complete) {
+            events = self.plane.on_observation(now, name, &all);
+        }
+        if cpu.len() == self.proxies.len() {
+            events.extend(self.plane.on_proxies(now, name, &cpu));
+        }
+        self.take(events).await;
+    }
+
+    /// What the servers are; in mode `recommend` those that the proxies have.
+    async fn advance(&mut self, name: &str, warnings: &mut Vec<String>) {
+        let acts = self.acts();
+        let seen = match self.drivers.get_mut(name).filter(|_| acts) {
+            Some(driver) => {
+                let seen = driver.advance(&self.proxies, warnings).await;
+                seen.map(|seen| (seen.desired, seen.ready))
+            }
+            None => self.replicas(name, warnings).await,
+        };
+        if let Some((desired, ready)) = seen {
+            let event = self.plane.on_servers(unix_now(), name, desired, ready);
+            self.take(event.into_iter().collect()).await;
+        }
+    }
+
+    async fn replicas(&self, name: &str, warnings: &mut Vec<String>) -> Option<(u32, u32)> {
+        let engine = self.proxies.first()?.engine(name).await;
+        let engine = engine
+            .map_err(|error| warnings.push(error.to_string()))
+            .ok()?;
+        let up = engine.replicas.iter().filter(|replica| replica.up).count();
+        Some((engine.replicas.len() as u32, up as u32))
+    }
+
+    fn acts(&self) -> bool {
+        self.file.daemon.mode == Mode::Act && !lock(&self.board).kill_switch
+    }
+
+    async fn take(&mut self, events: Vec<PlaneEvent>) {
+        for event in events {
+            let applied = match &event {
+                PlaneEvent::Decision(decision) => Some(self.carry_out(decision).await),
+                _ => None,
+            };
+            self.note(event, applied);
+        }
+    }
+
+    async fn carry_out(&mut self, decision: &Decision) -> bool {
+        if !self.acts() {
+            return false;
+        }
+        let Some(driver) = self.drivers.get_mut(&decision.application) else {
+            return false;
+        };
+        match driver.set(decision).await {
+            Ok(()) => {
+                self.plane.on_applied(unix_now(), decision);
+                self.save();
+                true
+            }
+            Err(problem) => {
+                self.problem(format!("{}: {problem}", decision.application));
+                false
+            }
+        }
+    }
+
+    fn note(&self, event: PlaneEvent, applied: Option<bool>) {
+        let mut shared = lock(&self.board);
+        if let PlaneEvent::Decision(decision) = &event {
+            let key = (decision.application.clone(), decision.cause.as_str());
+            *shared.decisions.entry(key).or_default() += 1;
+        }
+        shared.note(What::Plane(event), applied);
+    }
+
+    fn problem(&self, problem: String) {
+        let mut shared = lock(&self.board);
+        shared.problems += 1;
+        shared.note(What::Problem { problem }, None);
+    }
+
+    fn save(&mut self) {
+        self.saved = Instant::now();
+        let Some(file) = &self.state_file else {
+            return;
+        };
+        let drivers = self.drivers.iter();
+        let state = State {
+            plane: self.plane.snapshot(),
+            servers: drivers
+                .map(|(name, driver)| (name.clone(), driver.saved()))
+                .collect(),
+        };
+        if let Err(error) = file.write(&state) {
+            let problem =
+                format!("the state file cannot be written: {error}; make room where it is");
+            self.problem(problem);
+        }
+    }
+}
+
+impl Shared {
+    /// Keeps an event. One that repeats the last of its kind (a recommendation that nobody carried
+    /// out, a proxy that is still away) is not kept again.
+    fn note(&mut self, what: What, applied: Option<bool>) {
+        let same = |noted: &&Noted| noted.applied == applied && repeats(&noted.what, &what);
+        if applied != Some(true) && self.events.iter().rev().take(20).find(same).is_some() {
+            return;
+        }
+        if self.events.len() == EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events.push_back(Noted {
+            at: unix_now().as_secs_f64(),
+            applied,
+            what,
+        });
+    }
+}
+
+fn repeats(before: &What, now: &What) -> bool {
+    match (before, now) {
+        (What::Plane(PlaneEvent::Decision(a)), What::Plane(PlaneEvent::Decision(b))) => {
+            (&a.application, a.from, a.to, a.target) == (&b.application, b.from, b.to, b.target)
+        }
+        (before, now) => before == now,
+    }
+}

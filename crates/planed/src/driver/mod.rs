@@ -1,0 +1,83 @@
+//! Drivers: what carries decisions out.
+//!
+//! A driver is told a number of servers and gets there in its own time: [`Driver::advance`] is called at
+//! every look, and does whatever is due. Nothing that works is stopped before what replaces it works,
+//! and a server is drained before it is stopped.
+
+mod hook;
+mod launch;
+mod members;
+
+use std::future::Future;
+use std::pin::Pin;
+
+use tidegate_plane::Decision;
+
+pub(crate) use hook::Hook;
+pub(crate) use launch::{Launcher, List, Processes};
+pub(crate) use members::{Members, Saved};
+
+use crate::config::DriverConfig;
+use crate::proxy::Proxy;
+
+/// A future of a driver.
+pub(crate) type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What a driver has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Servers that are set.
+    pub(crate) desired: u32,
+    /// Servers that serve.
+    pub(crate) ready: u32,
+}
+
+/// Starts and stops the servers of one application.
+pub(crate) trait Driver: Send {
+    /// Sets the number of servers. An error means that the old number stands.
+    fn set<'a>(&'a mut self, decision: &'a Decision) -> Task<'a, Result<(), String>>;
+
+    /// Does what is due, and says what there is; nothing where that is not known. What went wrong goes
+    /// to `problems`.
+    fn advance<'a>(
+        &'a mut self,
+        proxies: &'a [Proxy],
+        problems: &'a mut Vec<String>,
+    ) -> Task<'a, Option<Seen>>;
+
+    /// Servers to take over after a restart.
+    fn saved(&self) -> Vec<Saved> {
+        Vec::new()
+    }
+
+    /// Stops everything, for `on_exit = "stop"`.
+    fn stop_all<'a>(&'a mut self, proxies: &'a [Proxy]) -> Task<'a, ()>;
+}
+
+/// The driver of an application.
+pub(crate) fn driver(
+    application: &str,
+    config: &DriverConfig,
+    first: u32,
+    saved: Vec<Saved>,
+) -> Box<dyn Driver> {
+    match config {
+        DriverConfig::Processes(config) => Box::new(Members::new(
+            application,
+            Launcher::Processes(Processes::new(&config.command)),
+            &config.health,
+            config.drain_time.0,
+            first,
+            saved,
+        )),
+        DriverConfig::List(config) => Box::new(Members::new(
+            application,
+            Launcher::List(List::new(&config.urls)),
+            &config.health,
+            config.drain_time.0,
+            first,
+            saved,
+        )),
+        DriverConfig::Hook(config) => Box::new(Hook::new(application, config)),
+    }
+}

@@ -1,0 +1,22 @@
+//! The control plane's daemon, `tidegate plane`.
+//!
+//! ```text
+//! proxies' admin API ─► observations ─┐
+//!                                      ├─► tidegate_plane::Plane ─► decisions ─► drivers ─► servers
+//! drivers: servers set and ready ──────┘                                          └─► proxies' pools
+//! ```
+//!
+//! Everything that decides is in [`tidegate_plane`]; here are sockets, processes, files and the clock.
+//! In mode `recommend` decisions are reported only.
+
+mod api;
+mod config;
+mod daemon;
+mod driver;
+mod http;
+mod observe;
+mod proxy;
+mod saved;
+
+pub use config::{DaemonConfig, DriverConfig, File, Mode, OnExit};
+pub use daemon::{Daemon, DaemonError};

@@ -1,0 +1,234 @@
+//! The table of scalers, for a terminal, for programs and for a browser.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::{Contender, Score, Trace};
+use crate::chart::{self, Chart};
+use crate::report::{Origin, Page, ReportError, Section};
+
+/// Server-hours on regular traces, over the oracle's, that the goal allows.
+const HOURS_OF_ORACLE_MAX: f64 = 1.23;
+
+/// Scores of all contenders on all traces.
+#[derive(Debug)]
+pub struct PlaneReport {
+    traces: Vec<Trace>,
+    seeds: Vec<u64>,
+    /// In the order of the traces, and for each of [`Contender::ALL`].
+    scores: Vec<Score>,
+}
+
+impl PlaneReport {
+    pub(super) fn new(traces: &[Trace], seeds: &[u64], scores: Vec<Score>) -> Self {
+        Self {
+            traces: traces.to_vec(),
+            seeds: seeds.to_vec(),
+            scores,
+        }
+    }
+
+    fn rows(&self) -> impl Iterator<Item = (&Trace, &[Score])> {
+        self.traces
+            .iter()
+            .zip(self.scores.chunks(Contender::ALL.len()))
+    }
+
+    fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
+        self.rows().flat_map(|(trace, scores)| {
+            let oracle = of(scores, Contender::Oracle).tally.server_hours;
+            Contender::ALL
+                .iter()
+                .zip(scores)
+                .map(move |(&contender, score)| Cell {
+                    trace,
+                    contender,
+                    hours: score.tally.server_hours / oracle,
+                    lost: score.tally.lost / score.tally.arrived,
+                    actions: score.tally.actions,
+                })
+        })
+    }
+
+    /// A line per trace and contender, and what became of the goal.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut text = format!(
+            "{:<17} {:<15} {:>12} {:>12} {:>9} {:>8}\n",
+            "trace", "scaler", "server-hours", "late or shed", "revenue", "actions"
+        );
+        for cell in self.cells() {
+            let Cell {
+                trace,
+                contender,
+                hours,
+                lost,
+                actions,
+            } = cell;
+            text += &format!(
+                "{:<17} {:<15} {hours:>11.3}x {:>11.4}% {:>8.3}% {actions:>8.0}\n",
+                trace.name,
+                contender.name(),
+                100.0 * lost,
+                100.0 * (1.0 - lost),
+            );
+        }
+        text + "\n" + &self.goals().join("\n") + "\n"
+    }
+
+    /// Per trace: whether fewest requests are lost, at no more server-hours than KPA, and on regular
+    /// traces at no more than 1.23 times the oracle's.
+    #[must_use]
+    pub fn goals(&self) -> Vec<String> {
+        self.rows()
+            .map(|(trace, scores)| goal(trace, scores))
+            .collect()
+    }
+
+    /// One JSON object per line.
+    #[must_use]
+    pub fn json(&self) -> String {
+        let line = |cell: Cell<'_>| {
+            let line = json!({
+                "trace": cell.trace.name,
+                "scaler": cell.contender.name(),
+                "server_hours_of_oracle": cell.hours,
+                "late_or_shed_share": cell.lost,
+                "revenue_share": 1.0 - cell.lost,
+                "actions": cell.actions,
+            });
+            format!("{line}\n")
+        };
+        self.cells().map(line).collect()
+    }
+
+    /// Writes `plane.html`, `plane.svg` and `plane.csv` into `folder`; returns the page's path.
+    ///
+    /// # Errors
+    /// A figure that cannot be drawn, a file that cannot be written.
+    pub fn write(&self, folder: &Path, origin: Origin) -> Result<PathBuf, ReportError> {
+        let figures = self
+            .rows()
+            .map(|(trace, scores)| chart::svg(&chart_of(trace, scores)));
+        let figures = figures.collect::<Result<Vec<String>, _>>()?;
+        let first = figures.first().cloned().unwrap_or_default();
+        let page = self.page(origin, figures).html();
+        let file = |path: &Path| {
+            let path = path.to_owned();
+            move |source| ReportError::File { path, source }
+        };
+        fs::create_dir_all(folder).map_err(file(folder))?;
+        for (name, text) in [
+            ("plane.svg", first),
+            ("plane.csv", self.csv()),
+            ("plane.html", page),
+        ] {
+            let path = folder.join(name);
+            fs::write(&path, text).map_err(file(&path))?;
+        }
+        Ok(folder.join("plane.html"))
+    }
+
+    fn csv(&self) -> String {
+        let head = "trace,scaler,server_hours_of_oracle,late_or_shed_share,actions\n".to_owned();
+        self.cells().fold(head, |text, cell| {
+            let Cell {
+                trace,
+                contender,
+                hours,
+                lost,
+                actions,
+            } = cell;
+            let (trace, name) = (trace.name, contender.name());
+            text + &format!("{trace},{name},{hours:.4},{lost:.6},{actions:.1}\n")
+        })
+    }
+
+    fn page(&self, origin: Origin, figures: Vec<String>) -> Page {
+        let head = [
+            "trace",
+            "scaler",
+            "server-hours of the oracle's",
+            "late or shed",
+            "actions",
+        ];
+        let mut table = vec![head.map(str::to_owned).to_vec()];
+        table.extend(self.cells().map(|cell| {
+            vec![
+                cell.trace.title.to_owned(),
+                cell.contender.name().to_owned(),
+                format!("{:.3}", cell.hours),
+                format!("{:.4} %", 100.0 * cell.lost),
+                format!("{:.0}", cell.actions),
+            ]
+        }));
+        Page {
+            title: "Scalers on the same traces".into(),
+            origin,
+            lead: "Server-hours over those of an oracle, and requests that were shed or late. All \
+                   have the same admission control in front of their servers."
+                .into(),
+            sections: vec![Section {
+                title: "Every scaler on every trace".into(),
+                facts: format!("simulated; mean over seeds {:?}", self.seeds),
+                paragraphs: self.goals(),
+                table,
+                figures,
+                code: None,
+            }],
+        }
+    }
+}
+
+struct Cell<'a> {
+    trace: &'a Trace,
+    contender: Contender,
+    hours: f64,
+    lost: f64,
+    actions: f64,
+}
+
+fn of(scores: &[Score], contender: Contender) -> &Score {
+    let index = Contender::ALL.iter().position(|&other| other == contender);
+    &scores[index.unwrap_or(0)]
+}
+
+fn goal(trace: &Trace, scores: &[Score]) -> String {
+    let ours = of(scores, Contender::Ours).tally;
+    let hours = ours.server_hours;
+    let rivals = Contender::ALL.iter().zip(scores);
+    let worse: Vec<&str> = rivals
+        .filter(|(contender, score)| contender.finds_out() && score.tally.lost < ours.lost)
+        .map(|(contender, _)| contender.name())
+        .collect();
+    let mut missed = Vec::new();
+    if !worse.is_empty() {
+        missed.push(format!("fewer lost by {}", worse.join(", ")));
+    }
+    if hours > of(scores, Contender::Kpa).tally.server_hours {
+        missed.push("more server-hours than kpa".to_owned());
+    }
+    let of_oracle = hours / of(scores, Contender::Oracle).tally.server_hours;
+    if trace.regular && of_oracle > HOURS_OF_ORACLE_MAX {
+        missed.push(format!("{of_oracle:.2} times the oracle's server-hours"));
+    }
+    match missed.as_slice() {
+        [] => format!("{}: goal kept", trace.name),
+        missed => format!("{}: goal missed: {}", trace.name, missed.join("; ")),
+    }
+}
+
+fn chart_of(trace: &Trace, scores: &[Score]) -> Chart {
+    let mut chart = Chart::new(trace.title).x("hours").y("servers");
+    for contender in [
+        Contender::Ours,
+        Contender::Kpa,
+        Contender::Keda,
+        Contender::Oracle,
+    ] {
+        chart = chart.steps(contender.name(), of(scores, contender).servers.clone());
+    }
+    chart
+}
