@@ -220,7 +220,7 @@ impl<T> Sentry<T> {
     ) -> Option<ReplicaId> {
         let wanted = sticky.and_then(|id| plan.replica(id).map(|replica| (id, replica)));
         match wanted {
-            Some((id, replica)) if replica.is_up() => replica.take(now, slots).then_some(id),
+            Some((id, replica)) if replica.is_up() => replica.take(slots).then_some(id),
             _ => {
                 let policy = plan.balance();
                 self.balancer
@@ -259,7 +259,7 @@ impl<T> Sentry<T> {
             arrived: origin.arrived,
             admitted: now,
             path: origin.path,
-            inside: state.in_flight(),
+            place: state.admit(now),
             generation,
             counted: origin.passed.counted,
             streaming: false,

@@ -32,10 +32,13 @@ impl<T> Sentry<T> {
         };
         let before = &plan.replicas[usize::from(permit.replica.0)];
         before.on_failure(now);
-        before.release(now, permit.generation);
+        before.depart(now, permit.place, false);
+        before.release(permit.generation);
+        let state = &plan.replicas[usize::from(replica.0)];
         Ok(Permit {
             replica,
-            generation: plan.replicas[usize::from(replica.0)].enter(),
+            place: state.admit(now),
+            generation: state.enter(),
             ..permit
         })
     }
@@ -53,7 +56,9 @@ impl<T> Sentry<T> {
         }
         permit.streaming = true;
         let plan = self.plan.load();
-        plan.replicas[usize::from(permit.replica.0)].start_stream(now, permit.generation);
+        let replica = &plan.replicas[usize::from(permit.replica.0)];
+        replica.depart(now, permit.place, false);
+        replica.start_stream(permit.generation);
         self.leave_gate(permit);
         drop(plan);
         self.dispatch(now, wake);
@@ -79,15 +84,16 @@ impl<T> Sentry<T> {
             replica.end_stream();
             return;
         }
+        replica.depart(now, permit.place, ending == Ending::Served);
         let rest = class.forecast.linger.load();
         if ending == Ending::Abandoned && rest > 0.0 && !self.bypass() {
             self.departed_slots
                 .keep(now, rest, replica, permit.generation);
         } else {
-            let inside = replica.release(now, permit.generation);
+            let inside = replica.release(permit.generation);
             match ending {
                 Ending::Served => {
-                    self.sample(&plan, now, &permit, inside);
+                    self.sample(&plan, now, &permit);
                     learn_cost(&plan, now, &permit, inside);
                 }
                 Ending::Dropped => replica.on_failure(now),
@@ -105,7 +111,7 @@ impl<T> Sentry<T> {
         });
     }
 
-    fn sample(&self, plan: &Plan, now: Timestamp, permit: &Permit, inside: u32) {
+    fn sample(&self, plan: &Plan, now: Timestamp, permit: &Permit) {
         let class = plan.class(permit.class);
         let replica = &plan.replicas[usize::from(permit.replica.0)];
         let response = now - permit.arrived;
@@ -115,7 +121,7 @@ impl<T> Sentry<T> {
         if plan.toll(permit.class, permit.path) <= 1.0 {
             self.tally.residence.record(residence);
         }
-        replica.on_served(now, residence, inside);
+        replica.on_served(now, residence);
         match permit.optional() {
             Some(true) => {
                 self.content.on_full_response(response);
@@ -170,7 +176,9 @@ fn learn_cost(plan: &Plan, now: Timestamp, permit: &Permit, inside: u32) {
         None if plan.charges_tolls() => residence_s,
         None => return,
         Some(_) if replica.reports_cost() => return,
-        Some(_) => residence_s / logarithmic_mean(f64::from(permit.inside), f64::from(inside)),
+        Some(_) => {
+            residence_s / logarithmic_mean(f64::from(permit.place.inside), f64::from(inside))
+        }
     };
     plan.class(permit.class).cost.learn(service_s);
     plan.policer.learn(permit.path, service_s);

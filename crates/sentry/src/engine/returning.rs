@@ -67,7 +67,8 @@ impl<T> Sentry<T> {
         drop(waiting);
         let replica = &plan.replicas[usize::from(permit.replica.0)];
         replica.on_failure(now);
-        replica.release(now, permit.generation);
+        replica.depart(now, permit.place, false);
+        replica.release(permit.generation);
         drop(plan);
         self.dispatch(now, wake);
         Ok(ticket)
