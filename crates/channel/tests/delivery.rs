@@ -147,7 +147,7 @@ async fn the_clock_is_signed_and_answers_the_question_asked() {
     let text = page(&root.url(), "/.tidegate/time?nonce=77").await.unwrap();
     let bytes = from_text(&text).unwrap();
     let answer = Answer::read(&bytes, 77, &[key().public()]).unwrap();
-    assert!(unix_now().since(answer.received) < support::PATIENCE);
+    assert!(unix_now().since(answer.answer.received) < support::PATIENCE);
     assert!(page(&root.url(), "/.tidegate/time").await.is_none());
 }
 

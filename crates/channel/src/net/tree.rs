@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -20,7 +21,7 @@ use tokio::time::Instant;
 use super::relay::{Inlet, Overlay, Parents, Running};
 use super::subscribe::{Backoff, Subscription};
 use super::tracker::{Assignment, PARENTS, REGISTER_EVERY};
-use super::{Dialer, Hub, JOIN_PATH, STAMP_HEADER, unix_now};
+use super::{Clock, Dialer, Hub, JOIN_PATH, STAMP_HEADER};
 use crate::stamp::{Stamper, join_stamp};
 
 /// After so many failures in a row a parent is reported as dead, and another is asked for: one that was
@@ -36,6 +37,10 @@ const ANSWER: Duration = Duration::from_secs(2);
 pub(super) struct Tree {
     pub(super) parents: Parents,
     pub(super) dialer: Dialer,
+    /// The server's.
+    pub(super) clock: Arc<Clock>,
+    /// Parents that are listened to, for those who look.
+    pub(super) listened: Arc<Mutex<Vec<String>>>,
     /// Signs what is said to the tracker of a closed group.
     pub(super) member: Option<Arc<dyn Stamper>>,
     pub(super) seed: u64,
@@ -77,7 +82,7 @@ impl Tree {
         } = question;
         let own = own.as_deref().unwrap_or_default();
         let member = self.member.as_deref();
-        let stamp = member.and_then(|member| join_stamp(member, own, unix_now()));
+        let stamp = member.and_then(|member| join_stamp(member, own, self.clock.now()));
         let header = stamp.as_deref().map(|stamp| (STAMP_HEADER, stamp));
         let path = format!("{JOIN_PATH}?{query}");
         let asked = self.dialer.get(tracker, &path, header);
@@ -107,6 +112,8 @@ struct Family {
     /// Questions that the tracker has not answered yet.
     asked: JoinSet<Assignment>,
     depth: Option<usize>,
+    /// How often the tracker had nobody for us, in a row.
+    tries: u32,
     /// How many parents there were so far.
     generation: u64,
 }
@@ -123,6 +130,7 @@ impl Family {
             deaths,
             asked: JoinSet::new(),
             depth: None,
+            tries: 0,
             generation: 0,
         }
     }
@@ -134,6 +142,7 @@ impl Family {
                 for parent in parents {
                     self.listen(parent, Duration::ZERO, false);
                 }
+                self.show();
                 std::future::pending::<()>().await;
             }
             Parents::Tracked { tracker, own } => self.track(&tracker, own.as_deref()).await,
@@ -147,6 +156,7 @@ impl Family {
             tokio::select! {
                 Some(parent) = self.deaths.recv() => {
                     self.parents.remove(&parent);
+                    self.show();
                     self.ask(tracker, own, Some(&parent));
                 }
                 Some(Ok(assignment)) = self.asked.join_next() => {
@@ -155,8 +165,9 @@ impl Family {
                 }
                 () = tokio::time::sleep_until(again) => {
                     again = Instant::now() + REGISTER_EVERY;
-                    // A leaf has nothing to register.
-                    if own.is_some() && self.asked.is_empty() {
+                    // A leaf that has a parent has nothing to register.
+                    let wants = own.is_some() || self.parents.is_empty();
+                    if wants && self.asked.is_empty() {
                         self.ask(tracker, own, None);
                     }
                 }
@@ -169,7 +180,13 @@ impl Family {
         let mut query = format!("children={}", self.hub.listeners());
         // A leaf can be anywhere: nobody is below it.
         let depth = own.and(self.depth).map(|depth| depth.to_string());
-        let said = [("relay", own), ("dead", dead), ("depth", depth.as_deref())];
+        let tries = (self.tries > 0).then(|| self.tries.to_string());
+        let said = [
+            ("relay", own),
+            ("dead", dead),
+            ("depth", depth.as_deref()),
+            ("tries", tries.as_deref()),
+        ];
         let has = self
             .parents
             .keys()
@@ -196,6 +213,17 @@ impl Family {
                 self.listen(parent, wait, true);
             }
         }
+        self.tries = match self.parents.is_empty() {
+            true => self.tries.saturating_add(1),
+            false => 0,
+        };
+        self.show();
+    }
+
+    fn show(&self) {
+        let mut parents: Vec<_> = self.parents.keys().cloned().collect();
+        parents.sort();
+        *self.tree.listened.lock() = parents;
     }
 
     fn listen(&mut self, parent: String, wait: Duration, replaceable: bool) {
