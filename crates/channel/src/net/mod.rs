@@ -36,20 +36,19 @@ pub mod relay;
 pub mod serve;
 pub mod subscribe;
 pub mod sync;
-pub mod tracker;
 mod tree;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tidegate_control::Timestamp;
 
+pub use crate::tracker::{self, Tracker};
 pub use http::Dialer;
 pub use hub::Hub;
 pub use limits::{Limits, PerAddress};
 pub use relay::Relay;
 pub use serve::Desk;
 pub use sync::Clock;
-pub use tracker::Tracker;
 
 /// Where the event stream is.
 pub const CHANNEL_PATH: &str = "/.tidegate/channel";

@@ -25,7 +25,6 @@ use tokio_rustls::TlsAcceptor;
 
 use super::hub::Events;
 use super::limits::{Limits, PerAddress, Place, group};
-use super::tracker::{Joining, Probe, Tracker};
 use super::{
     CHANNEL_PATH, Dialer, Hub, JOIN_PATH, MESSAGE_PATH, RELAY_PATH, STAMP_HEADER, TIME_PATH,
     unix_now,
@@ -34,6 +33,7 @@ use crate::clock::{Answer, SignedAnswer};
 use crate::key::{PublicKey, SecretKey};
 use crate::message::{from_text, to_text};
 use crate::stamp::read_join_stamp;
+use crate::tracker::{Joining, Probe, Tracker};
 use crate::verify::Verifier;
 
 /// How long a client may take to say what it wants.

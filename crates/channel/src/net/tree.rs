@@ -13,16 +13,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
+use super::http::HttpError;
 use super::relay::{Inlet, Overlay, Parents, Running};
 use super::subscribe::{Backoff, Subscription};
-use super::tracker::{Assignment, PARENTS, REGISTER_EVERY};
 use super::{Clock, Dialer, Hub, JOIN_PATH, STAMP_HEADER};
 use crate::stamp::{Stamper, join_stamp};
+use crate::tracker::{Assignment, PARENTS, REGISTER_EVERY};
 
 /// After so many failures in a row a parent is reported as dead, and another is asked for: one that was
 /// restarted is found again, and one that is gone costs a tenth of a second. When half of all
@@ -60,25 +62,37 @@ struct Question {
     own: Option<String>,
     /// Everything after `?`.
     query: String,
+    /// The same without registering, for those who may not relay.
+    as_leaf: String,
 }
 
 impl Tree {
-    /// Asks until there is an answer.
+    /// Asks until there is an answer. Who may not relay listens all the same.
     async fn ask(self, question: Question) -> Assignment {
         let mut backoff = Backoff::new(self.seed ^ 0x5eed);
+        let leaf = Question {
+            tracker: question.tracker.clone(),
+            own: None,
+            query: question.as_leaf.clone(),
+            as_leaf: String::new(),
+        };
+        let mut asked = &question;
         loop {
-            if let Some(assignment) = self.ask_once(&question).await {
-                return assignment;
+            match self.ask_once(asked).await {
+                Ok(assignment) => return assignment,
+                Err(HttpError::Status(_, StatusCode::FORBIDDEN)) => asked = &leaf,
+                Err(_) => {}
             }
             tokio::time::sleep(backoff.next_wait()).await;
         }
     }
 
-    async fn ask_once(&self, question: &Question) -> Option<Assignment> {
+    async fn ask_once(&self, question: &Question) -> Result<Assignment, HttpError> {
         let Question {
             tracker,
             own,
             query,
+            ..
         } = question;
         let own = own.as_deref().unwrap_or_default();
         let member = self.member.as_deref();
@@ -86,8 +100,10 @@ impl Tree {
         let header = stamp.as_deref().map(|stamp| (STAMP_HEADER, stamp));
         let path = format!("{JOIN_PATH}?{query}");
         let asked = self.dialer.get(tracker, &path, header);
-        let json = tokio::time::timeout(ANSWER, asked).await.ok()?.ok()?;
-        serde_json::from_str(&json).ok()
+        let broken = |cause: String| HttpError::Broken(tracker.clone(), cause);
+        let json = tokio::time::timeout(ANSWER, asked).await;
+        let json = json.map_err(|elapsed| broken(elapsed.to_string()))??;
+        serde_json::from_str(&json).map_err(|error| broken(error.to_string()))
     }
 }
 
@@ -194,13 +210,20 @@ impl Family {
         let said = said
             .into_iter()
             .filter_map(|(name, value)| Some((name, value?)));
+        let mut as_leaf = query.clone();
         for (name, value) in said.chain(has) {
-            query += &format!("&{name}={value}");
+            let field = format!("&{name}={value}");
+            query += &field;
+            // In a closed group only members are believed about the dead.
+            if !matches!(name, "relay" | "dead") {
+                as_leaf += &field;
+            }
         }
         let question = Question {
             tracker: tracker.to_owned(),
             own: own.map(str::to_owned),
             query,
+            as_leaf,
         };
         self.asked.spawn(self.tree.clone().ask(question));
     }

@@ -27,7 +27,7 @@ use tidegate_channel::{ClientId, SecretKey, Strategy, Verifier};
 use tidegate_control::Timestamp;
 use tidegate_proxy::admin::Operations;
 use tidegate_proxy::channel::ChannelCommand;
-use tidegate_proxy::config::Config;
+use tidegate_proxy::config::{Config, Problem, Severity};
 use tidegate_proxy::reload::Source;
 use tidegate_proxy::state::State;
 use tidegate_proxy::{Proxy, Running};
@@ -99,7 +99,8 @@ async fn world_in(folder: tempfile::TempDir, upstream: SocketAddr, section: &str
         key_file.display()
     );
     let config = Config::from_text("t.toml", &text).unwrap();
-    assert_eq!(config.problems(), []);
+    let wrong = |problem: &Problem| problem.severity == Severity::Error;
+    assert!(!config.problems().iter().any(wrong));
     let bound = Proxy::bind(config).unwrap();
     let source = Source {
         file: None,
