@@ -287,6 +287,14 @@ async fn a_ban_keeps_every_item_and_tells_its_owner() {
     let (addr, service) = Service::start().await;
     service.ban.store(2, Ordering::SeqCst);
     publisher.say(1, Strategy::Open);
+    // The channel goes on speaking.
+    let hub = publisher.hub.clone();
+    tokio::spawn(async move {
+        for seq in 2.. {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            hub.publish(&support::signed(seq, Strategy::Open, &key()));
+        }
+    });
     let queue = Config {
         variant: Variant::Queue,
         ..config(&publisher.url(), folder.path())
@@ -322,7 +330,16 @@ async fn a_stamp_is_for_this_request_with_a_clock_that_the_server_has_seen() {
     // The second waits: it is on disk, with its stamp.
     client.submit(bid(addr, "2"), None).unwrap();
     drop(client);
-    let outbox = Outbox::open(&folder.path().join("outbox.redb")).unwrap();
+    // Its tasks let go of the file when they are next looked at.
+    let outbox = soon(async {
+        loop {
+            match Outbox::open(&folder.path().join("outbox.redb")) {
+                Ok(outbox) => return outbox,
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    })
+    .await;
     let (_, item) = outbox.items().unwrap().pop().unwrap();
     let stamp = Stamp::read(&item.stamp).unwrap();
     assert_eq!(stamp.content, Content::of("POST", "/bids", b"2"));

@@ -105,7 +105,11 @@ fn joins_are_paced() {
 
 #[test]
 fn strangers_cannot_make_others_wait() {
-    let mut tracker = tracker(5);
+    let room = Room {
+        listeners_max: 100,
+        ..Room::of_arity(5)
+    };
+    let mut tracker = Tracker::new("http://root", room);
     // One address asks twenty thousand times.
     let mut insist = Joining {
         from: address(1),

@@ -309,8 +309,7 @@ pub(crate) async fn prove(visit: &mut Visit, order: &mut Order) -> Result<(), Fa
         true => Upload::Empty,
         false => Upload::Full(body),
     };
-    let state = &visit.worker().state;
-    let Some(channel) = state.channel() else {
+    let Some(channel) = visit.application.shared.channel() else {
         return Ok(());
     };
     let proven = channel.judge_item(*claim, content);
@@ -320,7 +319,7 @@ pub(crate) async fn prove(visit: &mut Visit, order: &mut Order) -> Result<(), Fa
 }
 
 async fn read_item(visit: &Visit, order: &mut Order) -> Result<Bytes, Fault> {
-    let channel = visit.worker().state.channel();
+    let channel = visit.application.shared.channel();
     let max = channel.map_or(u64::MAX, |channel| channel.config.item_bytes.0);
     let max = usize::try_from(max).unwrap_or(usize::MAX);
     let upload = std::mem::replace(&mut order.request.body, Upload::Empty);

@@ -138,7 +138,8 @@ async fn a_request_without_a_stamp_is_not_in_time() {
 async fn nobody_is_banned_for_what_others_do_in_its_name() {
     let compliance = "[channel.compliance]\nslack = '0s'\nthrottle_after = 3\nban_after = 6\n";
     let world = world(compliance).await;
-    let channel = world.state.channel().unwrap();
+    let application = world.state.first();
+    let channel = application.channel().unwrap();
     channel.command(&HOLD).unwrap();
     let victim = world.somebody_who_waits().await;
     // By its number,
@@ -175,7 +176,7 @@ async fn made_up_clients_and_lags_do_not_feed_the_controller() {
         world.bid(&[(CLIENT_HEADER, &claim)]).await;
     }
     world.until(|_| true).await;
-    let status = world.state.channel().unwrap().status();
+    let status = world.state.first().channel().unwrap().status();
     assert_eq!((status.clients, status.dead_time_s), (1.0, 0.3));
 }
 
@@ -216,7 +217,7 @@ async fn a_flood_of_joins_moves_nobody_else() {
     assert!(assigned.wait_ms < 1000, "{assigned:?}");
     let real = format!("http://{}", world.channel);
     assert!(assigned.parents.iter().all(|parent| *parent == real));
-    assert_eq!(world.state.channel().unwrap().status().relays, 0);
+    assert_eq!(world.state.first().channel().unwrap().status().relays, 0);
 }
 
 #[tokio::test]
@@ -257,7 +258,7 @@ async fn the_arity_holds_whoever_listens() {
         .filter(|(head, _)| head.ends_with("200"))
         .count();
     assert_eq!(listening, 4);
-    assert_eq!(world.state.channel().unwrap().status().listeners, 4);
+    assert_eq!(world.state.first().channel().unwrap().status().listeners, 4);
     // Who was sent by the tracker has a place of its own.
     let (_, body) = ask([127, 0, 0, 1], world.channel, JOIN_PATH).await;
     let assigned: Assignment = serde_json::from_str(&body).unwrap();

@@ -392,7 +392,8 @@ async fn a_prolongation_is_told_to_clients_and_outlives_a_restart() {
     let upstream = service().await;
     let section = "keep_alive = '50ms'\ndeadline = 4000000000\npaths = ['/bids']\n";
     let first = world_of(upstream, section).await;
-    let channel = first.state.channel().unwrap();
+    let application = first.state.first();
+    let channel = application.channel().unwrap();
     channel.command(&ChannelCommand::Prolong(90.0)).unwrap();
     let deadline = ChannelCommand::Deadline(4_000_000_600);
     channel.command(&deadline).unwrap();
@@ -449,8 +450,22 @@ async fn a_proxy_that_follows_passes_messages_on_and_checks_by_them() {
     let listeners = first.state.first().channel().unwrap().status().listeners;
     assert_eq!(listeners, 1);
     // What the first one says is what the second one's clients were told.
-    assert!(second.state.channel().unwrap().command(&HOLD).is_err());
-    first.state.channel().unwrap().command(&HOLD).unwrap();
+    assert!(
+        second
+            .state
+            .first()
+            .channel()
+            .unwrap()
+            .command(&HOLD)
+            .is_err()
+    );
+    first
+        .state
+        .first()
+        .channel()
+        .unwrap()
+        .command(&HOLD)
+        .unwrap();
     let bidder = second.somebody_who_waits().await;
     let mut statuses = Vec::new();
     for item in 0..5 {
