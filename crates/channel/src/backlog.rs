@@ -66,6 +66,12 @@ impl<K: PartialEq, T> Backlog<K, T> {
         self.items.pop_front()
     }
 
+    /// Takes the first item that may go.
+    pub fn take_first_where(&mut self, may_go: impl Fn(&T) -> bool) -> Option<(K, T)> {
+        let position = self.items.iter().position(|(_, item)| may_go(item))?;
+        self.items.remove(position)
+    }
+
     /// Puts an item that could not be sent back in front, unless a newer one of its key makes it
     /// obsolete; then it is given back.
     pub fn put_back(&mut self, key: K, item: T) -> Option<T> {

@@ -18,15 +18,19 @@
 //! requests out of order are refused, those in order served; from `ban_after` on everything is
 //! refused for a time, after which the client begins anew. An operator can pardon.
 //!
-//! What breaks it: clients without a key, who can change their number at will. Then only the
+//! A client is judged only where its identity is proven, by the stamp of an item that was not
+//! passed on before: a number in a header is anybody's, and so is a request that was seen on its way.
+//!
+//! What breaks it: an open group, in which anybody can make another key at will. Then only the
 //! admission engine behind stands between them and the server.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tidegate_control::Timestamp;
 
+use crate::key::PublicKey;
 use crate::stamp::Stamp;
 use crate::strategy::{ClientId, Strategy};
 
@@ -94,12 +98,17 @@ pub struct Verdicts {
 /// A client that has strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Offender {
-    /// Who.
+    /// Its number, in hexadecimal digits, as it is pardoned by.
+    #[serde(serialize_with = "in_hex")]
     pub client: ClientId,
     /// How many strikes.
     pub strikes: u32,
     /// Milliseconds for which everything is still refused.
     pub banned_ms: u64,
+}
+
+fn in_hex<S: Serializer>(client: &ClientId, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{:016x}", client.0))
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -182,6 +191,13 @@ impl Auditor {
         };
         self.count(verdict);
         verdict
+    }
+
+    /// How long everything from this client is still refused.
+    #[must_use]
+    pub fn banned(&self, now: Timestamp, client: ClientId) -> Option<Duration> {
+        let until = self.clients.get(&client)?.banned_until;
+        (until > now).then(|| until.since(now))
     }
 
     /// Forgives a client everything; false when there is nothing to forgive.
@@ -335,7 +351,7 @@ fn in_order(
     Ok(())
 }
 
-/// Until when items count, and how late they may come.
+/// Until when items count, and how late they may come: the server's decision alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeadlinePolicy {
     /// Items made later are refused.
@@ -344,6 +360,8 @@ pub struct DeadlinePolicy {
     pub delay_max: Duration,
     /// What the operator has added to every delay, after an outage.
     pub prolonged: Duration,
+    /// The most that counts as error of a client's clock.
+    pub error_max: Duration,
 }
 
 /// Why an item is refused.
@@ -355,38 +373,75 @@ pub enum Late {
     /// Came too long after it was made.
     #[error("the item came later than its longest delay")]
     Delay,
-    /// Claims to be made later than now.
-    #[error("the item's time lies in the future")]
-    Future,
+    /// Claims to be made before its client had compared clocks, by that very comparison.
+    #[error("the item claims a time before that of its proof")]
+    Backdated,
 }
 
+/// What an item's time is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Timing {
+    /// It counts; its time may be off by this much at most.
+    InTime(Duration),
+    /// It claims to be made later than now: it may come again after this long.
+    Future(Duration),
+    /// It does not count.
+    Late(Late),
+}
+
+/// What clocks that nobody compares may differ by: no client gains anything by being ahead.
+const AHEAD_MAX: Duration = Duration::from_secs(10);
+
 impl DeadlinePolicy {
-    /// Checks an item that arrives at `now`. Errors of clocks count for the client.
-    ///
-    /// # Errors
-    /// Why it does not count.
-    pub fn check(&self, now: Timestamp, stamp: &Stamp) -> Result<(), Late> {
-        let claimed = stamp.made.since(Timestamp::ZERO + stamp.error);
-        let earliest = Timestamp::ZERO + claimed;
-        if earliest > now {
-            return Err(Late::Future);
+    /// Checks an item that arrives at `now`; `keys` sign the server's clock. An error of the
+    /// client's clock counts for the client, as far as the server has seen it.
+    #[must_use]
+    pub fn check(&self, now: Timestamp, stamp: &Stamp, keys: &[PublicKey]) -> Timing {
+        if stamp.made > now + AHEAD_MAX {
+            return Timing::Future(stamp.made.since(now + AHEAD_MAX));
         }
+        let proof = stamp.clock.filter(|clock| clock.is_signed_by(keys));
+        let proven = proof.and_then(|proof| proof.answer.error_at(stamp.made));
+        let error = stamp.error.min(proven.unwrap_or_default());
+        let error = error.min(self.error_max);
+        let compared = proof.map_or(Timestamp::ZERO, |proof| proof.answer.received);
+        if stamp.made + error + CLOCK_GRAIN < compared {
+            return Timing::Late(Late::Backdated);
+        }
+        self.check_times(now, stamp, error)
+    }
+
+    fn check_times(&self, now: Timestamp, stamp: &Stamp, error: Duration) -> Timing {
+        // What is here was made.
+        let made = stamp.made.min(now);
+        let earliest = Timestamp::ZERO + made.since(Timestamp::ZERO + error);
         if self.deadline.is_some_and(|deadline| earliest > deadline) {
-            return Err(Late::Deadline);
+            return Timing::Late(Late::Deadline);
         }
         let delay_max = stamp.delay_max.min(self.delay_max) + self.prolonged;
-        match now.since(stamp.made) > delay_max + stamp.error {
-            true => Err(Late::Delay),
-            false => Ok(()),
+        if now.since(made) > delay_max + error {
+            return Timing::Late(Late::Delay);
         }
+        Timing::InTime(error)
+    }
+
+    /// For how long after it was made an item can still count.
+    #[must_use]
+    pub fn matters_for(&self) -> Duration {
+        self.delay_max + self.prolonged + self.error_max
     }
 }
+
+/// Times of stamps are whole milliseconds, those of proofs are not.
+const CLOCK_GRAIN: Duration = Duration::from_millis(2);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Answer;
     use crate::key::SecretKey;
     use crate::pacer::{Pacer, Permit};
+    use crate::stamp::Content;
     use crate::strategy::Groups;
 
     fn at(seconds: f64) -> Timestamp {
@@ -542,34 +597,130 @@ mod tests {
         assert!(offenders.len() > 20, "the latest are remembered");
     }
 
-    #[test]
-    fn deadlines_look_at_when_the_item_was_made_and_can_be_prolonged() {
-        let policy = DeadlinePolicy {
-            deadline: Some(at(1000.0)),
-            delay_max: secs(100),
-            prolonged: Duration::ZERO,
-        };
-        let made = |seconds: f64| Stamp {
+    const POLICY: DeadlinePolicy = DeadlinePolicy {
+        deadline: None,
+        delay_max: Duration::from_secs(100),
+        prolonged: Duration::ZERO,
+        error_max: Duration::from_secs(1),
+    };
+
+    fn server() -> SecretKey {
+        SecretKey::from_seed(&[9; 32])
+    }
+
+    /// Made then, by a clock that is off by half a second at most, which the server has seen.
+    fn made(seconds: f64) -> Stamp {
+        let earlier = Answer::new(1, at(800.0), at(800.0), None);
+        let answer = Answer::new(2, at(801.0), at(801.0), Some(&earlier));
+        Stamp {
             client: SecretKey::from_seed(&[1; 32]).public(),
             item: 1,
             made: at(seconds),
             error: Duration::from_millis(500),
             delay_max: secs(60),
+            content: Content::of("POST", "/bids", b"1"),
+            clock: Some(answer.sign(&server())),
+        }
+    }
+
+    fn checked(policy: &DeadlinePolicy, now: f64, stamp: &Stamp) -> Result<(), Late> {
+        match policy.check(at(now), stamp, &[server().public()]) {
+            Timing::InTime(_) => Ok(()),
+            Timing::Late(late) => Err(late),
+            Timing::Future(_) => panic!("the item's time lies in the future"),
+        }
+    }
+
+    #[test]
+    fn deadlines_look_at_when_the_item_was_made_and_can_be_prolonged() {
+        let policy = DeadlinePolicy {
+            deadline: Some(at(1000.0)),
+            ..POLICY
         };
-        assert_eq!(policy.check(at(1050.0), &made(999.0)), Ok(()));
+        assert_eq!(checked(&policy, 1050.0, &made(999.0)), Ok(()));
         // The clock's error counts for the client.
-        assert_eq!(policy.check(at(1050.0), &made(1000.4)), Ok(()));
-        assert_eq!(policy.check(at(1050.0), &made(1001.0)), Err(Late::Deadline));
-        assert_eq!(policy.check(at(1070.0), &made(999.0)), Err(Late::Delay));
-        assert_eq!(policy.check(at(900.0), &made(999.0)), Err(Late::Future));
+        assert_eq!(checked(&policy, 1050.0, &made(1000.4)), Ok(()));
+        assert_eq!(checked(&policy, 1050.0, &made(1001.0)), Err(Late::Deadline));
+        assert_eq!(checked(&policy, 1070.0, &made(999.0)), Err(Late::Delay));
         let prolonged = DeadlinePolicy {
             prolonged: secs(60),
             ..policy
         };
-        assert_eq!(prolonged.check(at(1070.0), &made(999.0)), Ok(()));
+        assert_eq!(checked(&prolonged, 1070.0, &made(999.0)), Ok(()));
         assert_eq!(
-            prolonged.check(at(1050.0), &made(1001.0)),
+            checked(&prolonged, 1050.0, &made(1001.0)),
             Err(Late::Deadline)
         );
+    }
+
+    #[test]
+    fn an_error_counts_only_as_far_as_the_server_has_seen_it() {
+        let policy = DeadlinePolicy {
+            deadline: Some(at(1000.0)),
+            delay_max: secs(10_000_000),
+            ..POLICY
+        };
+        let claims = |error: Duration, clock| Stamp {
+            error,
+            clock,
+            delay_max: secs(10_000_000),
+            ..made(1010.0)
+        };
+        let seen = made(0.0).clock;
+        let days = secs(49 * 86_400);
+        // Forty-nine days pass no deadline: with a proof, with a forged one, with none.
+        let forged = seen.map(|seen| seen.answer.sign(&SecretKey::from_seed(&[8; 32])));
+        for clock in [seen, forged, None] {
+            let stamp = claims(days, clock);
+            assert_eq!(checked(&policy, 1020.0, &stamp), Err(Late::Deadline));
+        }
+        // Who waits to make its round trip long gains no more than the server allows.
+        let slow = Answer::new(1, at(800.0), at(800.0), None);
+        let slow = Answer::new(2, at(809.0), at(809.0), Some(&slow)).sign(&server());
+        let near = |made_s: f64| Stamp {
+            made: at(made_s),
+            ..claims(days, Some(slow))
+        };
+        assert_eq!(checked(&policy, 1020.0, &near(1000.9)), Ok(()));
+        assert_eq!(checked(&policy, 1020.0, &near(1001.1)), Err(Late::Deadline));
+    }
+
+    #[test]
+    fn a_stamp_is_not_older_than_its_proof() {
+        let policy = DeadlinePolicy {
+            deadline: Some(at(1000.0)),
+            ..POLICY
+        };
+        // Clocks were compared after the deadline, and the item claims to be older.
+        let later = Answer::new(1, at(1001.0), at(1001.0), None);
+        let later = Answer::new(2, at(1001.2), at(1001.2), Some(&later)).sign(&server());
+        let stamp = Stamp {
+            clock: Some(later),
+            ..made(999.0)
+        };
+        assert_eq!(checked(&policy, 1010.0, &stamp), Err(Late::Backdated));
+    }
+
+    #[test]
+    fn what_arrives_before_the_deadline_was_made_before_it() {
+        let policy = DeadlinePolicy {
+            deadline: Some(at(1000.0)),
+            ..POLICY
+        };
+        assert_eq!(checked(&policy, 999.0, &made(1004.0)), Ok(()));
+        let keys = [server().public()];
+        let ahead = policy.check(at(900.0), &made(999.0), &keys);
+        assert_eq!(ahead, Timing::Future(secs(89)));
+    }
+
+    #[test]
+    fn an_offender_is_listed_by_the_number_that_is_pardoned() {
+        let offender = Offender {
+            client: ClientId(255),
+            strikes: 1,
+            banned_ms: 0,
+        };
+        let listed = serde_json::to_value(offender).unwrap();
+        assert_eq!(listed["client"], "00000000000000ff");
     }
 }

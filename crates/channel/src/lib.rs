@@ -13,7 +13,9 @@
 //! - [`liveness`]: whether the channel still speaks to us;
 //! - [`regulate`]: the server's controller behind the messages;
 //! - [`stamp`], [`clock`]: when an item was made, by a clock that server and client agree on;
-//! - [`compliance`]: whether a client did what it was told.
+//! - [`compliance`]: whether a client did what it was told; [`ledger`]: which items were passed on;
+//!   [`receipt`]: what the service is told about an item;
+//! - [`tracker`]: who listens to whom.
 //!
 //! With the feature `net`, delivery: [`net`].
 
@@ -21,22 +23,26 @@ pub mod backlog;
 pub mod clock;
 pub mod compliance;
 pub mod key;
+pub mod ledger;
 pub mod liveness;
 pub mod message;
 #[cfg(feature = "net")]
 pub mod net;
 pub mod pacer;
+pub mod receipt;
 pub mod regulate;
 pub mod stamp;
 pub mod strategy;
+pub mod tracker;
 pub mod verify;
 mod wire;
 
 pub use backlog::{Backlog, Variant};
 pub use compliance::{Auditor, AuditorConfig};
 pub use key::{PublicKey, SecretKey};
+pub use ledger::Ledger;
 pub use liveness::{Liveness, LivenessConfig};
-pub use message::ControlMessage;
+pub use message::{ControlMessage, Terms};
 pub use pacer::{Pacer, Permit};
 pub use regulate::{Regulator, RegulatorConfig};
 pub use strategy::{ClientId, Strategy};

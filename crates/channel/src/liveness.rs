@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
+use crate::message::missed;
+
 /// When silence means a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LivenessConfig {
@@ -61,7 +63,7 @@ impl Liveness {
     /// A message was accepted.
     pub fn on_message(&mut self, now: Timestamp, seq: u64) -> Option<Change> {
         if let Some(last) = self.last_seq {
-            self.gaps += seq.saturating_sub(last).saturating_sub(1);
+            self.gaps += missed(last, seq);
         }
         self.last_seq = Some(seq);
         self.heard = self.heard.max(now);

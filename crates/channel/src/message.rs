@@ -8,10 +8,13 @@
 //!     13      8  time of issue, milliseconds since the Unix epoch
 //!     21      4  validity, milliseconds from the time of issue
 //!     25      4  setpoint in force, milliseconds
-//!     29      1  strategy (0 open, 1 group, 2 interval), plus 128 when a successor key follows
+//!     29      1  strategy (0 open, 1 group, 2 interval), plus 128 when a successor key follows,
+//!                plus 64 when terms follow
 //!                 group:    slot in milliseconds (4), number of classes (1), each divisor (2), modulo (2)
 //!                 interval: milliseconds (4)
 //!            32  successor's public key, if announced
+//!            12  terms, if any: seconds added to every item's delay (4), deadline in milliseconds
+//!                since the Unix epoch, 0 for none (8)
 //!            64  ed25519 signature of "tidegate-channel-v1" and everything before
 //! ```
 //!
@@ -19,8 +22,9 @@
 //! message is base64url without padding. `tests/vectors.json` has examples for other languages.
 //! An open message has 94 bytes, a group of eight classes 131.
 //!
-//! Sequence numbers only grow, also over a restart of the server: the first one is the time of
-//! issue. What a number skips was lost on the way.
+//! **Sequence numbers** only grow, by one from message to message while the server runs, so that
+//! what a number skips was lost on the way ([`missed`]). The upper 44 bits of the first number are
+//! the time of the server's start in milliseconds: numbers grow over a restart too.
 
 use std::time::Duration;
 
@@ -41,9 +45,45 @@ const OPEN: u8 = 0;
 const GROUP: u8 = 1;
 const INTERVAL: u8 = 2;
 const SUCCESSOR: u8 = 0x80;
+const TERMS: u8 = 0x40;
 
-/// Longest message: a group of eight classes that announces a successor.
-pub const BYTES_MAX: usize = 30 + 4 + 1 + 4 * CLASSES_MAX + 32 + SIGNATURE_BYTES;
+/// Longest message: a group of eight classes that announces a successor, with terms.
+pub const BYTES_MAX: usize = 30 + 4 + 1 + 4 * CLASSES_MAX + 32 + 12 + SIGNATURE_BYTES;
+
+/// Bits of a sequence number that count within a run of the server: a million messages. One run
+/// that needs more goes on into the bits of the time, which it never overtakes.
+const RUN_BITS: u32 = 20;
+
+/// The first sequence number of a server that starts at `now`.
+#[must_use]
+pub fn first_seq(now: Timestamp) -> u64 {
+    (millis(now) << RUN_BITS) | 1
+}
+
+/// Messages of the same run that lie between two numbers. Between two runs nobody knows.
+#[must_use]
+pub fn missed(last: u64, next: u64) -> u64 {
+    if last >> RUN_BITS == next >> RUN_BITS {
+        next.saturating_sub(last).saturating_sub(1)
+    } else {
+        0
+    }
+}
+
+/// What the server has decided about the time of items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Terms {
+    /// Added to the longest delay of every item, in whole seconds.
+    pub prolonged: Duration,
+    /// Items made later do not count.
+    pub deadline: Option<Timestamp>,
+}
+
+impl Terms {
+    fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
 
 /// What the server tells its clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +100,8 @@ pub struct ControlMessage {
     pub strategy: Strategy,
     /// The key that will sign after this one.
     pub successor: Option<PublicKey>,
+    /// Until when items count.
+    pub terms: Terms,
 }
 
 /// Why bytes are not a message.
@@ -100,26 +142,35 @@ impl ControlMessage {
         bytes.extend_from_slice(&millis(self.issued).to_be_bytes());
         bytes.extend_from_slice(&short_millis(self.validity).to_be_bytes());
         bytes.extend_from_slice(&short_millis(self.setpoint).to_be_bytes());
-        let successor = if self.successor.is_some() {
-            SUCCESSOR
-        } else {
-            0
-        };
+        let flags = self.flags();
         match &self.strategy {
-            Strategy::Open => bytes.push(OPEN | successor),
+            Strategy::Open => bytes.push(OPEN | flags),
             Strategy::Group(groups) => {
-                bytes.push(GROUP | successor);
+                bytes.push(GROUP | flags);
                 put_groups(&mut bytes, groups);
             }
             Strategy::Interval(interval) => {
-                bytes.push(INTERVAL | successor);
+                bytes.push(INTERVAL | flags);
                 bytes.extend_from_slice(&short_millis(*interval).to_be_bytes());
             }
         }
         if let Some(PublicKey(key)) = &self.successor {
             bytes.extend_from_slice(key);
         }
+        if !self.terms.is_usual() {
+            put_terms(&mut bytes, &self.terms);
+        }
         bytes
+    }
+
+    fn flags(&self) -> u8 {
+        let successor = if self.successor.is_some() {
+            SUCCESSOR
+        } else {
+            0
+        };
+        let terms = if self.terms.is_usual() { 0 } else { TERMS };
+        successor | terms
     }
 
     /// Until when it may be believed.
@@ -187,6 +238,21 @@ fn put_groups(bytes: &mut Vec<u8>, groups: &Groups) {
     }
 }
 
+fn put_terms(bytes: &mut Vec<u8>, terms: &Terms) {
+    let prolonged_s = u32::try_from(terms.prolonged.as_secs()).unwrap_or(u32::MAX);
+    bytes.extend_from_slice(&prolonged_s.to_be_bytes());
+    bytes.extend_from_slice(&terms.deadline.map_or(0, millis).to_be_bytes());
+}
+
+fn read_terms(reader: &mut Reader<'_>) -> Option<Terms> {
+    let prolonged = Duration::from_secs(reader.u32()?.into());
+    let deadline = reader.u64()?;
+    Some(Terms {
+        prolonged,
+        deadline: (deadline > 0).then(|| timestamp(deadline)),
+    })
+}
+
 fn read_body(body: &[u8]) -> Option<(ControlMessage, [u8; 4])> {
     let mut reader = Reader(body);
     reader.u8()?;
@@ -196,7 +262,7 @@ fn read_body(body: &[u8]) -> Option<(ControlMessage, [u8; 4])> {
     let validity = Duration::from_millis(reader.u32()?.into());
     let setpoint = Duration::from_millis(reader.u32()?.into());
     let kind = reader.u8()?;
-    let strategy = match kind & !SUCCESSOR {
+    let strategy = match kind & !(SUCCESSOR | TERMS) {
         OPEN => Strategy::Open,
         GROUP => Strategy::Group(read_groups(&mut reader)?),
         INTERVAL => Strategy::Interval(Duration::from_millis(reader.u32()?.into())),
@@ -206,6 +272,10 @@ fn read_body(body: &[u8]) -> Option<(ControlMessage, [u8; 4])> {
         0 => None,
         _ => Some(PublicKey(reader.bytes()?)),
     };
+    let terms = match kind & TERMS {
+        0 => Terms::default(),
+        _ => read_terms(&mut reader)?,
+    };
     let message = ControlMessage {
         seq,
         issued,
@@ -213,6 +283,7 @@ fn read_body(body: &[u8]) -> Option<(ControlMessage, [u8; 4])> {
         setpoint,
         strategy,
         successor,
+        terms,
     };
     reader.is_done().then_some((message, signer))
 }
@@ -243,6 +314,7 @@ mod tests {
             setpoint: Duration::from_secs(1),
             strategy,
             successor,
+            terms: Terms::default(),
         }
     }
 
@@ -260,8 +332,15 @@ mod tests {
     fn what_is_written_is_read_back() {
         let key = SecretKey::from_seed(&[1; 32]);
         for strategy in strategies() {
-            for successor in [None, Some(PublicKey([9; 32]))] {
-                let sent = message(strategy.clone(), successor);
+            let late = Terms {
+                prolonged: Duration::from_secs(90),
+                deadline: Some(timestamp(1_700_000_900_000)),
+            };
+            let cases = [None, Some(PublicKey([9; 32]))];
+            let cases = cases.map(|successor| [Terms::default(), late].map(|it| (successor, it)));
+            for (successor, terms) in cases.into_iter().flatten() {
+                let mut sent = message(strategy.clone(), successor);
+                sent.terms = terms;
                 let bytes = sent.sign(&key);
                 assert!(bytes.len() <= BYTES_MAX);
                 let text = to_text(&bytes);
@@ -290,5 +369,17 @@ mod tests {
         other[0] = 2;
         assert_eq!(Unverified::read(&other).unwrap_err(), Malformed::Version);
         assert!(from_text("not base64!").is_none());
+    }
+
+    #[test]
+    fn missed_messages_show_in_the_numbers_of_one_run() {
+        let first = first_seq(timestamp(1_700_000_000_000));
+        assert_eq!(missed(first, first + 1), 0);
+        assert_eq!(missed(first, first + 4), 3);
+        assert_eq!(missed(first, first), 0);
+        // A restart, a millisecond later: the number grows, and says nothing about gaps.
+        let second = first_seq(timestamp(1_700_000_000_001));
+        assert!(second > first + 1_000_000);
+        assert_eq!(missed(first + 7, second), 0);
     }
 }

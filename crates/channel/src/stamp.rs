@@ -5,12 +5,17 @@
 //! two calls (as in PKCS#11: the public key, and `C_Sign` with the mechanism `CKM_EDDSA`).
 //!
 //! ```text
-//! 1 version, 32 client's public key, 8 number of the item, 8 made at (ms), 4 error of that (ms),
-//! 4 longest delay (ms), 64 signature of "tidegate-stamp-v1" and everything before
+//! 1 version (2), 32 client's public key, 8 number of the item, 8 made at (ms), 4 error of that (ms),
+//! 4 longest delay (ms), 32 digest of the content, 0 or 92 the server's signed answer about the
+//! client's clock, 64 signature of "tidegate-stamp-v2" and everything before
 //! ```
 //!
+//! A stamp is for one content: SHA-256 of method, target and body, each with its length before it
+//! ([`Content`]). On another request it is worth nothing.
+//!
 //! A software key proves who, not when: its owner can stamp any time. Against that the server
-//! bounds the delay of each item (001 §2.2), not the deadline alone.
+//! bounds the delay of each item (001 §2.2), not the deadline alone, and believes an error of the
+//! clock only as far as it has seen it itself ([`clock`](crate::clock)).
 
 use std::time::Duration;
 
@@ -18,12 +23,32 @@ use data_encoding::BASE64URL_NOPAD;
 use ring::digest;
 use tidegate_control::Timestamp;
 
+use crate::clock::SignedAnswer;
 use crate::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
 use crate::strategy::ClientId;
 use crate::wire::{Reader, millis, timestamp};
 
-const VERSION: u8 = 1;
-const DOMAIN: &[u8] = b"tidegate-stamp-v1";
+const VERSION: u8 = 2;
+const DOMAIN: &[u8] = b"tidegate-stamp-v2";
+
+/// The digest of what is stamped: a request's method, target and body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Content(pub [u8; 32]);
+
+impl Content {
+    /// Of a request; `target` is path and query as they are sent.
+    #[must_use]
+    pub fn of(method: &str, target: &str, body: &[u8]) -> Self {
+        let mut context = digest::Context::new(&digest::SHA256);
+        for part in [method.as_bytes(), target.as_bytes(), body] {
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part);
+        }
+        let mut content = [0; 32];
+        content.copy_from_slice(context.finish().as_ref());
+        Self(content)
+    }
+}
 
 /// What signs stamps: software, a smart card, a token.
 pub trait Stamper: Send + Sync {
@@ -63,6 +88,10 @@ pub struct Stamp {
     pub error: Duration,
     /// How long after it was made it is still worth something.
     pub delay_max: Duration,
+    /// What was made.
+    pub content: Content,
+    /// What the server has signed about the client's clock.
+    pub clock: Option<SignedAnswer>,
 }
 
 impl Stamp {
@@ -75,6 +104,10 @@ impl Stamp {
         bytes.extend_from_slice(&millis(self.made).to_be_bytes());
         bytes.extend_from_slice(&short_millis(self.error).to_be_bytes());
         bytes.extend_from_slice(&short_millis(self.delay_max).to_be_bytes());
+        bytes.extend_from_slice(&self.content.0);
+        if let Some(clock) = &self.clock {
+            bytes.extend_from_slice(&clock.to_bytes());
+        }
         let signature = stamper.sign(&[DOMAIN, &bytes].concat())?;
         bytes.extend_from_slice(&signature);
         Some(BASE64URL_NOPAD.encode(&bytes))
@@ -95,25 +128,49 @@ impl Stamp {
             made: timestamp(reader.u64()?),
             error: Duration::from_millis(reader.u32()?.into()),
             delay_max: Duration::from_millis(reader.u32()?.into()),
+            content: Content(reader.bytes()?),
+            clock: match reader.0 {
+                [] => None,
+                answer => Some(SignedAnswer::read(answer)?),
+            },
         };
         let signed = [DOMAIN, body].concat();
-        (reader.is_done() && stamp.client.verifies(&signed, signature)).then_some(stamp)
+        stamp.client.verifies(&signed, signature).then_some(stamp)
     }
+
+    /// Names the item over retransmissions: the value of `idempotency-key`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        item_name(client_id(&self.client), self.item)
+    }
+}
+
+/// Names an item of a client: the value of `idempotency-key`.
+#[must_use]
+pub fn item_name(client: ClientId, item: u64) -> String {
+    format!("\"{:016x}-{item}\"", client.0)
 }
 
 /// How old the stamp of somebody who joins may be, and how far clocks may differ.
 const JOIN_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// A member's word that it is about to relay at this address: its item is the address, so that
+/// What a member signs when it joins: its address, empty for one that does not relay.
+fn join_content(address: &str) -> Content {
+    Content::of("JOIN", address, b"")
+}
+
+/// A member's word that it is about to relay at this address: its content is the address, so that
 /// nobody else can register with it.
 #[must_use]
 pub fn join_stamp(member: &dyn Stamper, address: &str, now: Timestamp) -> Option<String> {
     let stamp = Stamp {
         client: member.public_key(),
-        item: first_of_digest(address.as_bytes()),
+        item: 0,
         made: now,
         error: Duration::ZERO,
         delay_max: JOIN_AGE_MAX,
+        content: join_content(address),
+        clock: None,
     };
     stamp.sign(member)
 }
@@ -123,7 +180,7 @@ pub fn join_stamp(member: &dyn Stamper, address: &str, now: Timestamp) -> Option
 pub fn read_join_stamp(text: &str, address: &str, now: Timestamp) -> Option<PublicKey> {
     let stamp = Stamp::read(text)?;
     let age = now.since(stamp.made).max(stamp.made.since(now));
-    let fits = stamp.item == first_of_digest(address.as_bytes()) && age <= JOIN_AGE_MAX;
+    let fits = stamp.content == join_content(address) && age <= JOIN_AGE_MAX;
     fits.then_some(stamp.client)
 }
 
@@ -140,6 +197,7 @@ fn short_millis(duration: Duration) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Answer;
 
     struct Broken;
 
@@ -160,7 +218,42 @@ mod tests {
             made: timestamp(1_700_000_000_000),
             error: Duration::from_millis(40),
             delay_max: Duration::from_secs(300),
+            content: Content::of("POST", "/bids", b"1"),
+            clock: None,
         }
+    }
+
+    #[test]
+    fn a_stamp_is_for_one_content() {
+        let of = Content::of("POST", "/bids", b"amount=1");
+        for other in [
+            Content::of("PUT", "/bids", b"amount=1"),
+            Content::of("POST", "/bids?", b"amount=1"),
+            Content::of("POST", "/bids", b"amount=2"),
+            // The same bytes, cut elsewhere.
+            Content::of("POST", "/bid", b"samount=1"),
+            Content::of("POST/", "bids", b"amount=1"),
+        ] {
+            assert_ne!(of, other);
+        }
+    }
+
+    #[test]
+    fn a_stamp_carries_what_the_server_said_about_the_clock() {
+        let (key, server) = (
+            SecretKey::from_seed(&[3; 32]),
+            SecretKey::from_seed(&[9; 32]),
+        );
+        let at = timestamp(1_700_000_000_000);
+        let clock = Some(Answer::new(7, at, at, None).sign(&server));
+        let with = Stamp {
+            clock,
+            ..stamp(&key)
+        };
+        let text = with.sign(&key).unwrap();
+        let read = Stamp::read(&text).unwrap();
+        assert_eq!(read, with);
+        assert!(read.clock.unwrap().is_signed_by(&[server.public()]));
     }
 
     #[test]

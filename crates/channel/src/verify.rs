@@ -5,6 +5,9 @@
 //! possible error), or not newer than the last one accepted. That a message arrives twice is
 //! normal: every client has two parents.
 //!
+//! Times are the server's, by a [`Reading`] of its clock: what this machine's own clock shows does
+//! not matter once clocks were compared, and its error counts for the message.
+//!
 //! **Key rotation.** The server announces the next key in messages that the present one signs;
 //! then it signs with the next one. From the first message of the new key on, the old one is
 //! believed for [`OVERLAP`] more, for messages that took a longer way. A client that was away
@@ -15,8 +18,9 @@ use std::time::Duration;
 use serde::Serialize;
 use tidegate_control::Timestamp;
 
+use crate::clock::Reading;
 use crate::key::PublicKey;
-use crate::message::{ControlMessage, Malformed, Unverified};
+use crate::message::{ControlMessage, Malformed, Unverified, missed};
 
 /// How long a replaced key is still believed: longer than any message is valid in practice.
 pub const OVERLAP: Duration = Duration::from_secs(600);
@@ -74,6 +78,8 @@ pub struct Counts {
     pub replayed: u64,
     /// Older than the one in force.
     pub older: u64,
+    /// Messages that never arrived, by the numbers between those that did.
+    pub missed: u64,
 }
 
 impl Counts {
@@ -134,15 +140,33 @@ impl Verifier {
         self.last_seq
     }
 
-    /// Checks a message that arrived at `now`, by the server's clock as far as it is known.
+    /// The keys that are believed at `now`.
+    #[must_use]
+    pub fn keys(&self, now: Timestamp) -> Vec<PublicKey> {
+        let believed = self.trusted.iter().filter(|trusted| now < trusted.until);
+        believed.map(|trusted| trusted.key).collect()
+    }
+
+    /// Checks a message that arrived at `now`, by the server's clock, which is known exactly.
     ///
     /// # Errors
     /// Why it must neither be applied nor passed on.
     pub fn accept(&mut self, now: Timestamp, bytes: &[u8]) -> Result<ControlMessage, Rejection> {
+        let error = Duration::ZERO;
+        self.accept_at(Reading { at: now, error }, bytes)
+    }
+
+    /// Checks a message that arrived at a time of the server that is known to an error, which
+    /// counts for the message.
+    ///
+    /// # Errors
+    /// Why it must neither be applied nor passed on.
+    pub fn accept_at(&mut self, now: Reading, bytes: &[u8]) -> Result<ControlMessage, Rejection> {
         let checked = self.check(now, bytes);
         match checked {
             Ok((message, signer)) => {
                 self.counts.accepted += 1;
+                self.counts.missed += self.last_seq.map_or(0, |last| missed(last, message.seq));
                 self.last_seq = Some(message.seq);
                 self.follow_keys(&message, signer);
                 Ok(message)
@@ -158,9 +182,10 @@ impl Verifier {
     /// accepted.
     fn check(
         &self,
-        now: Timestamp,
+        reading: Reading,
         bytes: &[u8],
     ) -> Result<(ControlMessage, PublicKey), Rejection> {
+        let now = reading.at;
         let unverified = Unverified::read(bytes).map_err(|malformed| match malformed {
             Malformed::Version => Rejection::Version,
             Malformed::Content => Rejection::Malformed,
@@ -171,10 +196,10 @@ impl Verifier {
             Some(last) if message.seq < last => return Err(Rejection::Older),
             _ => {}
         }
-        if message.expires() <= now {
+        if message.expires() + reading.error <= now {
             return Err(Rejection::Expired);
         }
-        if message.issued > now + AHEAD_MAX {
+        if message.issued > now + AHEAD_MAX + reading.error {
             return Err(Rejection::Future);
         }
         let mut candidates = self
@@ -211,6 +236,7 @@ impl Verifier {
 mod tests {
     use super::*;
     use crate::key::SecretKey;
+    use crate::message::Terms;
     use crate::strategy::{Groups, Strategy};
     use crate::wire::timestamp;
 
@@ -226,7 +252,33 @@ mod tests {
             setpoint: Duration::from_secs(1),
             strategy: Strategy::Group(Groups::with_share(0.3, Duration::from_secs(4))),
             successor: None,
+            terms: Terms::default(),
         }
+    }
+
+    #[test]
+    fn missed_messages_are_counted() {
+        let mut verifier = Verifier::new(&[key(1).public()]);
+        for seq in [5, 6, 9] {
+            let bytes = message(seq, 1000).sign(&key(1));
+            assert!(verifier.accept(timestamp(1000), &bytes).is_ok());
+        }
+        assert_eq!(verifier.counts().missed, 2);
+    }
+
+    #[test]
+    fn the_error_of_the_clock_counts_for_the_message() {
+        let reading = |at_ms, error_s| Reading {
+            at: timestamp(at_ms),
+            error: Duration::from_secs(error_s),
+        };
+        // Issued at 100 s and valid for ten.
+        let bytes = message(1, 100_000).sign(&key(1));
+        let judged = |reading| Verifier::new(&[key(1).public()]).accept_at(reading, &bytes);
+        assert_eq!(judged(reading(115_000, 1)), Err(Rejection::Expired));
+        assert!(judged(reading(115_000, 10)).is_ok());
+        assert_eq!(judged(reading(90_000, 1)), Err(Rejection::Future));
+        assert!(judged(reading(90_000, 10)).is_ok());
     }
 
     #[test]

@@ -10,10 +10,14 @@ use std::time::Duration;
 
 use support::{Node, key, listener, publisher, publisher_for, soon, until};
 use tidegate_channel::clock::Answer;
-use tidegate_channel::message::from_text;
+use tidegate_channel::message::{from_text, to_text};
 use tidegate_channel::net::relay::Parents;
-use tidegate_channel::net::{Desk, Dialer, JOIN_PATH, MESSAGE_PATH, Relay, serve, unix_now};
-use tidegate_channel::{SecretKey, Strategy};
+use tidegate_channel::net::{
+    Desk, Dialer, JOIN_PATH, MESSAGE_PATH, RELAY_PATH, Relay, serve, unix_now,
+};
+use tidegate_channel::{ControlMessage, SecretKey, Strategy, Terms};
+use tidegate_control::Timestamp;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -147,7 +151,7 @@ async fn the_clock_is_signed_and_answers_the_question_asked() {
     let text = page(&root.url(), "/.tidegate/time?nonce=77").await.unwrap();
     let bytes = from_text(&text).unwrap();
     let answer = Answer::read(&bytes, 77, &[key().public()]).unwrap();
-    assert!(unix_now().since(answer.received) < support::PATIENCE);
+    assert!(unix_now().since(answer.answer.received) < support::PATIENCE);
     assert!(page(&root.url(), "/.tidegate/time").await.is_none());
 }
 
@@ -186,4 +190,130 @@ async fn in_a_closed_group_only_members_become_relays() {
     let _run = tokio::spawn(relay.run(|_| {}));
     root.hub.publish(&signed(1, &key()));
     until(|| hub.newest().is_some()).await;
+}
+
+/// A publisher whose clock is off by `ahead` seconds, and which speaks as any other.
+async fn publisher_with_clock(ahead_s: i64) -> String {
+    let (listener, addr) = listener().await;
+    let now = move || {
+        let nanos = unix_now().as_nanos() as i64 + ahead_s * 1_000_000_000;
+        Timestamp::from_nanos(nanos as u64)
+    };
+    tokio::spawn(async move {
+        let mut seq = 0;
+        while let Ok((mut stream, _)) = listener.accept().await {
+            seq += 1;
+            let mut head = vec![0; 2048];
+            let Ok(length) = stream.read(&mut head).await else {
+                continue;
+            };
+            let head = String::from_utf8_lossy(&head[..length]).into_owned();
+            let nonce = head.split_once("nonce=").map(|(_, rest)| {
+                let digits = rest.split(|it: char| !it.is_ascii_digit()).next();
+                digits.unwrap().parse().unwrap()
+            });
+            let message = ControlMessage {
+                seq,
+                issued: now(),
+                validity: Duration::from_secs(30),
+                setpoint: Duration::from_secs(1),
+                strategy: Strategy::Open,
+                successor: None,
+                terms: Terms::default(),
+            };
+            let body = match nonce {
+                Some(nonce) => {
+                    let answer = Answer::new(nonce, now(), now(), None);
+                    to_text(&answer.sign(&key()).to_bytes())
+                }
+                None => format!("data: {}\n\n", to_text(&message.sign(&key()))),
+            };
+            let length = body.len();
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+            );
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    format!("http://{addr}")
+}
+
+#[tokio::test]
+async fn messages_are_judged_by_the_servers_clock_and_not_by_our_own() {
+    // Ours is 7 s slow, 40 s fast, and a day fast.
+    for ahead_s in [7, -40, -86_400] {
+        let publisher = publisher_with_clock(ahead_s).await;
+        let relay = Relay::new(&[key().public()], Parents::Fixed(vec![publisher]), 3);
+        let (hub, status) = (relay.hub(), relay.status());
+        let _run = tokio::spawn(relay.run(|_| {}));
+        until(|| hub.newest().is_some()).await;
+        assert!(status().clock_compared, "{ahead_s}");
+    }
+}
+
+#[tokio::test]
+async fn a_relay_says_how_it_is_doing() {
+    let root = publisher().await;
+    let (listener, addr) = listener().await;
+    let relay = Relay::new(
+        &[key().public(), SecretKey::from_seed(&[8; 32]).public()],
+        Parents::Fixed(vec![root.url()]),
+        3,
+    );
+    let page = relay.status();
+    let desk = Desk::relay(relay.hub());
+    let desk = desk.with_status(Box::new(move || serde_json::to_string(&page()).unwrap()));
+    let hub = relay.hub();
+    let _tasks = [
+        tokio::spawn(relay.run(|_| {})),
+        tokio::spawn(serve::serve(
+            listener,
+            Arc::new(desk),
+            std::future::pending(),
+        )),
+    ];
+    root.hub.publish(&signed(1, &key()));
+    until(|| hub.newest().is_some_and(|packed| packed.seq == 1)).await;
+    root.hub.publish(&signed(5, &key()));
+    until(|| hub.newest().is_some_and(|packed| packed.seq == 5)).await;
+    let page = page_of(&format!("http://{addr}")).await;
+    assert_eq!(page["parents"][0], root.url());
+    assert_eq!(page["messages"]["accepted"], 2);
+    assert_eq!(page["messages"]["missed"], 3);
+}
+
+async fn page_of(base: &str) -> serde_json::Value {
+    let text = page(base, RELAY_PATH).await.unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+#[tokio::test]
+async fn a_relay_is_given_to_others_once_the_publisher_has_reached_it() {
+    let root = publisher().await;
+    root.hub.publish(&signed(1, &key()));
+    // Nobody listens there: it is never given.
+    let gone = listener().await.1;
+    let join = format!("{JOIN_PATH}?relay=http://{gone}");
+    assert!(page(&root.url(), &join).await.is_some());
+    let tracked = |own: String| Parents::Tracked {
+        tracker: root.url(),
+        own: Some(own),
+    };
+    let real = relay(tracked).await;
+    let given = async {
+        loop {
+            let text = page(&root.url(), &format!("{JOIN_PATH}?tries=9"))
+                .await
+                .unwrap();
+            assert!(!text.contains(&gone.to_string()), "{text}");
+            if text.contains(&real.url()) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon(given).await;
+    // What is not its own address cannot be registered at all.
+    let elsewhere = format!("{JOIN_PATH}?relay=http://192.0.2.1:80");
+    assert_eq!(page(&root.url(), &elsewhere).await, None);
 }

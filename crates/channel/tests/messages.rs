@@ -12,8 +12,9 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::{Value, json};
 use tidegate_channel::message::{from_text, to_text};
+use tidegate_channel::stamp::Content;
 use tidegate_channel::strategy::{Class, Groups};
-use tidegate_channel::{ClientId, ControlMessage, PublicKey, SecretKey, Strategy, Verifier};
+use tidegate_channel::{ClientId, ControlMessage, PublicKey, SecretKey, Strategy, Terms, Verifier};
 use tidegate_control::Timestamp;
 
 const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors.json");
@@ -35,6 +36,7 @@ fn message(seq: u64, strategy: Strategy) -> ControlMessage {
         setpoint: Duration::from_secs(1),
         strategy,
         successor: None,
+        terms: Terms::default(),
     }
 }
 
@@ -49,6 +51,13 @@ fn examples() -> Vec<(&'static str, ControlMessage)> {
         successor: Some(PublicKey([0xab; 32])),
         ..message(4, Strategy::Open)
     };
+    let prolonged = ControlMessage {
+        terms: Terms {
+            prolonged: Duration::from_secs(120),
+            deadline: Some(at(ISSUED_MS + 60_000)),
+        },
+        ..message(5, Strategy::Open)
+    };
     vec![
         ("open", message(1, Strategy::Open)),
         ("group", message(2, Strategy::Group(groups))),
@@ -57,6 +66,7 @@ fn examples() -> Vec<(&'static str, ControlMessage)> {
             message(3, Strategy::Interval(Duration::from_millis(80_500))),
         ),
         ("open, announcing the next key", rotating),
+        ("open, with a deadline that was prolonged", prolonged),
     ]
 }
 
@@ -70,16 +80,25 @@ fn vectors() -> Value {
             "setpoint_ms": 1000,
             "strategy": message.strategy,
             "successor": message.successor.map(|key| key.to_string()),
+            "prolonged_s": message.terms.prolonged.as_secs(),
+            "deadline_ms": message.terms.deadline.map(|time| time.as_nanos() / 1_000_000),
             "text": to_text(&message.sign(&key())),
         })
     };
     let phase = |id: u64| json!({ "client": id, "phase": ClientId(id).phase() });
     let phases = [0, 1, 2, 1_000_000_007].map(phase);
+    let content = |(method, target, body): (&str, &str, &str)| {
+        let content = Content::of(method, target, body.as_bytes());
+        let hex: String = content.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        json!({ "method": method, "target": target, "body": body, "content": hex })
+    };
+    let contents = [("POST", "/bids", "amount=120"), ("DELETE", "/a?b=%20", "")].map(content);
     json!({
         "seed": "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
         "public_key": key().public().to_string(),
         "messages": examples().iter().map(entry).collect::<Vec<_>>(),
         "phases": phases,
+        "contents": contents,
     })
 }
 

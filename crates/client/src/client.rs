@@ -10,29 +10,41 @@ use tidegate_channel::message::from_text;
 #[cfg(feature = "gossip")]
 use tidegate_channel::net::gossip::Gossip;
 use tidegate_channel::net::relay::{Inlet, Parents};
-use tidegate_channel::net::{Desk, Dialer, Hub, Relay, serve};
+use tidegate_channel::net::serve::{self, StatusPage};
+use tidegate_channel::net::{Desk, Dialer, Hub, Relay};
 use tidegate_channel::verify::Counts;
-use tidegate_channel::{ClientId, ControlMessage, Strategy};
+use tidegate_channel::{ClientId, ControlMessage, PublicKey, Strategy};
+use tidegate_control::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::{Config, Listener, OpenError, Relaying};
 use crate::engine::Action;
-use crate::items::{Shared, SubmitError, Ticket};
+use crate::items::{Hold, Shared, SubmitError, Ticket};
 use crate::send::{Report, Sender, Sent, send};
 
 /// How the client is doing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Status {
+    /// The client's public key, for `channel.members`.
+    pub public_key: String,
     /// Items that wait or are under way.
     pub pending: usize,
+    /// Of these, items whose time is over: they go only if the server prolongs.
+    pub overdue: usize,
+    /// Why the proxy does not pass items on, if it does not.
+    pub held: Option<Hold>,
     /// Whether the channel is silent.
     pub partitioned: bool,
     /// What is in force.
     pub strategy: Strategy,
     /// How far the server's clock may be from what we think it is, in milliseconds.
     pub clock_error_ms: u64,
-    /// Messages accepted and dropped.
+    /// Seconds that the server has added to the time of every item.
+    pub prolonged_s: u64,
+    /// Items made later do not count: seconds since the Unix epoch.
+    pub deadline_s: Option<f64>,
+    /// Messages accepted, dropped and missed.
     pub messages: Counts,
 }
 
@@ -79,6 +91,7 @@ impl Client {
         };
         let relay = Relay::new(&config.keys, parents, shared.id.0)
             .with_dialer(config.dialer)
+            .with_clock(Arc::clone(&shared.clock), &config.publisher)
             .with_member(Arc::clone(&shared.stamper));
         #[cfg(feature = "gossip")]
         let relay = match config.gossip {
@@ -89,27 +102,18 @@ impl Client {
             None => relay,
         };
         let (hub, counts, inlet) = (relay.hub(), relay.counts(), relay.inlet());
+        let relay_status = relay.status();
         let told = changes.clone();
         let listen = relay.run(move |message| {
             // Nobody is left to tell once the client is closed.
             let _ = told.send(Change::Message(message));
         });
-        let keeper = Arc::clone(&shared);
-        let keep = async move {
-            let dialer = &keeper.dialer;
-            keeper
-                .clock
-                .keep(dialer, config.publisher, config.keys)
-                .await;
-        };
         let drive = drive(Arc::clone(&shared), arrivals, changes.clone(), inlet);
-        let mut tasks = vec![
-            tokio::spawn(listen),
-            tokio::spawn(keep),
-            tokio::spawn(drive),
-        ];
+        let mut tasks = vec![tokio::spawn(listen), tokio::spawn(drive)];
         if let Some((listener, _)) = listener {
-            let desk = Arc::new(Desk::relay(hub.clone()));
+            let page: StatusPage =
+                Box::new(move || serde_json::to_string(&relay_status()).unwrap_or_default());
+            let desk = Arc::new(Desk::relay(hub.clone()).with_status(page));
             let serving = serve::serve(listener, desk, std::future::pending());
             tasks.push(tokio::spawn(serving));
         }
@@ -153,6 +157,12 @@ impl Client {
         Ok(ticket)
     }
 
+    /// The key that the client stamps with.
+    #[must_use]
+    pub fn public_key(&self) -> PublicKey {
+        self.shared.stamper.public_key()
+    }
+
     /// Who the client is.
     #[must_use]
     pub fn id(&self) -> ClientId {
@@ -179,12 +189,20 @@ impl Client {
     /// How it is doing.
     #[must_use]
     pub fn status(&self) -> Status {
+        let now = self.shared.clock.read();
+        let held = self.shared.hold.lock().clone();
         let engine = self.shared.engine.lock();
+        let terms = engine.terms();
         Status {
+            public_key: self.shared.stamper.public_key().to_string(),
+            overdue: engine.overdue(now.at),
+            held,
+            prolonged_s: terms.prolonged.as_secs(),
+            deadline_s: terms.deadline.map(Timestamp::as_secs_f64),
             pending: engine.pending(),
             partitioned: engine.is_partitioned(),
             strategy: engine.strategy().clone(),
-            clock_error_ms: self.shared.clock.read().error.as_millis() as u64,
+            clock_error_ms: now.error.as_millis() as u64,
             messages: (self.counts)(),
         }
     }

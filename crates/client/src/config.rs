@@ -30,6 +30,8 @@ pub struct Config {
     pub variant: Variant,
     /// How long an item is worth something, unless it says otherwise.
     pub delay_max: Duration,
+    /// An item that was not sent in time is kept for so much longer: the server may prolong.
+    pub grace: Duration,
     /// One item per so long while the channel is silent.
     pub fallback: Duration,
     /// How long the channel must be silent for that.
@@ -67,6 +69,7 @@ impl Config {
             outbox: outbox.into(),
             variant: Variant::Overwrite,
             delay_max: Duration::from_secs(3600),
+            grace: Duration::from_secs(600),
             fallback: Duration::from_secs(60),
             silence: Duration::from_secs(10),
             stamper: None,

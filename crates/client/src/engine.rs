@@ -3,12 +3,18 @@
 //! One item is under way at a time. Times are the server's, as far as the client knows its clock.
 //! While the channel is silent the client keeps to the fallback interval: what it was told last
 //! may long have been replaced, and sending freely is what the server fears.
+//!
+//! **Too late is the server's word.** An item that was not sent in its own time does not go, and is
+//! not given up either: after an outage the server may prolong, and says so in its messages. An item
+//! is given up when its time, what was prolonged and a grace are over, and a message says so that was
+//! issued after that. So nothing is given up while the channel is silent.
 
 use std::time::Duration;
 
 use tidegate_channel::liveness::Change;
 use tidegate_channel::{
-    Backlog, ClientId, ControlMessage, Liveness, LivenessConfig, Pacer, Permit, Strategy, Variant,
+    Backlog, ClientId, ControlMessage, Liveness, LivenessConfig, Pacer, Permit, Strategy, Terms,
+    Variant,
 };
 use tidegate_control::Timestamp;
 
@@ -23,6 +29,8 @@ pub struct EngineConfig {
     pub fallback: Duration,
     /// How long it must be silent for that.
     pub silence: Duration,
+    /// How long an item is kept after its time, in case the server prolongs.
+    pub grace: Duration,
 }
 
 /// An item as the engine knows it.
@@ -57,6 +65,9 @@ pub struct Engine {
     retry: Timestamp,
     told: Option<u64>,
     lag: Duration,
+    terms: Terms,
+    /// When the newest message was issued.
+    issued: Timestamp,
 }
 
 impl Engine {
@@ -75,6 +86,8 @@ impl Engine {
             retry: Timestamp::ZERO,
             told: None,
             lag: Duration::ZERO,
+            terms: Terms::default(),
+            issued: Timestamp::ZERO,
         }
     }
 
@@ -85,6 +98,8 @@ impl Engine {
             self.lag = now.since(message.issued);
         }
         self.told = Some(message.seq);
+        self.terms = message.terms;
+        self.issued = self.issued.max(message.issued);
         self.pacer.apply(now, message.strategy.clone());
     }
 
@@ -118,9 +133,13 @@ impl Engine {
         }
     }
 
-    /// Takes out the items that are worth nothing any more.
+    /// Takes out the items that the server wants no more, by its own word.
     pub fn expire(&mut self, now: Timestamp) -> Vec<u64> {
-        let expired = self.backlog.remove_unless(|item| item.expires > now);
+        let known = now.min(self.issued);
+        let after = self.terms.prolonged + self.config.grace;
+        let expired = self
+            .backlog
+            .remove_unless(|item| item.expires + after > known);
         expired.into_iter().map(|item| item.number).collect()
     }
 
@@ -130,7 +149,9 @@ impl Engine {
             let fallback = Strategy::Interval(self.config.fallback);
             self.pacer.apply(now, fallback);
         }
-        if self.under_way.is_some() || self.backlog.is_empty() {
+        let prolonged = self.terms.prolonged;
+        let may_go = |item: &Item| item.expires + prolonged > now;
+        if self.under_way.is_some() || !self.backlog.iter().any(may_go) {
             return self.idle();
         }
         let permit = match self.retry > now {
@@ -144,7 +165,7 @@ impl Engine {
             }),
             Permit::Now => {
                 self.pacer.on_sent(now);
-                self.under_way = self.backlog.take_first();
+                self.under_way = self.backlog.take_first_where(may_go);
                 let number = self.under_way.as_ref().map(|(_, item)| item.number);
                 number.map_or(Action::Idle, Action::Send)
             }
@@ -161,6 +182,19 @@ impl Engine {
     #[must_use]
     pub fn pending(&self) -> usize {
         self.backlog.len() + usize::from(self.under_way.is_some())
+    }
+
+    /// Items whose time is over, and which go only if the server prolongs.
+    #[must_use]
+    pub fn overdue(&self, now: Timestamp) -> usize {
+        let over = |item: &&Item| item.expires + self.terms.prolonged <= now;
+        self.backlog.iter().filter(over).count()
+    }
+
+    /// What the server has decided about deadlines.
+    #[must_use]
+    pub fn terms(&self) -> Terms {
+        self.terms
     }
 
     /// Whether the channel is silent.
@@ -196,6 +230,7 @@ mod tests {
             variant,
             fallback: Duration::from_secs(60),
             silence: Duration::from_secs(10),
+            grace: Duration::from_secs(600),
         };
         Engine::new(config, at(1000.0))
     }
@@ -215,6 +250,7 @@ mod tests {
             setpoint: Duration::from_secs(1),
             strategy,
             successor: None,
+            terms: Terms::default(),
         }
     }
 
@@ -298,15 +334,40 @@ mod tests {
     }
 
     #[test]
-    fn what_is_worth_nothing_any_more_is_not_sent() {
+    fn an_item_that_is_too_late_does_not_go_and_is_given_up_by_the_servers_word() {
         let mut engine = engine(Variant::Queue);
+        engine.on_message(at(1000.0), &message(1, 1000.0, Strategy::Open));
         let soon = Item {
             number: 1,
             expires: at(1010.0),
         };
         engine.on_item(None, soon);
-        engine.on_item(None, item(2));
-        assert_eq!(engine.expire(at(1010.0)), [1]);
-        assert_eq!(engine.pending(), 1);
+        assert!(!matches!(engine.next(at(1010.0)), Action::Send(_)));
+        assert_eq!(engine.overdue(at(1010.0)), 1);
+        // In silence nothing is given up, however long it lasts.
+        assert_eq!(engine.expire(at(90_000.0)), [0_u64; 0]);
+        engine.on_message(at(1100.0), &message(2, 1100.0, Strategy::Open));
+        assert_eq!(engine.expire(at(1100.0)), [0_u64; 0]);
+        engine.on_message(at(1611.0), &message(3, 1611.0, Strategy::Open));
+        assert_eq!(engine.expire(at(1611.0)), [1]);
+        assert_eq!(engine.pending(), 0);
+    }
+
+    #[test]
+    fn a_prolongation_reaches_the_items_that_it_is_for() {
+        let mut engine = engine(Variant::Queue);
+        let soon = Item {
+            number: 1,
+            expires: at(1010.0),
+        };
+        engine.on_message(at(1000.0), &message(1, 1000.0, Strategy::Open));
+        engine.on_item(None, soon);
+        // An outage of five minutes, in which the channel is silent too.
+        assert_eq!(engine.expire(at(1300.0)), [0_u64; 0]);
+        let mut prolonged = message(2, 1300.0, Strategy::Open);
+        prolonged.terms.prolonged = Duration::from_secs(400);
+        engine.on_message(at(1300.0), &prolonged);
+        assert_eq!(engine.expire(at(1300.0)), [0_u64; 0]);
+        assert_eq!(engine.next(at(1300.0)), Action::Send(1));
     }
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use parking_lot::Mutex;
-use tidegate_channel::net::Dialer;
-use tidegate_channel::stamp::{Stamp, Stamper, client_id};
+use serde::Serialize;
+use tidegate_channel::net::{Clock, Dialer};
+use tidegate_channel::stamp::{Content, Stamp, Stamper, client_id};
 use tidegate_channel::{ClientId, SecretKey};
 use tidegate_control::Timestamp;
 use tokio::sync::oneshot;
@@ -17,7 +18,6 @@ use crate::config::Config;
 use crate::engine::{Engine, EngineConfig, Item};
 use crate::outbox::{Outbox, OutboxError, StoredItem};
 use crate::send::Sent;
-use crate::sync::Clock;
 
 /// Why an item was not accepted.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +31,46 @@ pub enum SubmitError {
     /// The client is shutting down.
     #[error("the client has been closed")]
     Closed,
+}
+
+/// A held item goes again after this long, if the proxy does not say when.
+const HELD_FOR: Duration = Duration::from_secs(60);
+
+/// Why the proxy does not pass this client's items on. They stay in the outbox, and go again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Hold {
+    /// The item that was held.
+    pub item: u64,
+    /// The proxy's word for it: `banned`, `told-to-wait`, `stranger`, `unproven`, `ahead`, `again`.
+    pub reason: String,
+    /// Seconds until the next attempt, when it was held.
+    pub for_s: u64,
+    /// What to do about it.
+    pub remedy: &'static str,
+}
+
+impl Hold {
+    fn new(item: u64, reason: String, wait: Duration) -> Self {
+        let remedy = match reason.as_str() {
+            "banned" => {
+                "this client sent too often when it was told to wait; the operator can pardon it"
+            }
+            "stranger" => {
+                "this client may not take part; give its public key to the operator, for `channel.members`"
+            }
+            "unproven" => {
+                "the item arrived changed: nothing between client and proxy may rewrite its path or body"
+            }
+            "ahead" => "this machine's clock is fast, and the channel's could not be compared",
+            _ => "it goes again by itself",
+        };
+        Self {
+            item,
+            reason,
+            for_s: wait.as_secs_f64().ceil() as u64,
+            remedy,
+        }
+    }
 }
 
 /// What became of an item.
@@ -68,9 +108,11 @@ impl Ticket {
 /// What a client has and knows, shared by its tasks.
 pub(crate) struct Shared {
     pub(crate) outbox: Outbox,
-    pub(crate) clock: Clock,
+    pub(crate) clock: Arc<Clock>,
     pub(crate) engine: Mutex<Engine>,
     waiting: Mutex<HashMap<u64, oneshot::Sender<Outcome>>>,
+    /// Why the last item did not go, until one does.
+    pub(crate) hold: Mutex<Option<Hold>>,
     pub(crate) stamper: Arc<dyn Stamper>,
     pub(crate) id: ClientId,
     pub(crate) delay_max: Duration,
@@ -86,18 +128,20 @@ impl Shared {
         let own = || Arc::new(SecretKey::from_seed(outbox.seed())) as Arc<dyn Stamper>;
         let stamper = config.stamper.clone().unwrap_or_else(own);
         let id = client_id(&stamper.public_key());
-        let clock = Clock::default();
+        let clock = Arc::<Clock>::default();
         let engine = EngineConfig {
             id,
             variant: config.variant,
             fallback: config.fallback,
             silence: config.silence,
+            grace: config.grace,
         };
         let shared = Self {
             engine: Mutex::new(Engine::new(engine, clock.now())),
             outbox,
             clock,
             waiting: Mutex::default(),
+            hold: Mutex::default(),
             stamper,
             id,
             delay_max: config.delay_max,
@@ -152,14 +196,18 @@ impl Shared {
         delay_max: Duration,
     ) -> Result<StoredItem, SubmitError> {
         let now = self.clock.read();
+        let (parts, body) = request.into_parts();
+        let target = parts.uri.path_and_query();
+        let target = target.map_or("/", |target| target.as_str());
         let stamp = Stamp {
             client: self.stamper.public_key(),
             item: number,
             made: now.at,
             error: now.error,
             delay_max,
+            content: Content::of(parts.method.as_str(), target, &body),
+            clock: self.clock.proof(),
         };
-        let (parts, body) = request.into_parts();
         let header = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
             let value = value.to_str().ok()?;
             Some((name.as_str().to_owned(), value.to_owned()))
@@ -200,15 +248,24 @@ impl Shared {
                 // Deleted before the next one goes: if that fails, it goes again, by its number.
                 let _ = self.finish(number, Outcome::Answered(response));
                 self.engine.lock().on_answered();
+                *self.hold.lock() = None;
             }
-            Sent::Failed(after) => {
-                let now = self.clock.now();
-                let not_before = after.map(|after| now + after);
-                let obsolete = self.engine.lock().on_failed(now, not_before);
-                if let Some(number) = obsolete {
-                    let _ = self.finish(number, Outcome::Replaced);
-                }
+            Sent::Failed(after) => self.again(after),
+            Sent::Held(reason, after) => {
+                let wait = after.unwrap_or(HELD_FOR);
+                *self.hold.lock() = Some(Hold::new(number, reason, wait));
+                self.again(Some(wait));
             }
+        }
+    }
+
+    /// The item under way goes again.
+    fn again(&self, after: Option<Duration>) {
+        let now = self.clock.now();
+        let not_before = after.map(|after| now + after);
+        let obsolete = self.engine.lock().on_failed(now, not_before);
+        if let Some(number) = obsolete {
+            let _ = self.finish(number, Outcome::Replaced);
         }
     }
 }

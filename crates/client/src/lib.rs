@@ -32,8 +32,7 @@ pub mod forward;
 mod items;
 pub mod outbox;
 mod send;
-mod sync;
 
 pub use client::{Client, Status};
 pub use config::{Config, OpenError, Relaying};
-pub use items::{Outcome, SubmitError, Ticket};
+pub use items::{Hold, Outcome, SubmitError, Ticket};

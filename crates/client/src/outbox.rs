@@ -6,6 +6,9 @@
 //! sent more than once, each time with the same number: `(client, number)` names an item for ever,
 //! since numbers only grow.
 
+use std::fs::{OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use data_encoding::BASE64;
@@ -76,6 +79,7 @@ impl Outbox {
     /// # Errors
     /// When it cannot be used.
     pub fn open(path: &Path) -> Result<Self, OutboxError> {
+        close_to_others(path).map_err(redb::Error::Io)?;
         let database = Database::create(path).map_err(redb::Error::from)?;
         let seed = seed(&database)?;
         Ok(Self { database, seed })
@@ -167,6 +171,19 @@ impl Outbox {
     }
 }
 
+/// The file holds the client's secret key: only its owner may read it, also one that is there
+/// already.
+fn close_to_others(path: &Path) -> io::Result<()> {
+    let file = OpenOptions::new()
+        .create(true)
+        .read(true)
+        .write(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))
+}
+
 /// The key's seed; drawn when the file is new.
 fn seed(database: &Database) -> Result<[u8; 32], OutboxError> {
     let write = database.begin_write().map_err(redb::Error::from)?;
@@ -215,6 +232,19 @@ mod tests {
             headers: vec![("a".to_owned(), "b".to_owned())],
             body: body.to_vec(),
         }
+    }
+
+    #[test]
+    fn an_outbox_is_for_its_owner_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("outbox.redb");
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        drop(Outbox::open(&path).unwrap());
+        assert_eq!(mode(), 0o600);
+        // One that an earlier version has made is closed too.
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        drop(Outbox::open(&path).unwrap());
+        assert_eq!(mode(), 0o600);
     }
 
     #[test]

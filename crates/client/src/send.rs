@@ -7,7 +7,8 @@ use http::header::{CONNECTION, HOST, HeaderName, HeaderValue, RETRY_AFTER, TRANS
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use tidegate_channel::ClientId;
-use tidegate_channel::net::{CLIENT_HEADER, Dialer, MESSAGE_HEADER, STAMP_HEADER};
+use tidegate_channel::net::{CLIENT_HEADER, Dialer, HELD_HEADER, MESSAGE_HEADER, STAMP_HEADER};
+use tidegate_channel::stamp::item_name;
 
 use crate::outbox::StoredItem;
 
@@ -24,7 +25,12 @@ pub(crate) enum Sent {
     Answered(Response<Bytes>),
     /// It has not: no connection, or the server asks to come again, after this long if it says.
     Failed(Option<Duration>),
+    /// The proxy did not pass it on, for this reason: no answer to the item.
+    Held(String, Option<Duration>),
 }
+
+/// Reasons for which an item will never be passed on: these are its answer.
+const FINAL: [&str; 3] = ["late", "conflict", "too-large"];
 
 /// What came of it, and the message that came with the response.
 pub(crate) struct Report {
@@ -75,9 +81,13 @@ fn report(response: Response<Bytes>) -> Report {
             | StatusCode::SERVICE_UNAVAILABLE
             | StatusCode::GATEWAY_TIMEOUT
     );
-    let sent = match not_now {
-        true => Sent::Failed(after.map(Duration::from_secs)),
-        false => Sent::Answered(response),
+    let after = after.map(Duration::from_secs);
+    let held = text(HeaderName::from_static(HELD_HEADER)).map(str::to_owned);
+    let held = held.filter(|reason| !FINAL.contains(&reason.as_str()));
+    let sent = match held {
+        Some(reason) => Sent::Held(reason, after),
+        None if not_now => Sent::Failed(after),
+        None => Sent::Answered(response),
     };
     Report { sent, message }
 }
@@ -97,7 +107,7 @@ fn request(item: &StoredItem, sender: Sender) -> Option<Request<Full<Bytes>>> {
     let client = HeaderValue::from_str(&format!("{id:016x}{told}")).ok()?;
     request.headers_mut().insert(CLIENT_HEADER, client);
     // The same each time, and passed on to the service: it can tell what it has seen.
-    let item_key = HeaderValue::from_str(&format!("\"{id:016x}-{}\"", sender.number)).ok()?;
+    let item_key = HeaderValue::from_str(&item_name(sender.id, sender.number)).ok()?;
     request.headers_mut().insert(IDEMPOTENCY_KEY, item_key);
     let stamp = HeaderValue::from_str(&item.stamp).ok()?;
     request.headers_mut().insert(STAMP_HEADER, stamp);
@@ -176,5 +186,30 @@ mod tests {
         assert!(matches!(answer(200), Sent::Answered(_)));
         assert!(matches!(answer(403), Sent::Answered(_)));
         assert!(matches!(answer(410), Sent::Answered(_)));
+    }
+
+    #[test]
+    fn a_ban_is_no_answer_to_an_item() {
+        let held = |status: u16, reason: &'static str| {
+            let mut response = Response::new(Bytes::new());
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            let reason = HeaderValue::from_static(reason);
+            response.headers_mut().insert(HELD_HEADER, reason);
+            report(response).sent
+        };
+        for reason in [
+            "banned",
+            "told-to-wait",
+            "stranger",
+            "unproven",
+            "ahead",
+            "again",
+        ] {
+            for status in [403, 429, 425] {
+                let sent = held(status, reason);
+                assert!(matches!(sent, Sent::Held(said, None) if said == reason));
+            }
+        }
+        assert!(matches!(held(410, "late"), Sent::Answered(_)));
     }
 }

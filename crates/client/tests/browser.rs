@@ -25,10 +25,10 @@ use support::{Node, key, listener, publisher, signed, soon, until};
 use tidegate_channel::message::to_text;
 use tidegate_channel::net::relay::Parents;
 use tidegate_channel::net::{CLIENT_HEADER, Desk, Hub, Relay, STAMP_HEADER, serve, unix_now};
-use tidegate_channel::stamp::{Stamp, client_id};
+use tidegate_channel::stamp::{Content, Stamp, client_id};
 use tidegate_channel::strategy::Groups;
 use tidegate_channel::{
-    ClientId, ControlMessage, Pacer, Permit, PublicKey, SecretKey, Strategy, Verifier,
+    ClientId, ControlMessage, Pacer, Permit, PublicKey, SecretKey, Strategy, Terms, Verifier,
 };
 use tidegate_control::Timestamp;
 use tokio::sync::mpsc;
@@ -84,6 +84,7 @@ fn message(seq: u64, at: Timestamp, successor: Option<PublicKey>, key: &SecretKe
             None => Strategy::Open,
         },
         successor,
+        terms: Terms::default(),
     };
     message.sign(key)
 }
@@ -122,7 +123,8 @@ fn rotation() -> Value {
 
 /// What the page says.
 enum Said {
-    /// A bid, with the stamp that the browser signed for the number that it claims to have.
+    /// A bid, with the stamp that the browser signed for the number that it claims to have, and for
+    /// this very bid.
     Bid(Option<Stamp>),
     /// How its tests ended.
     Result(String),
@@ -172,6 +174,8 @@ impl Site {
                 ("text/plain", String::new())
             }
             "/bids" => {
+                let content = Content::of("POST", "/bids", &body);
+                let stamp = stamp.filter(|stamp| stamp.content == content);
                 let _ = self.said.send(Said::Bid(stamp));
                 ("text/plain", "taken".to_owned())
             }
@@ -296,6 +300,9 @@ async fn a_browser_verifies_paces_holds_back_and_sends() {
         let age = unix_now().since(stamp.made);
         assert!(age < support::PATIENCE + stamp.error, "{age:?}");
         assert!(stamp.error < Duration::from_secs(5));
+        let proof = stamp.clock.expect("the clock was compared");
+        assert!(proof.is_signed_by(&[key().public()]));
+        assert!(proof.answer.round_trip.is_some());
         assert_eq!(stamp.delay_max, Duration::from_secs(3600));
     }
 }

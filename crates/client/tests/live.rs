@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::header::RETRY_AFTER;
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -23,10 +24,11 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use support::{Node, key, listener, publisher, soon, until};
 use tidegate_channel::net::relay::Parents;
-use tidegate_channel::net::{Dialer, STAMP_HEADER};
-use tidegate_channel::stamp::Stamp;
+use tidegate_channel::net::{Dialer, HELD_HEADER, STAMP_HEADER};
+use tidegate_channel::stamp::{Content, Stamp};
 use tidegate_channel::{Strategy, Variant};
 use tidegate_client::forward::{self, Forward};
+use tidegate_client::outbox::Outbox;
 use tidegate_client::{Client, Config, Outcome, Relaying, blocking};
 
 /// A service that keeps what it was sent by item number, and fails as often as it is told to.
@@ -34,6 +36,8 @@ use tidegate_client::{Client, Config, Outcome, Relaying, blocking};
 struct Service {
     items: Mutex<HashMap<u64, Vec<String>>>,
     fail: AtomicU32,
+    /// Bans the next requests, as the proxy does.
+    ban: AtomicU32,
 }
 
 impl Service {
@@ -64,17 +68,26 @@ impl Service {
             let mut items = self.items.lock();
             items.entry(stamp.item).or_default().push(body.clone());
         }
-        let failing = self
-            .fail
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
-                left.checked_sub(1)
-            });
         let mut response = Response::new(Full::from(format!("got {body}")));
-        if failing.is_ok() {
+        if take_one(&self.ban) {
+            *response.status_mut() = StatusCode::FORBIDDEN;
+            let headers = response.headers_mut();
+            headers.insert(HELD_HEADER, HeaderValue::from_static("banned"));
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            return response;
+        }
+        if take_one(&self.fail) {
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         }
         response
     }
+}
+
+/// Counts down; true while there was something left.
+fn take_one(count: &AtomicU32) -> bool {
+    let order = Ordering::SeqCst;
+    let taken = count.fetch_update(order, order, |left| left.checked_sub(1));
+    taken.is_ok()
 }
 
 fn config(publisher: &str, folder: &Path) -> Config {
@@ -122,16 +135,27 @@ async fn an_item_waits_for_its_turn_and_the_newest_wins() {
 #[tokio::test]
 async fn an_item_has_a_deadline_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
-    let (publisher, client) = once_an_hour(folder.path()).await;
+    let publisher = publisher().await;
+    let hour = Strategy::Interval(Duration::from_secs(3600));
+    publisher.say(1, hour.clone());
+    let client = Client::open(Config {
+        grace: Duration::ZERO,
+        ..config(&publisher.url(), folder.path())
+    })
+    .unwrap();
+    until(|| !client.status().partitioned).await;
     let (addr, service) = Service::start().await;
     let first = client.submit(bid(addr, "1"), None).unwrap();
     assert!(matches!(soon(first.outcome()).await, Outcome::Answered(_)));
     let short = client.submit_within(bid(addr, "2"), None, Duration::from_millis(1));
     let usual = client.submit(bid(addr, "3"), None).unwrap();
+    // It is given up when the server is heard after its time.
+    until(|| client.status().overdue == 1).await;
+    publisher.say(2, hour);
     let outcome = soon(short.unwrap().outcome()).await;
     assert!(matches!(outcome, Outcome::Expired));
     assert_eq!(client.status().pending, 1);
-    publisher.say(2, Strategy::Open);
+    publisher.say(3, Strategy::Open);
     assert!(matches!(soon(usual.outcome()).await, Outcome::Answered(_)));
     assert!(!service.items.lock().contains_key(&2));
 }
@@ -254,4 +278,72 @@ async fn a_client_that_opted_in_passes_messages_on() {
     until(|| !below.status().partitioned).await;
     assert_eq!(relaying.hub().listeners(), 1);
     assert_eq!(publisher.hub.listeners(), 1);
+}
+
+#[tokio::test]
+async fn a_ban_keeps_every_item_and_tells_its_owner() {
+    let folder = tempfile::tempdir().unwrap();
+    let publisher = publisher().await;
+    let (addr, service) = Service::start().await;
+    service.ban.store(2, Ordering::SeqCst);
+    publisher.say(1, Strategy::Open);
+    // The channel goes on speaking.
+    let hub = publisher.hub.clone();
+    tokio::spawn(async move {
+        for seq in 2.. {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            hub.publish(&support::signed(seq, Strategy::Open, &key()));
+        }
+    });
+    let queue = Config {
+        variant: Variant::Queue,
+        ..config(&publisher.url(), folder.path())
+    };
+    let client = Client::open(queue).unwrap();
+    let tickets: Vec<_> = (0..8)
+        .map(|bid_no| client.submit(bid(addr, &bid_no.to_string()), None).unwrap())
+        .collect();
+    until(|| client.status().held.is_some()).await;
+    let status = client.status();
+    let held = status.held.unwrap();
+    assert_eq!((held.reason.as_str(), held.for_s), ("banned", 1));
+    assert!(held.remedy.contains("pardon"));
+    assert_eq!(status.pending, 8, "a ban is no answer");
+    // The ban is over: all of them go.
+    for ticket in tickets {
+        let outcome = soon(ticket.outcome()).await;
+        assert!(matches!(outcome, Outcome::Answered(response) if response.status() == 200));
+    }
+    assert_eq!(client.status().held, None);
+}
+
+#[tokio::test]
+async fn a_stamp_is_for_this_request_with_a_clock_that_the_server_has_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let publisher = publisher().await;
+    publisher.say(1, Strategy::Interval(Duration::from_secs(3600)));
+    let client = Client::open(config(&publisher.url(), folder.path())).unwrap();
+    until(|| client.status().clock_error_ms < 1000).await;
+    let (addr, _) = Service::start().await;
+    let first = client.submit(bid(addr, "1"), None).unwrap();
+    assert!(matches!(soon(first.outcome()).await, Outcome::Answered(_)));
+    // The second waits: it is on disk, with its stamp.
+    client.submit(bid(addr, "2"), None).unwrap();
+    drop(client);
+    // Its tasks let go of the file when they are next looked at.
+    let outbox = soon(async {
+        loop {
+            match Outbox::open(&folder.path().join("outbox.redb")) {
+                Ok(outbox) => return outbox,
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    })
+    .await;
+    let (_, item) = outbox.items().unwrap().pop().unwrap();
+    let stamp = Stamp::read(&item.stamp).unwrap();
+    assert_eq!(stamp.content, Content::of("POST", "/bids", b"2"));
+    let proof = stamp.clock.unwrap();
+    assert!(proof.is_signed_by(&[key().public()]));
+    assert!(proof.answer.error_at(stamp.made).unwrap() < Duration::from_secs(5));
 }

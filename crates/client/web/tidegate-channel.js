@@ -7,6 +7,9 @@ const SIGNATURE_BYTES = 64;
 const OVERLAP_MS = 600_000;
 /** Error of a clock that nobody has compared yet, and what two clocks may drift. */
 const CLOCK = { unknownMs: 10_000, drift: 100e-6 };
+/** A signed answer about the clock, and a round trip that the server has not seen. */
+const ANSWER_BYTES = 28 + SIGNATURE_BYTES;
+const UNSEEN = 0xffffffff;
 
 /** What is signed: a word for the kind of thing, and its bytes. */
 function inDomain(domain, bytes) {
@@ -46,8 +49,9 @@ export function readMessage(bytes) {
   let at = 30;
   let strategy;
   let successor = null;
+  let terms = { prolongedMs: 0, deadlineMs: null };
   try {
-    switch (kind & 0x7f) {
+    switch (kind & 0x3f) {
       case 0:
         strategy = { kind: "open" };
         break;
@@ -71,6 +75,11 @@ export function readMessage(bytes) {
         return null;
     }
     if (kind & 0x80) successor = body.subarray(at, (at += 32));
+    if (kind & 0x40) {
+      const deadline = Number(view.getBigUint64(at + 4));
+      terms = { prolongedMs: view.getUint32(at) * 1000, deadlineMs: deadline || null };
+      at += 12;
+    }
   } catch {
     return null; // cut short
   }
@@ -81,6 +90,7 @@ export function readMessage(bytes) {
     validityMs: view.getUint32(21),
     setpointMs: view.getUint32(25),
     strategy,
+    terms,
     successor: successor && toHex(successor),
     body,
     signature: bytes.subarray(bytes.length - SIGNATURE_BYTES),
@@ -102,14 +112,14 @@ export class Verifier {
     this.dropped = 0;
   }
 
-  /** The message, or null when it must not be applied. */
-  async accept(text, nowMs) {
+  /** The message, or null when it must not be applied; the clock's error counts for it. */
+  async accept(text, nowMs, errorMs = 0) {
     const message = readMessage(fromText(text));
     const fresh =
       message &&
       message.seq > this.lastSeq &&
-      message.issuedMs + message.validityMs > nowMs &&
-      message.issuedMs <= nowMs + 5000;
+      message.issuedMs + message.validityMs + errorMs > nowMs &&
+      message.issuedMs <= nowMs + 5000 + errorMs;
     const signer = fresh && (await this.signer("tidegate-channel-v1", message, nowMs));
     if (!signer || message.seq <= this.lastSeq) {
       this.dropped += 1;
@@ -147,6 +157,21 @@ export class Verifier {
   }
 }
 
+/** The digest of what is stamped: method, path with query, and body, each with its length before it. */
+export async function contentOf(method, target, body) {
+  const text = new TextEncoder();
+  const parts = [text.encode(method), text.encode(target), new Uint8Array(body)];
+  const bytes = new Uint8Array(parts.reduce((sum, part) => sum + 8 + part.length, 0));
+  const view = new DataView(bytes.buffer);
+  let at = 0;
+  for (const part of parts) {
+    view.setBigUint64(at, BigInt(part.length));
+    bytes.set(part, at + 8);
+    at += 8 + part.length;
+  }
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+}
+
 /** The client's own key, which never leaves the browser, and the number that follows from it. */
 export class Stamper {
   static async open(store) {
@@ -161,16 +186,18 @@ export class Stamper {
   }
 
   /** Who made which item when, signed, as text: the form is that of crates/channel/src/stamp.rs. */
-  async stamp({ number, madeMs, errorMs, delayMaxMs }) {
-    const bytes = new Uint8Array(57);
+  async stamp({ number, madeMs, errorMs, delayMaxMs, content, proof }) {
+    const bytes = new Uint8Array(89 + (proof?.length ?? 0));
     const view = new DataView(bytes.buffer);
-    bytes[0] = 1;
+    bytes[0] = 2;
     bytes.set(this.publicKey, 1);
     view.setBigUint64(33, BigInt(number));
     view.setBigUint64(41, BigInt(Math.round(madeMs)));
     view.setUint32(49, Math.min(Math.ceil(errorMs), 0xffffffff));
     view.setUint32(53, Math.min(Math.round(delayMaxMs), 0xffffffff));
-    const signed = inDomain("tidegate-stamp-v1", bytes);
+    bytes.set(content, 57);
+    if (proof) bytes.set(proof, 89);
+    const signed = inDomain("tidegate-stamp-v2", bytes);
     const signature = await crypto.subtle.sign("Ed25519", this.pair.privateKey, signed);
     return toText([...bytes, ...new Uint8Array(signature)]);
   }
@@ -180,6 +207,8 @@ export class Stamper {
 export class ServerClock {
   constructor() {
     this.best = null;
+    this.proof = null;
+    this.earlier = null;
   }
 
   now() {
@@ -191,24 +220,38 @@ export class ServerClock {
     return this.best.errorMs + Math.abs(Date.now() - this.best.takenMs) * CLOCK.drift;
   }
 
-  /** One exchange; a relay has no clock, and then nothing changes. */
+  /** One exchange; a relay has no clock, and then nothing changes. Shows the last answer, so that
+   * the server sees a round trip and signs it: the proof of the clock's error. */
   async exchange(channel, verifier) {
     const nonce = crypto.getRandomValues(new BigUint64Array(1))[0];
+    const shown = this.earlier ? `&earlier=${toText(this.earlier)}` : "";
     const sent = Date.now();
-    const response = await fetch(`${channel}/.tidegate/time?nonce=${nonce}`).catch(() => null);
+    const asked = `${channel}/.tidegate/time?nonce=${nonce}${shown}`;
+    const response = await fetch(asked).catch(() => null);
     const bytes = response?.ok && fromText(await response.text());
     const received = Date.now();
-    if (!bytes || bytes.length !== 24 + SIGNATURE_BYTES) return;
-    const [body, signature] = [bytes.subarray(0, 24), bytes.subarray(24)];
-    const view = new DataView(body.buffer, body.byteOffset, 24);
-    const asked = view.getBigUint64(0) === nonce;
+    this.earlier = null;
+    if (!bytes || bytes.length !== ANSWER_BYTES) return;
+    const [body, signature] = [bytes.subarray(0, 28), bytes.subarray(28)];
+    const view = new DataView(body.buffer, body.byteOffset, 28);
+    const answers = view.getBigUint64(0) === nonce;
     const signed = { body, signature };
-    if (!asked || !(await verifier.signer("tidegate-time-v1", signed, this.now()))) return;
+    if (!answers || !(await verifier.signer("tidegate-time-v2", signed, this.now()))) return;
     const [t1, t2] = [8, 16].map((at) => Number(view.getBigUint64(at) / 1000n) / 1000);
+    this.earlier = bytes;
+    this.#keepProof(bytes, view.getUint32(24), t1);
     // Date.now() is cut to whole milliseconds, twice.
     const errorMs = (received - sent - (t2 - t1)) / 2 + 1;
     if (errorMs < 0 || errorMs > this.errorMs) return;
     this.best = { offsetMs: (t1 - sent + (t2 - received)) / 2, errorMs, takenMs: received };
+  }
+
+  /** Keeps the answer that shows the smallest error, by what clocks drift. */
+  #keepProof(bytes, roundTripMs, atMs) {
+    if (roundTripMs === UNSEEN) return;
+    const kept = this.proof;
+    const keptMs = kept ? kept.roundTripMs / 2 + (atMs - kept.atMs) * CLOCK.drift : Infinity;
+    if (roundTripMs / 2 <= keptMs) this.proof = { bytes, roundTripMs, atMs };
   }
 }
 

@@ -6,13 +6,19 @@
 //   const client = await Client.open({ channel: "http://host:8090", key: "HEX", store: "bids" });
 //   const outcome = await client.submit("/bids", { method: "POST", body: "amount=120" }, "lot 7");
 
-import { Pacer, ServerClock, Stamper, Verifier } from "./tidegate-channel.js";
+import { Pacer, ServerClock, Stamper, Verifier, contentOf } from "./tidegate-channel.js";
 
 /** Comparisons of clocks: so many at the beginning, of which the best counts, then now and then. */
 const CLOCK = { exchanges: 4, everyMs: 600_000 };
 
 /** Wait before listening elsewhere, doubled while nothing is heard. */
 const AGAIN_MS = { first: 500, last: 10_000 };
+
+/** Reasons for which the proxy never passes an item on: these are its answer. */
+const FINAL = ["late", "conflict", "too-large"];
+
+/** A held item goes again after this long, if the proxy does not say when. */
+const HELD_S = 60;
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -104,6 +110,11 @@ export class Client extends EventTarget {
     client.delayMaxMs = options.delayMaxMs ?? 3_600_000;
     client.heard = -Infinity;
     client.lagMs = 0;
+    client.graceMs = options.graceMs ?? 600_000;
+    client.terms = { prolongedMs: 0, deadlineMs: null };
+    client.issuedMs = 0;
+    client.held = null;
+    client.tries = 0;
     client.retryAt = 0;
     client.busy = false;
     client.waiting = new Map();
@@ -140,9 +151,24 @@ export class Client extends EventTarget {
   /** Accepts a request; resolves with { response }, { replaced: true } or { expired: true }. */
   async submit(url, options, key = crypto.randomUUID(), delayMaxMs = this.delayMaxMs) {
     const number = await this.store.number();
-    const { errorMs } = this.clock;
-    const item = { url, options, number, madeMs: this.now(), delayMaxMs };
-    item.stamp = await this.stamper.stamp({ ...item, errorMs });
+    const madeMs = this.now();
+    const { errorMs, proof } = this.clock;
+    // As bytes: a form has another boundary each time that it is sent, and a stamp is for one content.
+    const request = new Request(url, options);
+    const body = await request.arrayBuffer();
+    const { pathname, search } = new URL(request.url);
+    const content = await contentOf(request.method, pathname + search, body);
+    const item = {
+      url: request.url,
+      method: request.method,
+      headers: [...request.headers],
+      credentials: request.credentials,
+      body,
+      number,
+      madeMs,
+      delayMaxMs,
+    };
+    item.stamp = await this.stamper.stamp({ ...item, errorMs, content, proof: proof?.bytes });
     const older = this.store.items.get(key);
     const outcome = new Promise((resolve) => this.waiting.set(number, resolve));
     await this.store.put(key, item);
@@ -166,6 +192,7 @@ export class Client extends EventTarget {
     // Addresses go as they are: `&` is the only character that must not be in one.
     const said = [...this.sources.keys()].map((url) => `parent=${url}`);
     if (dead) said.push(`dead=${dead}`);
+    if (this.tries > 0) said.push(`tries=${this.tries}`);
     const response = await fetch(`${this.channel}/.tidegate/join?${said.join("&")}`).catch(() => null);
     const { parents = [], wait_ms = 0 } = response?.ok ? await response.json() : {};
     await sleep(wait_ms);
@@ -173,6 +200,7 @@ export class Client extends EventTarget {
     const secure = globalThis.location?.protocol === "https:";
     for (const url of parents) if (!secure || url.startsWith("https:")) this.#listen(url);
     if (this.sources.size === 0) this.#listen(this.channel);
+    this.tries = parents.length > 0 ? 0 : this.tries + 1;
   }
 
   #listen(url) {
@@ -200,11 +228,13 @@ export class Client extends EventTarget {
   }
 
   async #onText(text) {
-    const message = await this.verifier.accept(text, this.now());
+    const message = await this.verifier.accept(text, this.now(), this.clock.errorMs);
     if (!message) return;
     // The first message after a silence may have waited for us: it says nothing about the way.
     if (!this.partitioned) this.lagMs = Math.max(0, Math.round(this.now() - message.issuedMs));
     this.heard = this.now();
+    this.terms = message.terms;
+    this.issuedMs = Math.max(this.issuedMs, message.issuedMs);
     this.againMs = AGAIN_MS.first;
     this.pacer.apply(this.now(), message.strategy);
     this.#changed();
@@ -222,21 +252,23 @@ export class Client extends EventTarget {
     }
     if (this.busy) return;
     await this.#expire();
-    const next = this.store.items.entries().next();
-    if (this.busy || next.done || this.waitMs > 0) return;
-    const [key, item] = next.value;
+    const inTime = ([, item]) => this.#untilMs(item) > this.now();
+    const next = [...this.store.items].find(inTime);
+    if (this.busy || !next || this.waitMs > 0) return;
+    const [key, item] = next;
     this.busy = true;
     this.underWay = item;
     this.pacer.onSent(this.now());
     this.#changed();
     const response = await this.#send(item);
-    if (response && ![429, 502, 503, 504].includes(response.status)) {
+    this.held = this.#heldBy(response);
+    if (response && !this.held && ![429, 502, 503, 504].includes(response.status)) {
       // A newer item of the same key may have come meanwhile.
       if (this.store.items.get(key) === item) await this.store.delete(key);
       this.#settle(item, { response });
     } else {
       if (this.store.items.get(key) !== item) this.#settle(item, { replaced: true });
-      const after = Number(response?.headers.get("retry-after") ?? 1) * 1000;
+      const after = Number(response?.headers.get("retry-after") ?? (this.held ? HELD_S : 1)) * 1000;
       this.retryAt = Math.max(this.now() + after, this.pacer.notBefore(this.now()));
     }
     this.busy = false;
@@ -250,10 +282,22 @@ export class Client extends EventTarget {
     this.waiting.delete(item.number);
   }
 
-  /** Items that nobody would want any more do not go. */
+  /** Why the proxy did not pass an item on: no answer to the item, which stays. */
+  #heldBy(response) {
+    const reason = response?.headers.get("tidegate-held");
+    return reason && !FINAL.includes(reason) ? reason : null;
+  }
+
+  /** Until when an item may go. */
+  #untilMs(item) {
+    return item.madeMs + item.delayMaxMs + this.terms.prolongedMs;
+  }
+
+  /** An item is given up by the server's word: a message that was issued after its time and a grace. */
   async #expire() {
+    const knownMs = Math.min(this.now(), this.issuedMs);
     for (const [key, item] of this.store.items) {
-      if (item.madeMs + item.delayMaxMs > this.now()) continue;
+      if (this.#untilMs(item) + this.graceMs > knownMs) continue;
       await this.store.delete(key);
       this.#settle(item, { expired: true });
     }
@@ -263,14 +307,14 @@ export class Client extends EventTarget {
     const id = this.id.toString(16).padStart(16, "0");
     const seq = this.verifier.lastSeq;
     const told = seq < 0n ? "" : `;seq=${seq};lag=${this.lagMs}`;
-    const headers = {
-      ...item.options?.headers,
-      "tidegate-client": `${id}${told}`,
-      "tidegate-stamp": item.stamp,
-      "idempotency-key": `"${id}-${item.number}"`,
-    };
+    const headers = new Headers(item.headers);
+    headers.set("tidegate-client", `${id}${told}`);
+    headers.set("tidegate-stamp", item.stamp);
+    headers.set("idempotency-key", `"${id}-${item.number}"`);
+    const { method, credentials } = item;
+    const body = item.body.byteLength > 0 ? item.body : undefined;
     try {
-      const response = await fetch(item.url, { ...item.options, headers });
+      const response = await fetch(item.url, { method, credentials, headers, body });
       const carried = response.headers.get("tidegate-control");
       if (carried) await this.#onText(carried);
       return response;

@@ -2,15 +2,19 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use ring::rand::{SecureRandom, SystemRandom};
 use tidegate_channel::key::decode;
 use tidegate_channel::net::Relay;
-use tidegate_channel::net::relay::Parents;
+use tidegate_channel::net::relay::{Parents, RelayStatus};
+use tidegate_channel::receipt::Receipt;
+use tidegate_channel::verify::Counts;
 use tidegate_channel::{PublicKey, SecretKey};
+use tidegate_control::Timestamp;
 
 use crate::check::print;
 use crate::error::CliError;
@@ -50,6 +54,15 @@ enum Command {
         #[arg(long, value_name = "N")]
         count: Option<u64>,
     },
+    /// Checks a receipt: what the proxy has told the service about an item (`tidegate-receipt`).
+    Receipt {
+        /// The header's value, as it was kept.
+        #[arg(value_name = "TEXT")]
+        receipt: String,
+        /// The public key of the proxy's channel; repeat it for several.
+        #[arg(long, value_name = "HEX", required = true)]
+        key: Vec<PublicKey>,
+    },
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
@@ -71,11 +84,95 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
             let relay = Relay::new(&[*key], parents, std::process::id().into());
             runtime::current_thread()?.block_on(listen(relay.with_dialer(dialer), *count))
         }
+        Command::Receipt { receipt, key } => check_receipt(receipt, key),
     }
+}
+
+fn check_receipt(text: &str, keys: &[PublicKey]) -> Result<ExitCode, CliError> {
+    let receipt = Receipt::read(text, keys).ok_or_else(|| {
+        let cause = "the receipt is not genuine: it was changed, or another key signed it; give the key that the proxy had then";
+        CliError::Usage(cause.to_owned())
+    })?;
+    let millis = |time: Timestamp| time.as_nanos() / 1_000_000;
+    let said = serde_json::json!({
+        "client": receipt.client.to_string(),
+        "item": receipt.item,
+        "made_ms": millis(receipt.made),
+        "error_ms": receipt.error.as_millis() as u64,
+        "received_ms": millis(receipt.received),
+    });
+    print(&format!("{said}\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says on standard error why no messages are accepted, when that changes.
+pub(crate) async fn complain(status: impl Fn() -> RelayStatus) {
+    let mut said = String::new();
+    let mut accepted = 0;
+    loop {
+        tokio::time::sleep(COMPLAIN_EVERY).await;
+        let status = status();
+        let heard = status.messages.accepted > accepted;
+        accepted = status.messages.accepted;
+        let cause = match heard {
+            true => String::new(),
+            false => complaint(&status),
+        };
+        if !cause.is_empty() && cause != said {
+            eprintln!("tidegate: {cause}");
+        }
+        said = cause;
+    }
+}
+
+/// Time between two looks: longer than a keep-alive takes.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(3);
+
+/// Why no messages are accepted; empty when they just do not come yet.
+fn complaint(status: &RelayStatus) -> String {
+    let Counts {
+        key,
+        forged,
+        expired,
+        future,
+        version,
+        malformed,
+        ..
+    } = status.messages;
+    let clock = match status.clock_compared {
+        true => "by the publisher's clock",
+        false => {
+            "by this machine's clock, since no publisher's could be compared: set it, or name the publisher"
+        }
+    };
+    if key + forged > 0 {
+        return "messages arrive, but --key did not sign them; `tidegate channel public FILE` prints the key of the proxy".to_owned();
+    }
+    if expired + future > 0 {
+        return format!("messages arrive, but are expired or from the future {clock}");
+    }
+    if version + malformed > 0 {
+        return "messages arrive, but of another version; use the same on both sides".to_owned();
+    }
+    if status.messages.accepted > 0 {
+        return "the channel has fallen silent".to_owned();
+    }
+    format!(
+        "nothing is heard from {}; check the address, and that the channel listens there",
+        match status.parents.is_empty() {
+            true => "the tracker".to_owned(),
+            false => status.parents.join(", "),
+        }
+    )
 }
 
 /// The seed of the secret key in a file.
 pub(crate) fn read_seed(file: &Path) -> Result<[u8; 32], CliError> {
+    let mode = std::fs::metadata(file).map_or(0, |metadata| metadata.permissions().mode());
+    if mode & 0o077 != 0 {
+        let file = file.display();
+        eprintln!("tidegate: others can read the secret key in {file}; chmod 600 it");
+    }
     let text = std::fs::read_to_string(file).map_err(|error| unreadable(file, &error))?;
     decode(&text).map_err(|error| unreadable(file, &error))
 }
@@ -108,6 +205,7 @@ fn keygen(file: &Path) -> Result<ExitCode, CliError> {
 }
 
 async fn listen(relay: Relay, count: Option<u64>) -> Result<ExitCode, CliError> {
+    let status = relay.status();
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     let run = relay.run(move |message| {
         // Nobody listens any more when the count is reached.
@@ -131,6 +229,46 @@ async fn listen(relay: Relay, count: Option<u64>) -> Result<ExitCode, CliError> 
     };
     tokio::select! {
         () = run => Ok(ExitCode::FAILURE),
+        () = complain(status) => Ok(ExitCode::FAILURE),
         shown = show => shown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(messages: Counts) -> RelayStatus {
+        RelayStatus {
+            seq: None,
+            parents: vec!["http://a:1".to_owned()],
+            messages,
+            listeners: 0,
+            copies: 0,
+            clock_compared: false,
+            clock_error_ms: 10_000,
+        }
+    }
+
+    #[test]
+    fn a_wrong_key_a_wrong_clock_and_silence_are_told_apart() {
+        let none = Counts::default();
+        for (counts, word) in [
+            (Counts { key: 3, ..none }, "--key"),
+            (Counts { forged: 3, ..none }, "--key"),
+            (Counts { expired: 3, ..none }, "clock"),
+            (Counts { version: 3, ..none }, "version"),
+            (
+                Counts {
+                    accepted: 3,
+                    ..none
+                },
+                "silent",
+            ),
+            (none, "http://a:1"),
+        ] {
+            let said = complaint(&status(counts));
+            assert!(said.contains(word), "{said}");
+        }
     }
 }

@@ -4,14 +4,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[cfg(feature = "gossip")]
 use tidegate_channel::net::relay::Parents;
-use tidegate_channel::{PublicKey, Variant};
+use tidegate_channel::stamp::Stamper;
+use tidegate_channel::{PublicKey, SecretKey, Variant};
 use tidegate_client::forward::{self, Forward};
 use tidegate_client::{Client, Config, Relaying};
 use tidegate_config::Dur;
 
+use crate::channel::read_seed;
 use crate::check::print;
 use crate::error::CliError;
 use crate::runtime;
@@ -44,6 +47,12 @@ pub(crate) struct Args {
     /// How long an item is worth something.
     #[arg(long, value_name = "TIME", default_value = "1h")]
     delay_max: Dur,
+    /// An item that was not sent in time is kept for so much longer: the server may prolong.
+    #[arg(long, value_name = "TIME", default_value = "10m")]
+    grace: Dur,
+    /// File with the secret key that stamps items, instead of the outbox's own.
+    #[arg(long, value_name = "FILE")]
+    member_key: Option<PathBuf>,
     /// One item per so long while the channel is silent.
     #[arg(long, value_name = "TIME", default_value = "60s")]
     fallback: Dur,
@@ -74,29 +83,65 @@ async fn serve(args: &Args) -> Result<ExitCode, CliError> {
     let (listener, addr) = runtime::listen(args.listen).await?;
     let client =
         Client::open(args.config()?).map_err(|error| CliError::Usage(error.to_string()))?;
-    let (id, relay) = (client.id().0, client.relay_url());
+    let (id, relay, key) = (client.id().0, client.relay_url(), client.public_key());
     print(&match (args.json, relay) {
         (true, _) => {
             let relay = serde_json::json!(relay);
-            format!("{{\"listen\":\"{addr}\",\"client\":\"{id:016x}\",\"relay\":{relay}}}\n")
+            format!(
+                "{{\"listen\":\"{addr}\",\"client\":\"{id:016x}\",\"public_key\":\"{key}\",\"relay\":{relay}}}\n"
+            )
         }
-        (false, None) => format!("holding back for client {id:016x} on http://{addr}\n"),
-        (false, Some(relay)) => {
-            format!("holding back for client {id:016x} on http://{addr}, passing on at {relay}\n")
+        (false, None) => {
+            format!("holding back for client {id:016x} on http://{addr}\npublic key {key}\n")
         }
+        (false, Some(relay)) => format!(
+            "holding back for client {id:016x} on http://{addr}, passing on at {relay}\npublic key {key}\n"
+        ),
     })?;
     let forward = Arc::new(Forward {
         client,
         server: args.to.clone(),
     });
     tokio::select! {
-        () = forward::serve(listener, forward) => {}
+        () = forward::serve(listener, Arc::clone(&forward)) => {}
+        () = tell_owner(&forward.client) => {}
         _ = tokio::signal::ctrl_c() => {}
     }
     Ok(ExitCode::SUCCESS)
 }
 
+/// Says on standard error when the proxy holds items, and when the channel is not believed.
+async fn tell_owner(client: &Client) {
+    let mut said = String::new();
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let status = client.status();
+        let counts = status.messages;
+        let now = match status.held {
+            Some(held) => format!(
+                "the server holds item {} ({}) for {} s, and it stays here: {}",
+                held.item, held.reason, held.for_s, held.remedy
+            ),
+            None if status.partitioned && counts.key + counts.forged > 0 => {
+                "the channel's messages are not signed by --key: going at the fallback rate"
+                    .to_owned()
+            }
+            None => String::new(),
+        };
+        if !now.is_empty() && now != said {
+            eprintln!("tidegate: {now}");
+        }
+        said = now;
+    }
+}
+
 impl Args {
+    fn stamper(&self) -> Result<Option<Arc<dyn Stamper>>, CliError> {
+        let seed = self.member_key.as_deref().map(read_seed).transpose()?;
+        let stamper = |seed| Arc::new(SecretKey::from_seed(&seed)) as Arc<dyn Stamper>;
+        Ok(seed.map(stamper))
+    }
+
     fn config(&self) -> Result<Config, CliError> {
         let variant = match self.queue {
             true => Variant::Queue,
@@ -121,6 +166,8 @@ impl Args {
             keys: self.key.clone(),
             variant,
             delay_max: *self.delay_max,
+            grace: *self.grace,
+            stamper: self.stamper()?,
             fallback: *self.fallback,
             dialer: runtime::dialer(self.ca.as_deref())?,
             relay: self.relay.map(relaying),

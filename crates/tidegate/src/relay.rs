@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use tidegate_channel::net::relay::Parents;
-use tidegate_channel::net::{Desk, Relay, serve, unix_now};
+use tidegate_channel::net::serve::{self, RELAY_LISTENERS_MAX, StatusPage};
+use tidegate_channel::net::{Desk, Limits, PerAddress, Relay, unix_now};
 use tidegate_channel::{PublicKey, SecretKey};
 
-use crate::channel::read_seed;
+use crate::channel::{complain, read_seed};
 use crate::check::print;
 use crate::error::CliError;
 use crate::runtime;
@@ -17,7 +18,8 @@ use crate::runtime;
 /// Passes a proxy's control messages on, so that the proxy need not serve every client itself.
 ///
 /// Each message is verified before it is passed on. Two parents or more keep the relay fed when
-/// one dies; with --tracker the proxy chooses them, and sends others here.
+/// one dies; with --tracker the proxy chooses them, and sends others here. `/.tidegate/relay` on its
+/// listener says how it is doing.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where messages come from: the proxy's channel listener or another relay; repeat it.
@@ -45,6 +47,12 @@ pub(crate) struct Args {
     /// https.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
+    /// Listeners at most.
+    #[arg(long, value_name = "N", default_value_t = RELAY_LISTENERS_MAX)]
+    listeners_max: usize,
+    /// Listeners of one address at most.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    listeners_per_address: usize,
     /// Print the address as a JSON object.
     #[arg(long)]
     json: bool,
@@ -76,13 +84,26 @@ async fn relay(args: &Args) -> Result<ExitCode, CliError> {
     if let Some(gossip) = args.gossip.config()? {
         relay = relay.with_overlay(crate::gossip::start(member, gossip).await?);
     }
-    let desk = Arc::new(Desk::relay(relay.hub()));
+    let (status, page) = (relay.status(), relay.status());
+    let page: StatusPage =
+        Box::new(move || serde_json::to_string(&page()).unwrap_or_default() + "\n");
+    let limits = Limits::new(
+        PerAddress {
+            listeners: args.listeners_per_address,
+            ..PerAddress::default()
+        },
+        args.listeners_max,
+        args.listeners_max,
+    );
+    let desk = Desk::relay(relay.hub()).with_limits(limits);
+    let desk = Arc::new(desk.with_status(page));
     print(&match args.json {
         true => format!("{{\"listen\":\"{addr}\"}}\n"),
         false => format!("relaying on http://{addr}\n"),
     })?;
     tokio::select! {
         () = relay.run(|_| {}) => {}
+        () = complain(status) => {}
         () = serve::serve(listener, desk, std::future::pending()) => {}
         _ = tokio::signal::ctrl_c() => {}
     }

@@ -12,9 +12,12 @@ use axum::routing::{get, post};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
+use tidegate_channel::PublicKey;
+use tidegate_channel::net::RECEIPT_HEADER;
+use tidegate_channel::receipt as channel;
 use tokio::sync::Semaphore;
 
-use crate::auction::{Auction, Receipt};
+use crate::auction::{Auction, Receipt, Secured};
 
 const PAGE: &str = include_str!("../assets/bidder.html");
 const CLIENT: &str = include_str!("../../../crates/client/web/tidegate-client.js");
@@ -40,6 +43,24 @@ pub struct House {
     auction: Mutex<Auction>,
     worker: Semaphore,
     began: Instant,
+}
+
+impl House {
+    /// What the proxy says about a bid. Where there is a channel, its receipt has to be genuine.
+    fn secured(&self, headers: &HeaderMap) -> Result<Option<Secured>, ()> {
+        let Some((_, key)) = &self.settings.channel else {
+            return Ok(None);
+        };
+        let key: PublicKey = key.parse().map_err(|_| ())?;
+        let text = headers.get(RECEIPT_HEADER).and_then(|it| it.to_str().ok());
+        let text = text.ok_or(())?;
+        let receipt = channel::Receipt::read(text, &[key]).ok_or(())?;
+        Ok(Some(Secured {
+            client: receipt.client.to_string(),
+            made_ms: receipt.made.as_nanos() / 1_000_000,
+            receipt: text.to_owned(),
+        }))
+    }
 }
 
 /// The service.
@@ -104,6 +125,13 @@ async fn bid(
         )
             .into_response();
     }
+    let Ok(secured) = house.secured(&headers) else {
+        return (
+            StatusCode::FORBIDDEN,
+            "bids come through the proxy, which says when they were made\n",
+        )
+            .into_response();
+    };
     // One worker: bids wait for each other. The semaphore is never closed.
     let _turn = house.worker.acquire().await;
     tokio::time::sleep(house.settings.work).await;
@@ -114,9 +142,10 @@ async fn bid(
     let receipt = house
         .auction
         .lock()
-        .bid(now, &offer.bidder, offer.amount, item);
+        .bid(now, &offer.bidder, offer.amount, item, secured);
     let status = match receipt {
         Receipt::Confirmed | Receipt::Known => StatusCode::OK,
+        Receipt::Taken => StatusCode::CONFLICT,
         Receipt::Closed => StatusCode::GONE,
     };
     (

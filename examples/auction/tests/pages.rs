@@ -9,16 +9,41 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::Value;
+use tidegate_channel::SecretKey;
+use tidegate_channel::receipt::Receipt;
+use tidegate_channel::stamp::Content;
+use tidegate_control::Timestamp;
 use tidegate_example_auction::pages::{Settings, router};
 use tower::ServiceExt;
+
+/// The proxy's key.
+fn proxy() -> SecretKey {
+    SecretKey::from_seed(&[7; 32])
+}
 
 fn house(open_for: Duration) -> Router {
     router(Settings {
         open_for,
         grace: Duration::ZERO,
         work: Duration::ZERO,
-        channel: Some(("http://127.0.0.1:8090".to_owned(), "00".repeat(32))),
+        channel: Some((
+            "http://127.0.0.1:8090".to_owned(),
+            proxy().public().to_string(),
+        )),
     })
+}
+
+/// What the proxy says about a bid of this client.
+fn receipt(client: u8, signer: &SecretKey) -> String {
+    let receipt = Receipt {
+        client: SecretKey::from_seed(&[client; 32]).public(),
+        item: 1,
+        made: Timestamp::from_secs_f64(1000.0),
+        error: Duration::ZERO,
+        received: Timestamp::from_secs_f64(1001.0),
+        content: Content::of("POST", "/bids", b""),
+    };
+    receipt.sign(signer)
 }
 
 async fn call(house: &Router, request: Request<Body>) -> (StatusCode, String) {
@@ -32,6 +57,7 @@ fn bid(body: &'static str, item: &str) -> Request<Body> {
     Request::post("/bids")
         .header("content-type", "application/x-www-form-urlencoded")
         .header("idempotency-key", item)
+        .header("tidegate-receipt", receipt(1, &proxy()))
         .body(Body::from(body))
         .unwrap()
 }
@@ -58,6 +84,32 @@ async fn a_bid_is_confirmed_once_and_seen_by_its_bidder_only() {
     );
     assert_eq!(other["received"], 1);
     assert_eq!(call(&house, bid("bidder=&amount=1", "x")).await.0, 400);
+}
+
+#[tokio::test]
+async fn a_bid_needs_the_receipt_of_the_proxy_and_a_name_its_owner() {
+    let house = house(Duration::from_secs(600));
+    let with = |receipt: Option<String>| {
+        let mut request = bid("bidder=ann&amount=900", "b-1");
+        request.headers_mut().remove("tidegate-receipt");
+        if let Some(receipt) = receipt {
+            let receipt = receipt.parse().unwrap();
+            request.headers_mut().insert("tidegate-receipt", receipt);
+        }
+        request
+    };
+    assert_eq!(
+        call(&house, bid("bidder=ann&amount=100", "a-1")).await.0,
+        200
+    );
+    let forged = receipt(1, &SecretKey::from_seed(&[8; 32]));
+    for stranger in [None, Some(forged)] {
+        assert_eq!(call(&house, with(stranger)).await.0, 403);
+    }
+    // Another client under the same name.
+    let other = Some(receipt(2, &proxy()));
+    assert_eq!(call(&house, with(other)).await.0, 409);
+    assert_eq!(state(&house, "ann").await["own"], 100);
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 use tokio::sync::watch;
 
+use super::limits::Place;
 use crate::message::{Unverified, to_text};
 
 /// A message in the forms in which it travels.
@@ -89,6 +90,7 @@ impl Hub {
         Events {
             waiting: Box::pin(next(receiver)),
             counters: Arc::clone(&self.counters),
+            place: None,
         }
     }
 
@@ -129,6 +131,17 @@ async fn next(mut receiver: Receiver) -> Option<(Packed, Receiver)> {
 pub struct Events {
     waiting: Waiting,
     counters: Arc<Counters>,
+    /// Given back with the stream.
+    place: Option<Place>,
+}
+
+impl Events {
+    /// Listens at a place that is given back when the stream ends.
+    #[must_use]
+    pub fn at(mut self, place: Place) -> Self {
+        self.place = Some(place);
+        self
+    }
 }
 
 impl Body for Events {
@@ -155,6 +168,7 @@ impl Body for Events {
 
 impl Drop for Events {
     fn drop(&mut self) {
+        self.place = None;
         self.counters.listeners.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -23,26 +23,32 @@
 //! | `/.tidegate/message` | the newest message as text |
 //! | `/.tidegate/join` | where to subscribe (publisher only) |
 //! | `/.tidegate/time?nonce=N` | the server's clock, signed (publisher only) |
+//! | `/.tidegate/relay` | how a relay is doing (relays only) |
+//!
+//! All of it is open to strangers, within [`limits`].
 
 #[cfg(feature = "gossip")]
 pub mod gossip;
 pub mod http;
 pub mod hub;
+pub mod limits;
 pub mod relay;
 pub mod serve;
 pub mod subscribe;
-pub mod tracker;
+pub mod sync;
 mod tree;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tidegate_control::Timestamp;
 
+pub use crate::tracker::{self, Tracker};
 pub use http::Dialer;
 pub use hub::Hub;
+pub use limits::{Limits, PerAddress};
 pub use relay::Relay;
 pub use serve::Desk;
-pub use tracker::Tracker;
+pub use sync::Clock;
 
 /// Where the event stream is.
 pub const CHANNEL_PATH: &str = "/.tidegate/channel";
@@ -52,6 +58,8 @@ pub const MESSAGE_PATH: &str = "/.tidegate/message";
 pub const JOIN_PATH: &str = "/.tidegate/join";
 /// Where the clock is.
 pub const TIME_PATH: &str = "/.tidegate/time";
+/// Where a relay says how it is doing.
+pub const RELAY_PATH: &str = "/.tidegate/relay";
 
 /// The header that carries a message on a response.
 pub const MESSAGE_HEADER: &str = "tidegate-control";
@@ -59,6 +67,10 @@ pub const MESSAGE_HEADER: &str = "tidegate-control";
 pub const CLIENT_HEADER: &str = "tidegate-client";
 /// The header that carries a stamp.
 pub const STAMP_HEADER: &str = "tidegate-stamp";
+/// The header in which the proxy says why it did not pass an item on: no answer to the item.
+pub const HELD_HEADER: &str = "tidegate-held";
+/// The header in which the proxy tells the service whose an item is and when it was made.
+pub const RECEIPT_HEADER: &str = "tidegate-receipt";
 
 /// Now, since the Unix epoch.
 #[must_use]

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
+use super::sync::Clock;
 use super::tree::Tree;
-use super::{Dialer, Hub, unix_now};
+use super::{Dialer, Hub};
 use crate::key::PublicKey;
 use crate::message::ControlMessage;
 use crate::stamp::Stamper;
@@ -44,10 +46,32 @@ pub trait Overlay: Send {
     fn run(self: Box<Self>, inlet: Inlet, hub: Hub) -> Running;
 }
 
+/// How a relay is doing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RelayStatus {
+    /// Number of the newest message.
+    pub seq: Option<u64>,
+    /// Parents that are listened to.
+    pub parents: Vec<String>,
+    /// Messages accepted, dropped and missed.
+    pub messages: Counts,
+    /// How many listen here.
+    pub listeners: usize,
+    /// Copies of messages that were written.
+    pub copies: u64,
+    /// Whether the publisher's clock is known; else messages are judged by this machine's.
+    pub clock_compared: bool,
+    /// How far it may be off, in milliseconds.
+    pub clock_error_ms: u64,
+}
+
 /// Passes on what it believes.
 pub struct Relay {
     hub: Hub,
     verifier: Arc<Mutex<Verifier>>,
+    clock: Arc<Clock>,
+    /// Whose clock it is.
+    publishers: Vec<String>,
     tree: Tree,
     others: Vec<Box<dyn Overlay>>,
     inlet: mpsc::Sender<Offer>,
@@ -95,13 +119,22 @@ impl Relay {
     #[must_use]
     pub fn new(keys: &[PublicKey], parents: Parents, seed: u64) -> Self {
         let (inlet, arrivals) = mpsc::channel(64);
+        let clock = Arc::<Clock>::default();
         Self {
             inlet,
             arrivals,
             hub: Hub::default(),
             verifier: Arc::new(Mutex::new(Verifier::new(keys))),
+            publishers: match &parents {
+                // One of them may be the publisher.
+                Parents::Fixed(parents) => parents.clone(),
+                Parents::Tracked { tracker, .. } => vec![tracker.clone()],
+            },
+            clock: Arc::clone(&clock),
             tree: Tree {
                 parents,
+                clock,
+                listened: Arc::default(),
                 dialer: Dialer::default(),
                 member: None,
                 seed,
@@ -129,6 +162,15 @@ impl Relay {
     #[must_use]
     pub fn with_dialer(mut self, dialer: Dialer) -> Self {
         self.tree.dialer = dialer;
+        self
+    }
+
+    /// Compares clocks with this publisher, and shares what it knows.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<Clock>, publisher: &str) -> Self {
+        self.clock = Arc::clone(&clock);
+        self.tree.clock = clock;
+        self.publishers = vec![publisher.to_owned()];
         self
     }
 
@@ -164,24 +206,50 @@ impl Relay {
         move || verifier.lock().counts()
     }
 
+    /// How it is doing, to be looked at while it runs.
+    pub fn status(&self) -> impl Fn() -> RelayStatus + Send + Sync + use<> {
+        let (verifier, hub) = (Arc::clone(&self.verifier), self.hub.clone());
+        let (clock, listened) = (Arc::clone(&self.clock), Arc::clone(&self.tree.listened));
+        move || RelayStatus {
+            seq: hub.newest().map(|packed| packed.seq),
+            parents: listened.lock().clone(),
+            messages: verifier.lock().counts(),
+            listeners: hub.listeners(),
+            copies: hub.copies(),
+            clock_compared: clock.proof().is_some(),
+            clock_error_ms: clock.read().error.as_millis() as u64,
+        }
+    }
+
     /// Runs for ever; accepted messages go to the hub and to `accepted`.
     pub async fn run(self, mut accepted: impl FnMut(ControlMessage) + Send) {
         let Self {
             hub,
             verifier,
+            clock,
+            publishers,
             tree,
             others,
             inlet,
             mut arrivals,
         } = self;
-        let tree: Box<dyn Overlay> = Box::new(tree);
         // Ended when this future is dropped.
         let mut overlays = JoinSet::new();
+        let believed = Arc::clone(&verifier);
+        let (compared, dialer) = (Arc::clone(&clock), tree.dialer.clone());
+        overlays.spawn(async move {
+            let keys = |now| believed.lock().keys(now);
+            compared.keep(&dialer, publishers, keys).await;
+        });
+        let tree: Box<dyn Overlay> = Box::new(tree);
         for overlay in others.into_iter().chain([tree]) {
             overlays.spawn(overlay.run(Inlet(inlet.clone()), hub.clone()));
         }
         while let Some(Offer { bytes, judged }) = arrivals.recv().await {
-            let checked = verifier.lock().accept(unix_now(), &bytes);
+            let checked = verifier.lock().accept_at(clock.read(), &bytes);
+            if let Err(Rejection::Expired | Rejection::Future) = checked {
+                clock.doubt();
+            }
             let judgement = checked.map(|message| {
                 hub.publish(&bytes);
                 accepted(message);

@@ -13,15 +13,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
+use super::http::HttpError;
 use super::relay::{Inlet, Overlay, Parents, Running};
 use super::subscribe::{Backoff, Subscription};
-use super::tracker::{Assignment, PARENTS, REGISTER_EVERY};
-use super::{Dialer, Hub, JOIN_PATH, STAMP_HEADER, unix_now};
+use super::{Clock, Dialer, Hub, JOIN_PATH, STAMP_HEADER};
 use crate::stamp::{Stamper, join_stamp};
+use crate::tracker::{Assignment, PARENTS, REGISTER_EVERY};
 
 /// After so many failures in a row a parent is reported as dead, and another is asked for: one that was
 /// restarted is found again, and one that is gone costs a tenth of a second. When half of all
@@ -36,6 +39,10 @@ const ANSWER: Duration = Duration::from_secs(2);
 pub(super) struct Tree {
     pub(super) parents: Parents,
     pub(super) dialer: Dialer,
+    /// The server's.
+    pub(super) clock: Arc<Clock>,
+    /// Parents that are listened to, for those who look.
+    pub(super) listened: Arc<Mutex<Vec<String>>>,
     /// Signs what is said to the tracker of a closed group.
     pub(super) member: Option<Arc<dyn Stamper>>,
     pub(super) seed: u64,
@@ -55,34 +62,48 @@ struct Question {
     own: Option<String>,
     /// Everything after `?`.
     query: String,
+    /// The same without registering, for those who may not relay.
+    as_leaf: String,
 }
 
 impl Tree {
-    /// Asks until there is an answer.
+    /// Asks until there is an answer. Who may not relay listens all the same.
     async fn ask(self, question: Question) -> Assignment {
         let mut backoff = Backoff::new(self.seed ^ 0x5eed);
+        let leaf = Question {
+            tracker: question.tracker.clone(),
+            own: None,
+            query: question.as_leaf.clone(),
+            as_leaf: String::new(),
+        };
+        let mut asked = &question;
         loop {
-            if let Some(assignment) = self.ask_once(&question).await {
-                return assignment;
+            match self.ask_once(asked).await {
+                Ok(assignment) => return assignment,
+                Err(HttpError::Status(_, StatusCode::FORBIDDEN)) => asked = &leaf,
+                Err(_) => {}
             }
             tokio::time::sleep(backoff.next_wait()).await;
         }
     }
 
-    async fn ask_once(&self, question: &Question) -> Option<Assignment> {
+    async fn ask_once(&self, question: &Question) -> Result<Assignment, HttpError> {
         let Question {
             tracker,
             own,
             query,
+            ..
         } = question;
         let own = own.as_deref().unwrap_or_default();
         let member = self.member.as_deref();
-        let stamp = member.and_then(|member| join_stamp(member, own, unix_now()));
+        let stamp = member.and_then(|member| join_stamp(member, own, self.clock.now()));
         let header = stamp.as_deref().map(|stamp| (STAMP_HEADER, stamp));
         let path = format!("{JOIN_PATH}?{query}");
         let asked = self.dialer.get(tracker, &path, header);
-        let json = tokio::time::timeout(ANSWER, asked).await.ok()?.ok()?;
-        serde_json::from_str(&json).ok()
+        let broken = |cause: String| HttpError::Broken(tracker.clone(), cause);
+        let json = tokio::time::timeout(ANSWER, asked).await;
+        let json = json.map_err(|elapsed| broken(elapsed.to_string()))??;
+        serde_json::from_str(&json).map_err(|error| broken(error.to_string()))
     }
 }
 
@@ -107,6 +128,8 @@ struct Family {
     /// Questions that the tracker has not answered yet.
     asked: JoinSet<Assignment>,
     depth: Option<usize>,
+    /// How often the tracker had nobody for us, in a row.
+    tries: u32,
     /// How many parents there were so far.
     generation: u64,
 }
@@ -123,6 +146,7 @@ impl Family {
             deaths,
             asked: JoinSet::new(),
             depth: None,
+            tries: 0,
             generation: 0,
         }
     }
@@ -134,6 +158,7 @@ impl Family {
                 for parent in parents {
                     self.listen(parent, Duration::ZERO, false);
                 }
+                self.show();
                 std::future::pending::<()>().await;
             }
             Parents::Tracked { tracker, own } => self.track(&tracker, own.as_deref()).await,
@@ -147,6 +172,7 @@ impl Family {
             tokio::select! {
                 Some(parent) = self.deaths.recv() => {
                     self.parents.remove(&parent);
+                    self.show();
                     self.ask(tracker, own, Some(&parent));
                 }
                 Some(Ok(assignment)) = self.asked.join_next() => {
@@ -155,8 +181,9 @@ impl Family {
                 }
                 () = tokio::time::sleep_until(again) => {
                     again = Instant::now() + REGISTER_EVERY;
-                    // A leaf has nothing to register.
-                    if own.is_some() && self.asked.is_empty() {
+                    // A leaf that has a parent has nothing to register.
+                    let wants = own.is_some() || self.parents.is_empty();
+                    if wants && self.asked.is_empty() {
                         self.ask(tracker, own, None);
                     }
                 }
@@ -169,7 +196,13 @@ impl Family {
         let mut query = format!("children={}", self.hub.listeners());
         // A leaf can be anywhere: nobody is below it.
         let depth = own.and(self.depth).map(|depth| depth.to_string());
-        let said = [("relay", own), ("dead", dead), ("depth", depth.as_deref())];
+        let tries = (self.tries > 0).then(|| self.tries.to_string());
+        let said = [
+            ("relay", own),
+            ("dead", dead),
+            ("depth", depth.as_deref()),
+            ("tries", tries.as_deref()),
+        ];
         let has = self
             .parents
             .keys()
@@ -177,13 +210,20 @@ impl Family {
         let said = said
             .into_iter()
             .filter_map(|(name, value)| Some((name, value?)));
+        let mut as_leaf = query.clone();
         for (name, value) in said.chain(has) {
-            query += &format!("&{name}={value}");
+            let field = format!("&{name}={value}");
+            query += &field;
+            // In a closed group only members are believed about the dead.
+            if !matches!(name, "relay" | "dead") {
+                as_leaf += &field;
+            }
         }
         let question = Question {
             tracker: tracker.to_owned(),
             own: own.map(str::to_owned),
             query,
+            as_leaf,
         };
         self.asked.spawn(self.tree.clone().ask(question));
     }
@@ -196,6 +236,17 @@ impl Family {
                 self.listen(parent, wait, true);
             }
         }
+        self.tries = match self.parents.is_empty() {
+            true => self.tries.saturating_add(1),
+            false => 0,
+        };
+        self.show();
+    }
+
+    fn show(&self) {
+        let mut parents: Vec<_> = self.parents.keys().cloned().collect();
+        parents.sort();
+        *self.tree.listened.lock() = parents;
     }
 
     fn listen(&mut self, parent: String, wait: Duration, replaceable: bool) {

@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tidegate_channel::net::{Desk, Hub, Tracker, serve, unix_now};
-use tidegate_channel::{ControlMessage, PublicKey, SecretKey, Strategy};
+use tidegate_channel::net::tracker::Room;
+use tidegate_channel::net::{Desk, Hub, Limits, PerAddress, Tracker, serve, unix_now};
+use tidegate_channel::{ControlMessage, PublicKey, SecretKey, Strategy, Terms};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -30,6 +30,7 @@ pub(crate) fn signed(seq: u64, strategy: Strategy, key: &SecretKey) -> Vec<u8> {
         setpoint: Duration::from_secs(1),
         strategy,
         successor: None,
+        terms: Terms::default(),
     };
     message.sign(key)
 }
@@ -67,15 +68,27 @@ pub(crate) async fn listener() -> (TcpListener, SocketAddr) {
 
 /// A publisher with a tracker that gives everybody two children; for `members` alone, if any.
 pub(crate) async fn publisher_for(members: &[PublicKey]) -> Node {
+    // Everybody in a test has the same address.
+    publisher_with(members, Limits::new(PerAddress::unlimited(), 1000, 1000)).await
+}
+
+/// A publisher that strangers can ask for so much.
+pub(crate) async fn publisher_with(members: &[PublicKey], limits: Limits) -> Node {
     let (listener, addr) = listener().await;
     let hub = Hub::default();
-    let desk = Desk {
-        hub: hub.clone(),
-        key: Some(Arc::new(key())),
-        tracker: Some(Mutex::new(Tracker::new(&format!("http://{addr}"), 2))),
-        members: HashSet::from_iter(members.iter().copied()),
-        tls: None,
+    let room = Room {
+        arity: 2,
+        listeners_max: limits.listeners_max(),
+        per_address: limits.per_address().listeners,
     };
+    let desk = Desk::publisher(
+        hub.clone(),
+        limits,
+        Arc::new(key()),
+        Tracker::new(&format!("http://{addr}"), room),
+        HashSet::from_iter(members.iter().copied()),
+        HashSet::new(),
+    );
     let serving = serve::serve(listener, Arc::new(desk), std::future::pending());
     Node {
         addr,

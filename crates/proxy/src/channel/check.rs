@@ -1,23 +1,44 @@
 //! A request's claim about its client, and what follows from it.
+//!
+//! A number in a header proves nothing. Whose an item is, and when it was made, is proven by its
+//! stamp, which is for one method, target and body; so a stamped item is read whole before anything
+//! is decided about it. Only then its client is judged, and the item is remembered.
+//!
+//! ```text
+//! head ─► stamp, member, time ─► body ─► content ─► ledger ─► auditor ─► receipt for the service
+//!            │ stranger, late       │ too large │ unproven │ again    │ told to wait, banned
+//! ```
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::Method;
 use http::header::{HeaderName, HeaderValue};
-use tidegate_channel::ClientId;
-use tidegate_channel::compliance::{Late, Verdict};
-use tidegate_channel::net::{CLIENT_HEADER, MESSAGE_HEADER, STAMP_HEADER, unix_now};
-use tidegate_channel::stamp::{Stamp, client_id};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tidegate_channel::compliance::{Late, Timing, Verdict};
+use tidegate_channel::ledger::Known;
+use tidegate_channel::net::{
+    CLIENT_HEADER, MESSAGE_HEADER, RECEIPT_HEADER, STAMP_HEADER, unix_now,
+};
+use tidegate_channel::receipt::Receipt;
+use tidegate_channel::stamp::{Content, Stamp, client_id};
+use tidegate_channel::{ClientId, PublicKey};
+use tidegate_control::Timestamp;
 
 use super::Channel;
-use crate::fault::Fault;
+use crate::alarm::{Alarm, Elapsed};
+use crate::fault::{Fault, Invalid};
 use crate::message::{Fields, Response};
 use crate::request::order::Order;
+use crate::request::upload::Upload;
 use crate::request::visit::Visit;
 use crate::response::body::Outbound;
 
 /// Longest time that a client's word about the channel is believed for.
 const LAG_MAX: Duration = Duration::from_secs(30);
+
+/// Names an item for the service (draft-ietf-httpapi-idempotency-key-header).
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Why the channel refuses a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -28,9 +49,28 @@ pub(crate) enum Held {
     /// It did so too often.
     #[error("this client did not wait when it was told to, and is not served for a while")]
     Banned(Duration),
-    /// It does not say who it is, or is not a member.
-    #[error("only members may send this; the request needs a stamp of a member's key")]
+    /// The same item came just now.
+    #[error("this item was passed on just now; it may come again later")]
+    Again(Duration),
+    /// The item's time lies ahead of ours.
+    #[error("the item's time lies in the future; compare clocks with the channel")]
+    Ahead(Duration),
+    /// It does not prove who it is, or is not a member.
+    #[error(
+        "only clients of the channel may send this; the request needs the stamp of a key that may take part"
+    )]
     Stranger,
+    /// The stamp is not one, or not for this request.
+    #[error(
+        "the stamp is not for this request: not for its method, target and body, or not genuine"
+    )]
+    Unproven,
+    /// The number of the item was used for something else.
+    #[error("the number of this item was used for another one")]
+    Conflict,
+    /// The item is larger than what is read before it is passed on.
+    #[error("the item is larger than `channel.item_bytes`")]
+    TooLarge,
     /// The item does not count any more.
     #[error("{0}")]
     Late(Late),
@@ -42,7 +82,12 @@ impl Held {
         match self {
             Self::Throttled(_) => "told-to-wait",
             Self::Banned(_) => "banned",
+            Self::Again(_) => "again",
+            Self::Ahead(_) => "ahead",
             Self::Stranger => "stranger",
+            Self::Unproven => "unproven",
+            Self::Conflict => "conflict",
+            Self::TooLarge => "too-large",
             Self::Late(_) => "late",
         }
     }
@@ -50,115 +95,263 @@ impl Held {
     /// When it makes sense to come back.
     pub(crate) const fn wait(self) -> Option<Duration> {
         match self {
-            Self::Throttled(wait) | Self::Banned(wait) => Some(wait),
-            Self::Stranger | Self::Late(_) => None,
+            Self::Throttled(wait) | Self::Banned(wait) | Self::Again(wait) | Self::Ahead(wait) => {
+                Some(wait)
+            }
+            Self::Stranger | Self::Unproven | Self::Conflict | Self::TooLarge | Self::Late(_) => {
+                None
+            }
         }
     }
 }
 
-/// What a request says about its client.
-struct Claim {
-    id: ClientId,
+/// An item whose stamp is genuine; whether it is this item is still to be seen.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    stamp: Stamp,
+    /// The stamp as it came.
+    text: HeaderValue,
+    /// How far its time may be off.
+    error: Duration,
+    received: Timestamp,
+    /// How long the channel takes to reach the client, by its own word.
     lag: Option<Duration>,
-    stamp: Option<Stamp>,
 }
 
-impl Claim {
-    /// `None` when it says nothing; an error when it is not true.
-    fn read(headers: &Fields) -> Result<Option<Self>, Held> {
-        let text = |name: &'static str| {
-            let value = headers.get(HeaderName::from_static(name));
-            value.and_then(|value| value.to_str().ok())
-        };
-        let stamp = match text(STAMP_HEADER) {
-            Some(stamp) => Some(Stamp::read(stamp).ok_or(Held::Stranger)?),
-            None => None,
-        };
-        let Some(claim) = text(CLIENT_HEADER) else {
-            return Ok(stamp.map(|stamp| Self {
-                id: client_id(&stamp.client),
-                lag: None,
-                stamp: Some(stamp),
-            }));
-        };
-        let mut fields = claim.split(';').map(str::trim);
-        let id = fields
-            .next()
-            .and_then(|id| u64::from_str_radix(id, 16).ok());
-        let id = ClientId(id.ok_or(Held::Stranger)?);
-        if stamp.is_some_and(|stamp| client_id(&stamp.client) != id) {
-            return Err(Held::Stranger);
-        }
-        let lag = fields.find_map(|field| field.strip_prefix("lag="));
-        let lag = lag
-            .and_then(|lag| lag.parse().ok())
-            .map(Duration::from_millis);
-        Ok(Some(Self { id, lag, stamp }))
-    }
+/// An item that is what its stamp says: what the service is told about it.
+#[derive(Debug)]
+pub(crate) struct Proven {
+    name: HeaderValue,
+    stamp: HeaderValue,
+    receipt: HeaderValue,
+}
+
+fn text<'a>(headers: &'a Fields, name: &'static str) -> Option<&'a str> {
+    let value = headers.get(HeaderName::from_static(name));
+    value.and_then(|value| value.to_str().ok())
+}
+
+/// What a client says about itself: its number, and how long messages take.
+fn said(headers: &Fields) -> Option<(ClientId, Option<Duration>)> {
+    let mut fields = text(headers, CLIENT_HEADER)?.split(';').map(str::trim);
+    let id = fields.next()?;
+    let id = ClientId(u64::from_str_radix(id, 16).ok()?);
+    let lag = fields.find_map(|field| field.strip_prefix("lag="));
+    let lag = lag.and_then(|lag| lag.parse().ok());
+    Some((id, lag.map(Duration::from_millis)))
 }
 
 impl Channel {
-    /// Whether a request may go on; who its client is.
-    fn judge(
+    /// Whether a request may go on, by its head; the claim of one whose body decides.
+    fn judge_head(
         &self,
         method: &Method,
         path: &str,
         headers: &Fields,
-    ) -> Result<Option<ClientId>, Held> {
-        let claim = Claim::read(headers).inspect_err(|_| self.measured.lock().strangers += 1)?;
+    ) -> Result<Option<Claim>, Held> {
         // Reading costs little and cannot be held back by a browser.
-        let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-        let Some(claim) = claim else {
-            let reserved = self.config.paths.iter().any(|at| path.starts_with(at));
-            return match reserved && !reads {
-                true => Err(self.stranger()),
+        if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
+            return Ok(None);
+        }
+        let Some(stamp) = headers.get(HeaderName::from_static(STAMP_HEADER)) else {
+            return match self.is_reserved(path) {
+                true => Err(Held::Stranger),
                 false => Ok(None),
             };
         };
-        let member = |stamp: Stamp| self.members.contains(&stamp.client);
-        if !self.members.is_empty() && !claim.stamp.is_some_and(member) {
-            return Err(self.stranger());
+        let claim = self.claim(stamp, headers)?;
+        let banned = self.auditor.lock();
+        let banned = banned.banned(claim.received, client_id(&claim.stamp.client));
+        match banned.filter(|_| self.config.compliance.enforce) {
+            Some(wait) => Err(Held::Banned(wait)),
+            None => Ok(Some(claim)),
         }
-        if let Some(lag) = claim.lag {
-            let lag_s = lag.min(LAG_MAX).as_secs_f64();
-            self.measured.lock().lag.on_sample(lag_s);
+    }
+
+    /// Whether a path is for clients of the channel alone. With a deadline and no paths everything
+    /// is: a request whose time nobody knows cannot be in time.
+    fn is_reserved(&self, path: &str) -> bool {
+        let paths = &self.config.paths;
+        match paths.is_empty() {
+            true => self.policy.lock().deadline.is_some(),
+            false => paths.iter().any(|at| path.starts_with(at)),
         }
-        if reads {
-            return Ok(Some(claim.id));
+    }
+
+    fn claim(&self, value: &HeaderValue, headers: &Fields) -> Result<Claim, Held> {
+        let stamp = value.to_str().ok().and_then(Stamp::read);
+        let stamp = stamp.ok_or(Held::Unproven)?;
+        let said = said(headers);
+        if said.is_some_and(|(id, _)| id != client_id(&stamp.client)) {
+            return Err(Held::Unproven);
         }
-        let now = unix_now();
-        if let Some(stamp) = &claim.stamp {
-            let policy = *self.policy.lock();
-            policy.check(now, stamp).map_err(|late| {
-                self.measured.lock().late += 1;
-                Held::Late(late)
-            })?;
+        if !self.members.is_empty() && !self.members.contains(&stamp.client) {
+            return Err(Held::Stranger);
         }
-        let verdict = self.auditor.lock().judge(now, claim.id);
+        let received = unix_now();
+        let timing = self
+            .policy
+            .lock()
+            .check(received, &stamp, &self.clock_keys());
+        let error = match timing {
+            Timing::InTime(error) => error,
+            Timing::Future(wait) => return Err(Held::Ahead(wait)),
+            Timing::Late(late) => return Err(Held::Late(late)),
+        };
+        Ok(Claim {
+            stamp,
+            text: value.clone(),
+            error,
+            received,
+            lag: said.and_then(|(_, lag)| lag),
+        })
+    }
+
+    /// The keys that sign the clock which clients compare theirs with.
+    fn clock_keys(&self) -> Vec<PublicKey> {
+        let next = self.successor.into_iter();
+        next.chain([self.public_key()]).collect()
+    }
+
+    /// Whether an item may go on, now that it is known whole.
+    fn judge_item(&self, claim: Claim, content: Content) -> Result<Proven, Held> {
+        let (stamp, now) = (&claim.stamp, claim.received);
+        if stamp.content != content {
+            return Err(Held::Unproven);
+        }
+        let client = client_id(&stamp.client);
+        let mut ledger = self.ledger.lock();
+        match ledger.look(now, stamp) {
+            Known::Conflict => return Err(Held::Conflict),
+            Known::TooSoon(wait) => return Err(Held::Again(wait)),
+            // Whoever saw it on its way can repeat it: it says nothing about the client.
+            Known::Repeated => {}
+            Known::New => self.judge_client(now, client)?,
+        }
+        let matters = self.policy.lock().matters_for();
+        ledger.enter(now, stamp, matters);
+        drop(ledger);
+        if let Some(lag) = claim.lag.filter(|_| !self.members.is_empty()) {
+            let mut measured = self.measured.lock();
+            measured.lags.on_sample(client, lag.min(LAG_MAX));
+        }
+        self.attested(&claim).ok_or(Held::Unproven)
+    }
+
+    fn judge_client(&self, now: Timestamp, client: ClientId) -> Result<(), Held> {
+        let verdict = self.auditor.lock().judge(now, client);
         match verdict {
             Verdict::Throttled(wait) if self.config.compliance.enforce => {
                 Err(Held::Throttled(wait))
             }
             Verdict::Banned(wait) if self.config.compliance.enforce => Err(Held::Banned(wait)),
-            _ => Ok(Some(claim.id)),
+            _ => Ok(()),
         }
     }
 
-    fn stranger(&self) -> Held {
-        self.measured.lock().strangers += 1;
-        Held::Stranger
+    fn attested(&self, claim: &Claim) -> Option<Proven> {
+        let stamp = &claim.stamp;
+        let receipt = Receipt {
+            client: stamp.client,
+            item: stamp.item,
+            made: stamp.made,
+            error: claim.error,
+            received: claim.received,
+            content: stamp.content,
+        };
+        Some(Proven {
+            name: HeaderValue::from_str(&stamp.name()).ok()?,
+            stamp: claim.text.clone(),
+            receipt: HeaderValue::from_str(&receipt.sign(&self.key)).ok()?,
+        })
+    }
+
+    fn count(&self, held: Held) -> Fault {
+        let mut measured = self.measured.lock();
+        match held {
+            Held::Late(_) => measured.late += 1,
+            Held::Stranger | Held::Unproven | Held::Conflict => measured.strangers += 1,
+            _ => {}
+        }
+        Fault::Held(held)
     }
 }
 
-/// Checks a request against what its client was told.
+/// Checks a request's head against what its client was told.
 pub(crate) fn comply(visit: &mut Visit, order: &Order) -> Result<(), Fault> {
     let Some(channel) = visit.application.shared.channel() else {
         return Ok(());
     };
     let asked = &order.request;
-    let judged = channel.judge(&asked.method, asked.uri.path(), &asked.headers);
-    visit.holds_back = judged.map_err(Fault::Held)?.is_some();
+    let holds_back = asked
+        .headers
+        .contains(HeaderName::from_static(CLIENT_HEADER));
+    let judged = channel.judge_head(&asked.method, asked.uri.path(), &asked.headers);
+    let judged = judged.map_err(|held| channel.count(held));
+    visit.holds_back = holds_back;
+    visit.claim = judged?.map(Box::new);
     Ok(())
+}
+
+/// Reads a stamped item to its end, and checks that it is what its stamp says.
+pub(crate) async fn prove(visit: &mut Visit, order: &mut Order) -> Result<(), Fault> {
+    let Some(claim) = visit.claim.take() else {
+        return Ok(());
+    };
+    let body = match &order.request.body {
+        Upload::Empty => Bytes::new(),
+        _ => read_item(visit, order).await?,
+    };
+    let target = order.request.uri.path_and_query();
+    let target = target.map_or("/", |target| target.as_str());
+    let content = Content::of(order.request.method.as_str(), target, &body);
+    order.request.body = match body.is_empty() {
+        true => Upload::Empty,
+        false => Upload::Full(body),
+    };
+    let Some(channel) = visit.application.shared.channel() else {
+        return Ok(());
+    };
+    let proven = channel.judge_item(*claim, content);
+    let proven = proven.map_err(|held| channel.count(held))?;
+    visit.item = Some(Box::new(proven));
+    Ok(())
+}
+
+async fn read_item(visit: &Visit, order: &mut Order) -> Result<Bytes, Fault> {
+    let channel = visit.application.shared.channel();
+    let max = channel.map_or(u64::MAX, |channel| channel.config.item_bytes.0);
+    let max = usize::try_from(max).unwrap_or(usize::MAX);
+    let upload = std::mem::replace(&mut order.request.body, Upload::Empty);
+    let mut alarm = Alarm::set(&**visit.worker(), order.deadline.at);
+    let read = alarm.before(Limited::new(upload, max).collect()).await;
+    let read = read.map_err(|Elapsed| Fault::from(Invalid::BodyTimeout))?;
+    let body = read.map_err(|error| {
+        visit.client.linger();
+        match error.downcast::<LengthLimitError>() {
+            Ok(_) => Fault::Held(Held::TooLarge),
+            Err(other) => match other.downcast::<Invalid>() {
+                Ok(invalid) => Fault::from(*invalid),
+                Err(_) => Fault::from(Invalid::Body),
+            },
+        }
+    })?;
+    let body = body.to_bytes();
+    visit.count_request_bytes(body.len());
+    Ok(body)
+}
+
+/// Tells the replica whose an item is and when it was made, as far as that is proven.
+pub(crate) fn attest(visit: &Visit, headers: &mut Fields) {
+    if let Some(item) = &visit.item {
+        // In place of what the client says: it names this item, and no other.
+        headers.insert(IDEMPOTENCY_KEY, item.name.clone());
+        headers.insert(HeaderName::from_static(STAMP_HEADER), item.stamp.clone());
+        headers.insert(
+            HeaderName::from_static(RECEIPT_HEADER),
+            item.receipt.clone(),
+        );
+    }
 }
 
 /// Adds the message in force to the response of a client that understands it.

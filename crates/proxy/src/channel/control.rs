@@ -4,11 +4,12 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_channel::message::first_seq;
 use tidegate_channel::net::relay::Parents;
 use tidegate_channel::net::{Relay, serve, unix_now};
 use tidegate_channel::regulate::Scale;
 use tidegate_channel::stamp::Stamper;
-use tidegate_channel::{ControlMessage, Strategy};
+use tidegate_channel::{ControlMessage, Strategy, Terms};
 use tidegate_control::Timestamp;
 
 use super::Channel;
@@ -82,7 +83,7 @@ impl Channel {
         let addr = addr.unwrap_or(*self.config.listen);
         let own = self.config.url.clone();
         let own = own.unwrap_or_else(|| format!("http://{addr}"));
-        if let Some(tracker) = &self.desk.tracker {
+        if let Some(tracker) = self.desk.tracker() {
             tracker.lock().set_root(&own);
         }
         own
@@ -90,19 +91,37 @@ impl Channel {
 
     /// Clients were told this, by us or by the proxy that is followed.
     fn heard(&self, message: ControlMessage) {
+        if self.followed.is_some() {
+            let mut policy = self.policy.lock();
+            policy.prolonged = message.terms.prolonged;
+            policy.deadline = message.terms.deadline.or(policy.deadline);
+        }
         self.auditor.lock().on_issued(unix_now(), &message.strategy);
         self.measured.lock().message = Some(message);
     }
 
+    /// How long messages take to reach clients: as the configuration says, or members do. What
+    /// strangers say moves nothing.
+    pub(super) fn dead_time(&self) -> Duration {
+        let configured = self.config.dead_time.map(|time| *time);
+        let said = self.measured.lock().lags.median();
+        configured.or(said).unwrap_or_default()
+    }
+
     /// Estimates how many clients there are and what their requests cost.
     fn rescale(&self, now: Timestamp, work_s: f64) {
-        let clients = self.auditor.lock().active(now, ACTIVE).max(1) as f64;
+        let clients = self.auditor.lock().active(now, ACTIVE);
+        let clients = match self.members.len() {
+            0 => clients,
+            members => clients.min(members),
+        };
+        let clients = clients.max(1) as f64;
         let service_s = if work_s > 0.0 { work_s } else { 0.1 };
         let scale = Scale { clients, service_s };
-        let lag_s = self.measured.lock().lag.value().unwrap_or(0.0);
+        let dead_time = self.dead_time();
         let mut regulator = self.regulator.lock();
         regulator.rescale(scale);
-        regulator.set_dead_time(Duration::from_secs_f64(lag_s));
+        regulator.set_dead_time(dead_time);
         drop(regulator);
         self.measured.lock().scale = scale;
     }
@@ -111,44 +130,44 @@ impl Channel {
 /// Signs and hands out messages: when something changed, and now and then when not.
 struct Publisher<'a> {
     channel: &'a Channel,
-    last_seq: u64,
-    last: Option<(Timestamp, Strategy)>,
+    next_seq: u64,
+    last: Option<(Timestamp, Strategy, Terms)>,
 }
 
 impl<'a> Publisher<'a> {
     fn new(channel: &'a Channel) -> Self {
         Self {
             channel,
-            last_seq: 0,
+            next_seq: first_seq(unix_now()),
             last: None,
         }
     }
 
     fn say(&mut self, now: Timestamp, strategy: Strategy) {
         let config = &self.channel.config;
-        let due = self
-            .last
-            .as_ref()
-            .is_none_or(|(at, last)| *last != strategy || now.since(*at) >= *config.keep_alive);
+        let terms = self.channel.terms();
+        let due = self.last.as_ref().is_none_or(|(at, said, said_terms)| {
+            *said != strategy || *said_terms != terms || now.since(*at) >= *config.keep_alive
+        });
         if !due {
             return;
         }
-        // Grows over a restart too: milliseconds pass faster than messages.
-        self.last_seq = (self.last_seq + 1).max(now.as_nanos() / 1_000_000);
         let message = ControlMessage {
-            seq: self.last_seq,
+            seq: self.next_seq,
             issued: Timestamp::from_nanos(now.as_nanos() / 1_000_000 * 1_000_000),
             validity: *config.validity,
             setpoint: *config.setpoint,
             strategy: strategy.clone(),
             successor: self.channel.successor,
+            terms,
         };
+        self.next_seq += 1;
         self.channel
             .desk
             .hub
             .publish(&message.sign(&self.channel.key));
         self.channel.heard(message);
-        self.last = Some((now, strategy));
+        self.last = Some((now, strategy, terms));
     }
 }
 

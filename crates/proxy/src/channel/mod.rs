@@ -13,7 +13,9 @@
 
 mod check;
 mod control;
+mod lags;
 mod operate;
+mod saved_terms;
 
 use std::collections::HashSet;
 use std::fs;
@@ -24,15 +26,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate_channel::compliance::{Auditor, AuditorConfig, DeadlinePolicy};
-use tidegate_channel::net::{Desk, Hub, Tracker};
+use tidegate_channel::net::tracker::Room;
+use tidegate_channel::net::{Desk, Hub, Limits, PerAddress, Tracker};
 use tidegate_channel::regulate::{Means, Regulator, RegulatorConfig, Scale};
-use tidegate_channel::{ControlMessage, PublicKey, SecretKey};
-use tidegate_control::Timestamp;
+use tidegate_channel::{ControlMessage, Ledger, PublicKey, SecretKey, Terms};
 use tidegate_control::controller::PidGains;
-use tidegate_control::filter::Ewma;
 use tokio_rustls::TlsAcceptor;
 
-pub(crate) use check::{Held, comply, piggyback};
+pub(crate) use check::{Claim, Held, Proven, attest, comply, piggyback, prove};
 pub(crate) use control::run;
 pub use operate::{ChannelCommand, ChannelStatus};
 
@@ -40,11 +41,11 @@ use crate::config::{Channel as Config, ChannelMeans, Listener};
 use crate::listen::{self, tls};
 use crate::settings::SettingsError;
 
-/// Share of the old value in the estimate of the lag: some twenty requests count.
-const LAG_MEMORY: f64 = 0.95;
-
 /// Clients that are remembered.
 const CLIENTS_MAX: usize = 100_000;
+
+/// Items that are remembered: two hundred megabytes, filled by 280 items a second within an hour.
+const ITEMS_MAX: usize = 1 << 20;
 
 /// Everything the channel keeps.
 #[derive(Debug)]
@@ -58,6 +59,7 @@ pub struct Channel {
     followed: Option<PublicKey>,
     auditor: Mutex<Auditor>,
     policy: Mutex<DeadlinePolicy>,
+    ledger: Mutex<Ledger>,
     regulator: Mutex<Regulator>,
     measured: Mutex<Measured>,
 }
@@ -65,8 +67,8 @@ pub struct Channel {
 /// What the channel knows about itself.
 #[derive(Debug)]
 struct Measured {
-    /// How long messages take to arrive, as clients say.
-    lag: Ewma,
+    /// How long messages take to arrive, as members say.
+    lags: lags::Lags,
     /// Mean delay of the last period.
     delay_s: f64,
     /// Clients, and their work.
@@ -85,11 +87,8 @@ impl Channel {
     pub(crate) fn new(config: &Config) -> Result<Self, SettingsError> {
         let key = Arc::new(read_key(&config.key_file)?);
         let successor = config.next_key_file.as_deref().map(read_key).transpose()?;
-        let members = config.members.iter().map(|member| {
-            let unusable = |error| refused(format!("`channel.members`: {error}"));
-            member.parse().map_err(unusable)
-        });
-        let members: HashSet<PublicKey> = members.collect::<Result<_, _>>()?;
+        let members = keys("members", &config.members)?;
+        let relays = keys("relays", &config.relays)?;
         let followed = config.follow_key.as_deref().map(str::parse::<PublicKey>);
         let unusable = |error| refused(format!("`channel.follow_key`: {error}"));
         let followed = followed.transpose().map_err(unusable)?;
@@ -102,29 +101,23 @@ impl Channel {
         let regulator = Regulator::new(regulator_config(config, scale, Duration::ZERO))
             .map_err(|error| refused(format!("`channel`: {error}")))?;
         Ok(Self {
-            desk: Arc::new(Desk {
-                hub,
-                key: publishes.then(|| Arc::clone(&key)),
-                // Its address is known once it listens.
-                tracker: publishes.then(|| Mutex::new(Tracker::new("", config.arity))),
-                members: members.clone(),
-                tls: acceptor(config)?,
-            }),
+            desk: Arc::new(
+                match publishes {
+                    true => publisher_desk(config, hub, &key, &members, relays),
+                    false => Desk::relay(hub).with_limits(limits(config)),
+                }
+                .with_tls(acceptor(config)?),
+            ),
             key,
             successor: successor.map(|key| key.public()),
             members,
             followed,
             auditor: Mutex::new(Auditor::new(auditor_config(config))),
-            policy: Mutex::new(DeadlinePolicy {
-                deadline: config
-                    .deadline
-                    .map(|seconds| Timestamp::ZERO + Duration::from_secs(seconds)),
-                delay_max: *config.delay_max,
-                prolonged: Duration::ZERO,
-            }),
+            policy: Mutex::new(policy(config)?),
+            ledger: Mutex::new(Ledger::new(ITEMS_MAX)),
             regulator: Mutex::new(regulator),
             measured: Mutex::new(Measured {
-                lag: Ewma::new(LAG_MEMORY).map_err(|error| refused(error.to_string()))?,
+                lags: lags::Lags::default(),
                 delay_s: f64::NAN,
                 scale,
                 message: None,
@@ -146,11 +139,75 @@ impl Channel {
         *self.config.listen
     }
 
+    /// What clients are told about deadlines.
+    fn terms(&self) -> Terms {
+        let policy = self.policy.lock();
+        Terms {
+            prolonged: policy.prolonged,
+            deadline: policy.deadline,
+        }
+    }
+
     /// The key that clients verify with.
     #[must_use]
     pub fn public_key(&self) -> PublicKey {
         self.followed.unwrap_or_else(|| self.key.public())
     }
+}
+
+fn keys(name: &str, texts: &[String]) -> Result<HashSet<PublicKey>, SettingsError> {
+    let parse = |text: &String| {
+        let unusable = |error| refused(format!("`channel.{name}`: {error}"));
+        text.parse().map_err(unusable)
+    };
+    texts.iter().map(parse).collect()
+}
+
+/// What strangers may ask for.
+fn limits(config: &Config) -> Limits {
+    let from = &config.per_address;
+    let per_address = PerAddress {
+        connections: from.connections,
+        listeners: from.listeners,
+        relays: from.relays,
+        joins_per_s: from.joins.0,
+        times_per_s: from.times.0,
+    };
+    Limits::new(per_address, config.listeners_max, config.arity)
+}
+
+fn publisher_desk(
+    config: &Config,
+    hub: Hub,
+    key: &Arc<SecretKey>,
+    members: &HashSet<PublicKey>,
+    relays: HashSet<PublicKey>,
+) -> Desk {
+    let room = Room {
+        arity: config.arity,
+        listeners_max: config.listeners_max,
+        per_address: config.per_address.listeners,
+    };
+    // Its address is known once it listens.
+    let tracker = Tracker::new("", room);
+    let key = Arc::clone(key);
+    Desk::publisher(hub, limits(config), key, tracker, members.clone(), relays)
+}
+
+fn policy(config: &Config) -> Result<DeadlinePolicy, SettingsError> {
+    let terms = saved_terms::read(config).map_err(|error| {
+        let file = saved_terms::path(config);
+        let file = file.display();
+        refused(format!(
+            "{file}: {error}; it holds deadlines that were moved: mend it, or delete it to go by the configuration"
+        ))
+    })?;
+    Ok(DeadlinePolicy {
+        deadline: terms.deadline,
+        delay_max: *config.delay_max,
+        prolonged: terms.prolonged,
+        error_max: *config.clock_error_max,
+    })
 }
 
 /// Encrypts what listeners hear, where there are certificates.

@@ -5,16 +5,20 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidegate_channel::compliance::{Offender, Verdicts};
+use tidegate_channel::net::tracker::RelayStatus;
 use tidegate_channel::net::unix_now;
 use tidegate_channel::regulate::ziegler_nichols;
-use tidegate_channel::{ClientId, Strategy};
+use tidegate_channel::{ClientId, Strategy, Terms};
 use tidegate_control::Timestamp;
 use tidegate_control::controller::PidGains;
 
-use super::Channel;
+use super::{Channel, saved_terms};
 
 /// Offenders that are listed.
 const OFFENDERS_MAX: usize = 50;
+
+/// Relays that are listed.
+const RELAYS_MAX: usize = 50;
 
 /// How the channel is doing.
 #[derive(Debug, Serialize)]
@@ -35,12 +39,15 @@ pub struct ChannelStatus {
     pub clients: f64,
     /// Estimated work of a request in seconds.
     pub work_s: f64,
-    /// How long messages take to reach clients, in seconds, as they say.
-    pub dead_time_s: Option<f64>,
+    /// How long messages take to reach clients, in seconds: `dead_time`, or the median of what
+    /// members say.
+    pub dead_time_s: f64,
     /// Who listens to this proxy directly.
     pub listeners: usize,
-    /// Relays that the tracker knows.
+    /// Relays that the tracker gives to others.
     pub relays: usize,
+    /// The relays that the tracker knows, the nearest first.
+    pub relay_list: Vec<RelayStatus>,
     /// Copies of messages sent, and their bytes.
     pub copies: u64,
     /// See `copies`.
@@ -53,8 +60,12 @@ pub struct ChannelStatus {
     pub verdicts: Verdicts,
     /// Items refused because of their time.
     pub late: u64,
-    /// Requests refused because they did not say who sent them.
+    /// Requests refused because they did not prove who sent them, or what.
     pub strangers: u64,
+    /// Items that are remembered, so that none comes twice with another content.
+    pub items: usize,
+    /// Items that were forgotten too early, for want of room.
+    pub items_forgotten: u64,
     /// The worst offenders.
     pub offenders: Vec<Offender>,
     /// What was added to the longest delay of every item, in seconds.
@@ -131,7 +142,12 @@ impl Channel {
         offenders.truncate(OFFENDERS_MAX);
         let verdicts = self.auditor.lock().verdicts();
         let policy = *self.policy.lock();
-        let tracker = self.desk.tracker.as_ref();
+        let tracker = self.desk.tracker();
+        let dead_time_s = self.dead_time().as_secs_f64();
+        let (items, items_forgotten) = {
+            let ledger = self.ledger.lock();
+            (ledger.len(), ledger.forgotten())
+        };
         let mut regulator = self.regulator.lock();
         let measured = self.measured.lock();
         let message = measured.message.as_ref();
@@ -144,9 +160,10 @@ impl Channel {
             setpoint_s: self.config.setpoint.as_secs_f64(),
             clients: measured.scale.clients,
             work_s: measured.scale.service_s,
-            dead_time_s: measured.lag.value(),
+            dead_time_s,
             listeners: self.desk.hub.listeners(),
             relays: tracker.map_or(0, |tracker| tracker.lock().relays()),
+            relay_list: tracker.map_or_else(Vec::new, |it| it.lock().list(RELAYS_MAX)),
             copies: self.desk.hub.copies(),
             bytes: self.desk.hub.bytes(),
             gains: Gains::from(regulator.gains()),
@@ -154,6 +171,8 @@ impl Channel {
             verdicts,
             late: measured.late,
             strangers: measured.strangers,
+            items,
+            items_forgotten,
             offenders,
             prolonged_s: policy.prolonged.as_secs_f64(),
             deadline_s: policy.deadline.map(Timestamp::as_secs_f64),
@@ -170,13 +189,11 @@ impl Channel {
             ChannelCommand::Prolong(seconds) => {
                 let prolonged = Duration::try_from_secs_f64(*seconds);
                 let prolonged = prolonged.map_err(|error| error.to_string())?;
-                self.policy.lock().prolonged = prolonged;
-                Ok(())
+                self.decide(|terms| terms.prolonged = Duration::from_secs(prolonged.as_secs()))
             }
             ChannelCommand::Deadline(seconds) => {
                 let deadline = Timestamp::ZERO + Duration::from_secs(*seconds);
-                self.policy.lock().deadline = Some(deadline);
-                Ok(())
+                self.decide(|terms| terms.deadline = Some(deadline))
             }
             ChannelCommand::Gains(_) | ChannelCommand::Tune { .. } if self.followed.is_some() => {
                 Err(
@@ -206,8 +223,29 @@ impl Channel {
         }
     }
 
+    /// Puts a decision about deadlines in force, with the next message, and over a restart.
+    fn decide(&self, change: impl FnOnce(&mut Terms)) -> Result<(), String> {
+        if self.followed.is_some() {
+            return Err("this proxy follows another one's channel: decide there".to_owned());
+        }
+        let mut terms = self.terms();
+        change(&mut terms);
+        let mut policy = self.policy.lock();
+        (policy.prolonged, policy.deadline) = (terms.prolonged, terms.deadline);
+        drop(policy);
+        saved_terms::write(&self.config, &terms).map_err(|error| {
+            let file = saved_terms::path(&self.config);
+            let file = file.display();
+            format!("it is in force, but a restart will forget it: {file}: {error}")
+        })
+    }
+
     fn pardon(&self, client: &str) -> Result<(), String> {
-        let unknown = || format!("no client `{client}` has anything to be forgiven");
+        let unknown = || {
+            format!(
+                "no client `{client}` has anything to be forgiven; `offenders` lists those who do"
+            )
+        };
         let id = u64::from_str_radix(client, 16).map_err(|_| unknown())?;
         match self.auditor.lock().pardon(ClientId(id)) {
             true => Ok(()),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tidegate_config::Dur;
+use tidegate_config::{Dur, Rate, Size};
 
 use super::Certificate;
 use super::listen::certificates;
@@ -66,15 +66,27 @@ pub struct Channel {
     /// Whether one step changes the command by at most a tenth of what the number of clients and
     /// their work make sensible.
     pub bounded: bool,
-    /// Whether a Smith predictor takes the channel's measured dead time out of the loop (groups
-    /// only).
+    /// Whether a Smith predictor takes the channel's dead time out of the loop (groups only).
     pub predict: bool,
+    /// The dead time that is taken out. Without it the median of what `members` say counts, and
+    /// nothing where there are none.
+    #[schemars(example = &"300ms")]
+    pub dead_time: Option<Dur>,
     /// Listeners that the proxy and each relay take.
     #[schemars(range(min = 1))]
     pub arity: usize,
+    /// Listeners that the proxy takes at most, where there are no relays for them.
+    #[schemars(range(min = 1))]
+    pub listeners_max: usize,
+    /// What one address may ask for.
+    pub per_address: PerAddress,
     /// Public keys of the clients that may take part; empty for anybody.
     pub members: Vec<String>,
-    /// Paths below which only requests of such clients are served, reading excepted.
+    /// Public keys of relays that are reached at another address than the one they register from,
+    /// in a group that is open to anybody.
+    pub relays: Vec<String>,
+    /// Paths below which only requests with the stamp of such a client are served, reading
+    /// excepted. Empty with a `deadline` means everything.
     #[schemars(example = &["/bids"])]
     pub paths: Vec<String>,
     /// Items made later than this are refused: seconds since the Unix epoch.
@@ -82,8 +94,46 @@ pub struct Channel {
     pub deadline: Option<u64>,
     /// No item may come later than this after it was made.
     pub delay_max: Dur,
+    /// Added to the longest delay of every item, after an outage; clients are told.
+    pub prolong: Dur,
+    /// The most that counts as error of a client's clock, in the client's favour.
+    pub clock_error_max: Dur,
+    /// Largest body of a stamped item: it is read whole before it is passed on.
+    pub item_bytes: Size,
+    /// Where deadlines that an operator has moved outlive a restart; `key_file` with `.state` behind
+    /// it if missing.
+    #[schemars(example = &"channel.state")]
+    pub state_file: Option<PathBuf>,
     /// What happens to clients that do not hold back.
     pub compliance: Compliance,
+}
+
+/// What one address may ask for. An IPv6 network of 64 bits counts as one.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PerAddress {
+    /// Connections to the channel at a time.
+    pub connections: usize,
+    /// Listeners at a time.
+    pub listeners: usize,
+    /// Relays that it may register.
+    pub relays: usize,
+    /// Questions where to listen, of which ten seconds' worth may come at once.
+    pub joins: Rate,
+    /// Comparisons of clocks, of which ten seconds' worth may come at once.
+    pub times: Rate,
+}
+
+impl Default for PerAddress {
+    fn default() -> Self {
+        Self {
+            connections: 256,
+            listeners: 64,
+            relays: 8,
+            joins: Rate(10.0),
+            times: Rate(10.0),
+        }
+    }
 }
 
 /// What is commanded.
@@ -143,11 +193,19 @@ impl Default for Channel {
             derivative_time: Dur(Duration::from_millis(560)),
             bounded: false,
             predict: false,
+            dead_time: None,
             arity: 8,
+            listeners_max: 1000,
+            per_address: PerAddress::default(),
             members: Vec::new(),
+            relays: Vec::new(),
             paths: Vec::new(),
             deadline: None,
             delay_max: seconds(3600),
+            prolong: seconds(0),
+            clock_error_max: seconds(1),
+            item_bytes: Size(256 << 10),
+            state_file: None,
             compliance: Compliance::default(),
         }
     }

@@ -46,7 +46,7 @@ use tidegate_config::ConfigError;
 use tidegate_sentry::SentryConfig;
 
 pub use application::{Application, DEFAULT};
-pub use channel::{Channel, ChannelMeans, Compliance};
+pub use channel::{Channel, ChannelMeans, Compliance, PerAddress};
 pub use classify::{
     Believe, CertificateRule, ClassRule, Fingerprint, KeySource, SessionKey, TokenConfig,
 };
@@ -248,6 +248,7 @@ fn resolve_keys(base: &Path, token: Option<&mut TokenConfig>, channel: Option<&m
     if let Some(channel) = channel {
         resolve(&mut channel.key_file);
         channel.next_key_file.iter_mut().for_each(resolve);
+        channel.state_file.iter_mut().for_each(resolve);
         for certificate in &mut channel.tls {
             resolve(&mut certificate.cert);
             resolve(&mut certificate.key);

@@ -14,6 +14,7 @@ use http::header::{
     ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, RETRY_AFTER,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use tidegate_channel::net::HELD_HEADER;
 use tidegate_sentry::{Refusal, ShedReason};
 
 use crate::channel::Held;
@@ -28,6 +29,9 @@ use crate::worker::InForce;
 
 /// The reason of a refusal, for programs.
 pub(crate) const SHED: HeaderName = HeaderName::from_static("tidegate-shed");
+
+/// Why an item was not passed on: no answer to the item.
+const HELD: HeaderName = HeaderName::from_static(HELD_HEADER);
 
 /// Longest `retry-after`: a forecast of more than this is not worth the name.
 const RETRY_AFTER_MAX_S: usize = 120;
@@ -324,7 +328,8 @@ fn explain(fault: &Fault, format: Format) -> Response<Outbound> {
     }
     if let Fault::Held(held) = fault {
         let reason = HeaderValue::from_static(held.as_str());
-        response.headers.insert(SHED, reason);
+        response.headers.insert(SHED, reason.clone());
+        response.headers.insert(HELD, reason);
         if let Some(wait) = held.wait() {
             let seconds = wait.as_secs_f64().ceil().clamp(1.0, HELD_MAX_S) as u64;
             response
@@ -362,15 +367,24 @@ pub(crate) fn status(fault: &Fault) -> StatusCode {
         Fault::Unrouted => StatusCode::NOT_FOUND,
         Fault::LastHop => StatusCode::OK,
         Fault::Shed(refusal) => shed_status(refusal.reason),
-        Fault::Held(Held::Throttled(_)) => StatusCode::TOO_MANY_REQUESTS,
-        Fault::Held(Held::Banned(_) | Held::Stranger) => StatusCode::FORBIDDEN,
-        Fault::Held(Held::Late(_)) => StatusCode::GONE,
+        Fault::Held(held) => held_status(*held),
         Fault::TooManyResets => StatusCode::TOO_MANY_REQUESTS,
         // Nobody has seen the request: it is safe to come back.
         Fault::Upstream(UpstreamFailure::Connect) => StatusCode::SERVICE_UNAVAILABLE,
         Fault::Upstream(_) => StatusCode::BAD_GATEWAY,
         Fault::Deadline => StatusCode::GATEWAY_TIMEOUT,
         Fault::Departed => StatusCode::BAD_REQUEST,
+    }
+}
+
+fn held_status(held: Held) -> StatusCode {
+    match held {
+        Held::Throttled(_) | Held::Banned(_) | Held::Again(_) => StatusCode::TOO_MANY_REQUESTS,
+        Held::Ahead(_) => StatusCode::TOO_EARLY,
+        Held::Stranger | Held::Unproven => StatusCode::FORBIDDEN,
+        Held::Conflict => StatusCode::CONFLICT,
+        Held::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Held::Late(_) => StatusCode::GONE,
     }
 }
 

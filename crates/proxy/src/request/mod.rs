@@ -125,7 +125,7 @@ fn begin(
         return Err(unrouted(visit, &order));
     }
     channel::comply(visit, &order)?;
-    let entry = match reads_ahead(&order) {
+    let entry = match reads_ahead(&order) || visit.claim.is_some() {
         true => None,
         false => Some(enter(visit, &order, visit.arrived)?),
     };
@@ -147,6 +147,9 @@ async fn live(
     order: &mut Order,
     entry: &mut Option<Entry>,
 ) -> Result<Response<Outbound>, Fault> {
+    if visit.claim.is_some() {
+        Box::pin(channel::prove(visit, order)).await?;
+    }
     let mut slot = match entry.take() {
         Some(Entry::Admitted(slot)) => slot,
         // Boxed, like everything that seldom happens: it would make every request larger.

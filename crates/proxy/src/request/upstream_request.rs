@@ -9,6 +9,7 @@ use super::canonical;
 use super::deadline::DEADLINE_MS;
 use super::order::Order;
 use super::visit::Visit;
+use crate::channel;
 use crate::client::Client;
 use crate::config::Forward;
 use crate::gate::Slot;
@@ -41,6 +42,7 @@ pub(crate) fn prepare(visit: &Visit, order: &mut Order, slot: &Slot) {
         &settings.config.forward,
         &notes,
     );
+    channel::attest(visit, &mut order.request.headers);
 }
 
 /// What a replica is told beside the request.

@@ -8,6 +8,7 @@ use tidegate_control::Timestamp;
 use tidegate_sentry::{ClassId, PathKey, ReplicaId};
 
 use crate::access_log::Record;
+use crate::channel::{Claim, Proven};
 use crate::client::{Client, Order, Protocol};
 use crate::gate::Slot;
 use crate::message::Request;
@@ -28,6 +29,10 @@ pub(crate) struct Visit {
     pub(crate) sticky: Option<ReplicaId>,
     /// Whether the client listens to the channel.
     pub(crate) holds_back: bool,
+    /// An item whose body has still to be read.
+    pub(crate) claim: Option<Box<Claim>>,
+    /// What is proven about an item.
+    pub(crate) item: Option<Box<Proven>>,
     /// Its path, for what it costs.
     pub(crate) path: Option<PathKey>,
     record: Option<Box<Record>>,
@@ -53,6 +58,8 @@ impl Visit {
             format: Format::Text,
             sticky: None,
             holds_back: false,
+            claim: None,
+            item: None,
             path: None,
             record: logs.then(|| Box::new(Record::new(request, client.peer))),
             end: End::Cancelled,

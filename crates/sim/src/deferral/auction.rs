@@ -17,10 +17,6 @@ use crate::engine::{self, Calendar, Model};
 use crate::rng::{SimRng, Streams};
 use crate::server::{Bound, Station, StationSpec};
 
-/// First wait of a refused client, doubled each time without a bound: RFC 2988, which 001 refers
-/// to, allows one but asks for none.
-const BACKOFF_FIRST: Duration = Duration::from_secs(3);
-
 /// No request takes less than this part of the mean work.
 const WORK_MIN: f64 = 0.1;
 
@@ -81,6 +77,12 @@ pub struct Setup {
     pub period: Duration,
     /// How its commands travel.
     pub delivery: Delivery,
+    /// First wait of a refused client, doubled each time without a bound: RFC 2988, which 001
+    /// refers to, allows one but asks for none.
+    pub backoff_first: Duration,
+    /// The controller sees the number of requests inside, of which so many count as a second,
+    /// instead of the delay (001 §5.1).
+    pub queue_per_s: Option<f64>,
 }
 
 /// One period.
@@ -254,7 +256,7 @@ impl<'a> Auction<'a> {
                 busy: false,
                 wake: None,
                 not_before: Timestamp::ZERO,
-                backoff: BACKOFF_FIRST,
+                backoff: self.setup.backoff_first,
                 level: level(index, arity),
             });
         }
@@ -344,7 +346,7 @@ impl<'a> Auction<'a> {
         self.served += 1;
         self.last_s = now.as_secs_f64();
         let client = &mut self.clients[job.client];
-        client.backoff = BACKOFF_FIRST;
+        client.backoff = self.setup.backoff_first;
         if self.setup.demand != Demand::Always {
             client.waiting -= 1;
         }
@@ -371,7 +373,11 @@ impl<'a> Auction<'a> {
         };
         let mut command = f64::NAN;
         if let Some(regulator) = &mut self.regulator {
-            let strategy = regulator.step(delay_s);
+            let measured_s = match self.setup.queue_per_s {
+                Some(per_s) => self.server.len() as f64 / per_s,
+                None => delay_s,
+            };
+            let strategy = regulator.step(measured_s);
             command = regulator.command();
             self.said.push(strategy);
             self.announce(calendar);
@@ -468,6 +474,8 @@ mod tests {
             duration_s: 500.0,
             period: Duration::from_secs(1),
             delivery: Delivery::None,
+            backoff_first: Duration::from_secs(3),
+            queue_per_s: None,
         };
         run(&setup, None, 1)
     }

@@ -3,14 +3,17 @@
 //! Client `p` (by its place in a tree) receives from place `(p - arity)/arity`, the first `arity`
 //! places from the server; every further tree has the clients in another random order, so that
 //! whoever feeds many in one tree is likely to be a leaf in another. A client passes on what it
-//! got from whichever parent was first. What the server sends per message is `arity` copies per
-//! tree, whatever the number of clients.
+//! got from whichever parent was first. These are the paper's trees.
 //!
-//! After a while an orphan, all of whose parents are dead or cut off, asks the tracker for the
-//! nearest living ancestor and is served again: that is the second number.
+//! The channel's own are formed by its [`Tracker`]: every client is a relay, joins after the one
+//! before it, and gets two parents. What the server sends is then what the tracker has sent to it.
+
+use std::collections::HashMap;
 
 use rand::RngExt;
 use rand::seq::SliceRandom;
+use tidegate_channel::tracker::{Joining, Room, Tracker};
+use tidegate_control::Timestamp;
 
 use crate::rng::Streams;
 
@@ -27,6 +30,8 @@ pub struct Setup {
     pub killed: f64,
     /// Time from a parent to its child.
     pub hop_s: f64,
+    /// Whether the channel's tracker forms the trees.
+    pub tracker: bool,
 }
 
 /// What one message reached.
@@ -46,14 +51,15 @@ pub struct Outcome {
 #[must_use]
 pub fn run(setup: &Setup, seed: u64) -> Outcome {
     let streams = Streams::new(seed);
-    let trees: Vec<Tree> = (0..setup.trees)
-        .map(|tree| Tree::new(setup, &streams, tree))
-        .collect();
+    let network = match setup.tracker {
+        true => tracked(setup),
+        false => planted(setup, &streams),
+    };
     let mut deaths = streams.stream("deaths");
     let alive: Vec<bool> = (0..setup.clients)
         .map(|_| deaths.random::<f64>() >= setup.killed)
         .collect();
-    let hops = spread(setup, &trees, &alive);
+    let hops = spread(&network, &alive);
     let living = alive.iter().filter(|&&alive| alive).count();
     let reached: Vec<f64> = hops
         .iter()
@@ -61,7 +67,7 @@ pub fn run(setup: &Setup, seed: u64) -> Outcome {
         .map(|&hops| f64::from(hops) * setup.hop_s)
         .collect();
     Outcome {
-        copies: setup.trees * setup.arity.min(setup.clients),
+        copies: network.roots.len(),
         reached: reached.len() as f64 / living.max(1) as f64,
         delay_s_max: reached.iter().copied().fold(0.0, f64::max),
         delay_s_mean: reached.iter().sum::<f64>() / reached.len().max(1) as f64,
@@ -99,23 +105,71 @@ impl Tree {
     }
 }
 
-/// Hops from the server to each client, breadth first over all trees; the maximum where nothing
-/// arrives.
-fn spread(setup: &Setup, trees: &[Tree], alive: &[bool]) -> Vec<u32> {
+/// Who passes a message on to whom.
+struct Network {
+    /// Those to whom the server sends, one entry per copy.
+    roots: Vec<usize>,
+    children: Vec<Vec<usize>>,
+}
+
+/// The paper's trees.
+fn planted(setup: &Setup, streams: &Streams) -> Network {
+    let mut network = Network {
+        roots: Vec::new(),
+        children: vec![Vec::new(); setup.clients],
+    };
+    for index in 0..setup.trees {
+        let tree = Tree::new(setup, streams, index);
+        network.roots.extend(tree.children(None, setup.arity));
+        for (client, children) in network.children.iter_mut().enumerate() {
+            children.extend(tree.children(Some(client), setup.arity));
+        }
+    }
+    network
+}
+
+/// The channel's own.
+fn tracked(setup: &Setup) -> Network {
+    let mut network = Network {
+        roots: Vec::new(),
+        children: vec![Vec::new(); setup.clients],
+    };
+    let mut tracker = Tracker::new("root", Room::of_arity(setup.arity));
+    let mut numbers = HashMap::new();
+    for client in 0..setup.clients {
+        // All within a second: who was sent to the server is still on its way.
+        let now = Timestamp::from_secs_f64(1.0);
+        let joining = Joining {
+            relay: Some(client.to_string()),
+            ..Joining::default()
+        };
+        let assignment = tracker.join(now, 0, &joining);
+        while let Some(probe) = tracker.next_probe() {
+            tracker.on_probe(now, &probe.address, true);
+        }
+        for parent in assignment.parents {
+            match numbers.get(&parent) {
+                Some(&parent) => network.children[parent as usize].push(client),
+                None => network.roots.push(client),
+            }
+        }
+        numbers.insert(client.to_string(), client as u32);
+    }
+    network
+}
+
+/// Hops from the server to each client, breadth first; the maximum where nothing arrives.
+fn spread(network: &Network, alive: &[bool]) -> Vec<u32> {
     let mut hops = vec![u32::MAX; alive.len()];
-    let mut frontier: Vec<Option<usize>> = vec![None];
+    let mut frontier = network.roots.clone();
     let mut distance = 0;
     while !frontier.is_empty() {
         distance += 1;
         let mut next = Vec::new();
-        for &from in &frontier {
-            for tree in trees {
-                for &child in tree.children(from, setup.arity) {
-                    if alive[child] && hops[child] == u32::MAX {
-                        hops[child] = distance;
-                        next.push(Some(child));
-                    }
-                }
+        for client in frontier {
+            if alive[client] && hops[client] == u32::MAX {
+                hops[client] = distance;
+                next.extend(&network.children[client]);
             }
         }
         frontier = next;
@@ -133,7 +187,24 @@ mod tests {
         trees: 2,
         killed: 0.0,
         hop_s: 0.1,
+        tracker: false,
     };
+
+    #[test]
+    fn the_trackers_trees_reach_everybody_at_the_arity_of_the_server() {
+        for clients in [1, 10, 1000] {
+            let tracker = true;
+            let setup = Setup {
+                clients,
+                tracker,
+                ..SETUP
+            };
+            let outcome = run(&setup, 1);
+            assert_eq!(outcome.reached, 1.0);
+            assert!(outcome.copies <= 5, "{outcome:?}");
+            assert!(outcome.delay_s_max <= 1.3, "{outcome:?}");
+        }
+    }
 
     #[test]
     fn everybody_is_reached_and_the_cost_does_not_depend_on_their_number() {

@@ -1,6 +1,7 @@
 //! The channel: keys that can be read, times that mean something, an address that clients reach.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use tidegate_channel::{PublicKey, SecretKey};
 use tidegate_config::Dur;
@@ -16,6 +17,37 @@ pub(super) fn beside(channel: &Channel, target: Option<Dur>, report: &mut Report
         late && channel.queue.is_none(),
         "channel.setpoint",
         "is more than half of `protect.target`: requests are refused before clients hold back; make it shorter",
+    );
+}
+
+/// What strangers could do with it.
+fn strangers(channel: &Channel, report: &mut Report) {
+    for file in [Some(&channel.key_file), channel.next_key_file.as_ref()] {
+        let Some(file) = file else { continue };
+        let mode = fs::metadata(file).map_or(0, |metadata| metadata.permissions().mode());
+        report.warn_if(
+            mode & 0o077 != 0,
+            "channel.key_file",
+            &format!(
+                "others can read {}, and whoever has the key commands all clients; chmod 600 it",
+                file.display()
+            ),
+        );
+    }
+    report.warn_if(
+        channel.deadline.is_some() && channel.paths.is_empty(),
+        "channel.deadline",
+        "without `paths` every request that changes something needs a stamp; name the paths it is about",
+    );
+    report.warn_if(
+        channel.predict && channel.members.is_empty() && channel.dead_time.is_none(),
+        "channel.predict",
+        "what strangers say about the dead time counts nothing: set `dead_time`, or `members`",
+    );
+    report.error_if(
+        channel.listeners_max < channel.arity,
+        "channel.listeners_max",
+        "must not be less than `arity`",
     );
 }
 
@@ -39,11 +71,14 @@ pub(super) fn channel(channel: &Channel, report: &mut Report) {
         "channel.tls",
         "clients check the name in the certificate: write it into `channel.url`, as https://NAME:PORT",
     );
-    for (index, member) in channel.members.iter().enumerate() {
-        let key = member.parse::<PublicKey>();
-        let path = format!("channel.members.{index}");
-        report.check(path, key.map_err(|error| error.to_string()));
+    for (name, keys) in [("members", &channel.members), ("relays", &channel.relays)] {
+        for (index, key) in keys.iter().enumerate() {
+            let key = key.parse::<PublicKey>();
+            let path = format!("channel.{name}.{index}");
+            report.check(path, key.map_err(|error| error.to_string()));
+        }
     }
+    strangers(channel, report);
     let key = channel.follow_key.as_deref().map(str::parse::<PublicKey>);
     report.check(
         "channel.follow_key",

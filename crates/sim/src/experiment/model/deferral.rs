@@ -192,6 +192,12 @@ pub struct AuctionRun {
     /// Whether a Smith predictor takes the channel's dead time out of the loop.
     #[serde(default)]
     pub predict: bool,
+    /// First wait of a client that was refused.
+    #[serde(default = "three_seconds")]
+    pub backoff: Dur,
+    /// Wanted number of requests inside, which the controller sees instead of the delay: this many
+    /// count as one `setpoint`.
+    pub queue: Option<f64>,
     /// A relay experiment instead of the controller.
     pub tune: Option<Tune>,
 }
@@ -263,6 +269,11 @@ pub struct Tune {
 /// Longest interval that the controller may command.
 const INTERVAL_MAX: Duration = Duration::from_secs(300);
 
+/// The initial retransmission timeout of RFC 2988.
+fn three_seconds() -> Dur {
+    Dur(Duration::from_secs(3))
+}
+
 fn four_seconds() -> Dur {
     Dur(Duration::from_secs(4))
 }
@@ -272,6 +283,13 @@ impl AuctionRun {
         positive("period", self.period)?;
         positive("work", self.work)?;
         positive("slot", self.slot)?;
+        positive("backoff", self.backoff)?;
+        if self
+            .queue
+            .is_some_and(|queue| queue.is_nan() || queue <= 0.0)
+        {
+            return Err(ModelError("`queue` must be above zero".to_owned()));
+        }
         if let Some(peak) = self.peak {
             positive("peak.spread", peak.spread)?;
         }
@@ -334,6 +352,8 @@ impl AuctionRun {
             duration_s: self.duration.as_secs_f64(),
             period: self.period.0,
             delivery: self.delivery(),
+            backoff_first: self.backoff.0,
+            queue_per_s: self.queue.map(|queue| queue / self.setpoint.as_secs_f64()),
         }
     }
 
@@ -409,6 +429,10 @@ pub struct BroadcastRun {
     pub killed: Share,
     /// Time from a parent to its child.
     pub hop: Dur,
+    /// Whether the tracker of the channel forms the trees, for clients that join one after the
+    /// other and are all relays; `trees` is then what it gives everybody.
+    #[serde(default)]
+    pub tracker: bool,
 }
 
 impl BroadcastRun {
@@ -429,6 +453,7 @@ impl BroadcastRun {
             trees: self.trees,
             killed: self.killed.0,
             hop_s: self.hop.as_secs_f64(),
+            tracker: self.tracker,
         };
         let outcome = broadcast::run(&setup, seed);
         Ok(Record::default()

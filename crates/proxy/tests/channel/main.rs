@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod attacks;
+
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,13 +19,15 @@ use hyper_util::rt::TokioIo;
 use tidegate_channel::message::from_text;
 use tidegate_channel::net::subscribe::Subscription;
 use tidegate_channel::net::{
-    CLIENT_HEADER, Dialer, JOIN_PATH, MESSAGE_HEADER, MESSAGE_PATH, STAMP_HEADER, unix_now,
+    CLIENT_HEADER, Dialer, HELD_HEADER, JOIN_PATH, MESSAGE_HEADER, MESSAGE_PATH, RECEIPT_HEADER,
+    STAMP_HEADER, unix_now,
 };
-use tidegate_channel::stamp::{Stamp, client_id};
+use tidegate_channel::stamp::{Content, Stamp, client_id};
 use tidegate_channel::{ClientId, SecretKey, Strategy, Verifier};
+use tidegate_control::Timestamp;
 use tidegate_proxy::admin::Operations;
 use tidegate_proxy::channel::ChannelCommand;
-use tidegate_proxy::config::Config;
+use tidegate_proxy::config::{Config, Problem, Severity};
 use tidegate_proxy::reload::Source;
 use tidegate_proxy::state::State;
 use tidegate_proxy::{Proxy, Running};
@@ -40,18 +45,34 @@ struct World {
     channel: SocketAddr,
     state: Arc<State>,
     _running: Running,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
-/// A service that says which headers of ours it saw.
+/// What a request carries.
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
+/// A service that says what it was told.
 async fn service() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let answer = service_fn(|request: Request<Incoming>| async move {
-                let leaked = request.headers().contains_key(CLIENT_HEADER);
-                let body = Full::new(Bytes::from(format!("leaked: {leaked}")));
+                let header = |name: &str| {
+                    let value = request
+                        .headers()
+                        .get(name)
+                        .map(|value| value.to_str().unwrap());
+                    value.unwrap_or("none").to_owned()
+                };
+                let said = format!(
+                    "client: {}\nitem: {}\nreceipt: {}\nstamp: {}\n",
+                    header(CLIENT_HEADER),
+                    header("idempotency-key"),
+                    header(RECEIPT_HEADER),
+                    header(STAMP_HEADER),
+                );
+                let body = Full::new(Bytes::from(said));
                 Ok::<_, std::convert::Infallible>(http::Response::new(body))
             });
             tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
@@ -65,16 +86,21 @@ async fn world(section: &str) -> World {
 }
 
 async fn world_of(upstream: SocketAddr, section: &str) -> World {
-    let folder = tempfile::tempdir().unwrap();
+    world_in(tempfile::tempdir().unwrap(), upstream, section).await
+}
+
+async fn world_in(folder: tempfile::TempDir, upstream: SocketAddr, section: &str) -> World {
     let key_file = folder.path().join("channel.key");
     std::fs::write(&key_file, SEED).unwrap();
+    std::fs::set_permissions(&key_file, std::fs::Permissions::from_mode(0o600)).unwrap();
     let text = format!(
         "listen = '127.0.0.1:0'\nthreads = 1\nupstream = 'http://{upstream}'\nadmin = 'off'\n\
          [channel]\nlisten = '127.0.0.1:0'\nkey_file = '{}'\nperiod = '20ms'\n{section}",
         key_file.display()
     );
     let config = Config::from_text("t.toml", &text).unwrap();
-    assert_eq!(config.problems(), []);
+    let wrong = |problem: &Problem| problem.severity == Severity::Error;
+    assert!(!config.problems().iter().any(wrong));
     let bound = Proxy::bind(config).unwrap();
     let source = Source {
         file: None,
@@ -89,26 +115,86 @@ async fn world_of(upstream: SocketAddr, section: &str) -> World {
         channel,
         state: Arc::clone(running.state()),
         _running: running,
-        _folder: folder,
+        folder,
+    }
+}
+
+/// A client with a key.
+struct Bidder {
+    key: SecretKey,
+}
+
+impl Bidder {
+    fn new(seed: u8) -> Self {
+        Self {
+            key: SecretKey::from_seed(&[seed; 32]),
+        }
+    }
+
+    fn id(&self) -> ClientId {
+        client_id(&self.key.public())
+    }
+
+    /// A stamp for the bid `1`, made now.
+    fn stamp(&self, item: u64) -> Stamp {
+        Stamp {
+            client: self.key.public(),
+            item,
+            made: unix_now(),
+            error: Duration::ZERO,
+            delay_max: Duration::from_secs(3600),
+            content: Content::of("POST", "/bids", b"1"),
+            clock: None,
+        }
+    }
+
+    fn sign(&self, stamp: &Stamp) -> String {
+        stamp.sign(&self.key).unwrap()
     }
 }
 
 impl World {
     /// Sends a bid with these headers: status, message if one came along, body.
-    async fn bid(&self, headers: &[(&str, &str)]) -> (StatusCode, Option<String>, String) {
-        let mut request = Request::post(format!("http://{}/bids", self.listen));
+    async fn bid(&self, headers: Headers<'_>) -> (StatusCode, Option<String>, String) {
+        let (status, message, body, _) = self.send("POST", "/bids", "1", headers).await;
+        (status, message, body)
+    }
+
+    /// Sends the bid that a stamp is for: status, and why it was held.
+    async fn stamped(&self, bidder: &Bidder, stamp: &Stamp) -> (u16, Option<String>) {
+        let stamp = bidder.sign(stamp);
+        let (status, _, _, held) = self
+            .send("POST", "/bids", "1", &[(STAMP_HEADER, &stamp)])
+            .await;
+        (status.as_u16(), held)
+    }
+
+    /// Sends a request: status, message, body, why it was held.
+    async fn send(
+        &self,
+        method: &str,
+        target: &str,
+        body: &str,
+        headers: Headers<'_>,
+    ) -> (StatusCode, Option<String>, String, Option<String>) {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("http://{}{target}", self.listen));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(Full::new(Bytes::from("1"))).unwrap();
+        let body = Full::new(Bytes::from(body.to_owned()));
+        let request = request.body(body).unwrap();
         let response = tokio::time::timeout(PATIENCE, Dialer::default().send(request)).await;
         let response = response.unwrap().unwrap();
         let status = response.status();
         let message = response.headers().get(MESSAGE_HEADER);
         let message = message.map(|value| value.to_str().unwrap().to_owned());
+        let held = response.headers().get(HELD_HEADER);
+        let held = held.map(|value| value.to_str().unwrap().to_owned());
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let body = String::from_utf8(body.to_vec()).unwrap();
-        (status, message, body)
+        (status, message, body, held)
     }
 
     async fn until(&self, what: impl Fn(&Strategy) -> bool) -> Strategy {
@@ -124,17 +210,17 @@ impl World {
         tokio::time::timeout(PATIENCE, wait).await.unwrap()
     }
 
-    /// The number of a client whose turn is far away, once there are turns.
-    async fn somebody_who_waits(&self) -> u64 {
+    /// A client whose turn is far away, once there are turns.
+    async fn somebody_who_waits(&self) -> Bidder {
         let strategy = self.until(|strategy| *strategy != Strategy::Open).await;
         let Strategy::Group(groups) = strategy else {
             panic!("{strategy:?}")
         };
-        let waits = |id: &u64| {
-            let turn = groups.next_turn(ClientId(*id), unix_now()).unwrap();
+        let waits = |bidder: &Bidder| {
+            let turn = groups.next_turn(bidder.id(), unix_now()).unwrap();
             turn.since(unix_now()) > Duration::from_secs(120)
         };
-        (0..500).find(waits).unwrap()
+        (0..=255).map(Bidder::new).find(waits).unwrap()
     }
 }
 
@@ -157,14 +243,16 @@ async fn messages_are_genuine_and_come_with_responses_to_those_who_listen() {
     let message = verifier.accept(unix_now(), &next.unwrap()).unwrap();
     assert_eq!(message.strategy, Strategy::Open);
     let (status, carried, body) = world.bid(&[(CLIENT_HEADER, "ff;seq=1;lag=250")]).await;
-    assert_eq!((status.as_u16(), body.as_str()), (200, "leaked: false"));
+    assert_eq!(status, 200);
+    assert!(body.contains("client: none"), "{body}");
     let carried = from_text(&carried.unwrap()).unwrap();
     let carried = Verifier::new(&[publisher().public()]).accept(unix_now(), &carried);
     assert!(carried.is_ok());
     let (status, carried, _) = world.bid(&[]).await;
     assert_eq!((status.as_u16(), carried), (200, None));
-    let lag = world.state.first().channel().unwrap().status().dead_time_s;
-    assert_eq!(lag, Some(0.25));
+    // What a stranger says about the channel moves nothing.
+    let status = world.state.first().channel().unwrap().status();
+    assert_eq!((status.dead_time_s, status.clients), (0.0, 1.0));
 }
 
 #[tokio::test]
@@ -237,24 +325,27 @@ async fn who_does_not_wait_is_counted_throttled_banned_and_can_be_pardoned() {
     let application = world.state.first();
     let channel = application.channel().unwrap();
     channel.command(&HOLD).unwrap();
-    let id = world.somebody_who_waits().await;
-    let name = format!("{id:016x}");
+    let bidder = world.somebody_who_waits().await;
     let mut seen = Vec::new();
-    for _ in 0..20 {
-        let (status, _, _) = world.bid(&[(CLIENT_HEADER, &name)]).await;
-        if seen.last() != Some(&status.as_u16()) {
-            seen.push(status.as_u16());
+    for item in 0..20 {
+        let (status, held) = world.stamped(&bidder, &bidder.stamp(item)).await;
+        let word = held.map_or_else(|| status.to_string(), |held| format!("{status} {held}"));
+        if seen.last() != Some(&word) {
+            seen.push(word);
         }
     }
-    assert_eq!(seen, [200, 429, 403]);
+    assert_eq!(seen, ["200", "429 told-to-wait", "429 banned"]);
     let status = channel.status();
-    assert_eq!(status.offenders[0].client, ClientId(id));
+    assert_eq!(status.offenders[0].client, bidder.id());
     assert!(status.verdicts.tolerated > 0 && status.verdicts.bans == 1);
-    channel
-        .command(&ChannelCommand::Pardon(name.clone()))
-        .unwrap();
-    let (status, _, _) = world.bid(&[(CLIENT_HEADER, &name)]).await;
-    assert_eq!(status, 200);
+    // By the number that the list prints.
+    let listed = serde_json::to_value(&status).unwrap();
+    let name = listed["offenders"][0]["client"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    channel.command(&ChannelCommand::Pardon(name)).unwrap();
+    assert_eq!(world.stamped(&bidder, &bidder.stamp(99)).await.0, 200);
     assert!(
         channel
             .command(&ChannelCommand::Pardon("xyz".to_owned()))
@@ -264,52 +355,75 @@ async fn who_does_not_wait_is_counted_throttled_banned_and_can_be_pardoned() {
 
 #[tokio::test]
 async fn members_only_and_items_in_time_only() {
-    let member = SecretKey::from_seed(&[1; 32]);
-    let stranger = SecretKey::from_seed(&[2; 32]);
+    let (member, stranger) = (Bidder::new(1), Bidder::new(2));
     let section = format!(
         "members = ['{}']\npaths = ['/bids']\ndelay_max = '60s'\n",
-        member.public()
+        member.key.public()
     );
     let world = world(&section).await;
-    let stamped = |key: &SecretKey, age: Duration| {
-        let stamp = Stamp {
-            client: key.public(),
-            item: 1,
-            made: tidegate_control::Timestamp::ZERO
-                + unix_now().since(tidegate_control::Timestamp::ZERO + age),
-            error: Duration::from_millis(10),
-            delay_max: Duration::from_secs(3600),
-        };
-        (
-            stamp.sign(key).unwrap(),
-            format!("{:016x}", client_id(&key.public()).0),
-        )
+    let made = |bidder: &Bidder, item, age_s| Stamp {
+        made: Timestamp::ZERO + unix_now().since(Timestamp::ZERO + Duration::from_secs(age_s)),
+        ..bidder.stamp(item)
     };
-    let fresh = Duration::from_secs(1);
-    let late = Duration::from_secs(90);
-    for (key, age, expected) in [
-        (&member, fresh, 200),
-        (&stranger, fresh, 403),
-        (&member, late, 410),
+    for (bidder, item, age_s, expected) in [
+        (&member, 1, 1, 200),
+        (&stranger, 2, 1, 403),
+        (&member, 3, 90, 410),
     ] {
-        let (stamp, id) = stamped(key, age);
-        let headers = [(STAMP_HEADER, stamp.as_str()), (CLIENT_HEADER, id.as_str())];
-        assert_eq!(world.bid(&headers).await.0.as_u16(), expected);
+        let stamp = made(bidder, item, age_s);
+        assert_eq!(world.stamped(bidder, &stamp).await.0, expected);
     }
     assert_eq!(world.bid(&[]).await.0, 403);
     // Another's number with one's own stamp.
-    let (stamp, _) = stamped(&member, fresh);
+    let stamp = member.sign(&made(&member, 4, 1));
     let headers = [(STAMP_HEADER, stamp.as_str()), (CLIENT_HEADER, "ff")];
     assert_eq!(world.bid(&headers).await.0, 403);
     // After an outage the operator prolongs.
     let application = world.state.first();
     let channel = application.channel().unwrap();
     channel.command(&ChannelCommand::Prolong(120.0)).unwrap();
-    let (stamp, id) = stamped(&member, late);
-    let headers = [(STAMP_HEADER, stamp.as_str()), (CLIENT_HEADER, id.as_str())];
-    assert_eq!(world.bid(&headers).await.0, 200);
+    assert_eq!(world.stamped(&member, &made(&member, 5, 90)).await.0, 200);
     let status = channel.status();
     assert_eq!((status.late, status.strangers), (1, 3));
+}
+
+#[tokio::test]
+async fn a_prolongation_is_told_to_clients_and_outlives_a_restart() {
+    let upstream = service().await;
+    let section = "keep_alive = '50ms'\ndeadline = 4000000000\npaths = ['/bids']\n";
+    let first = world_of(upstream, section).await;
+    let application = first.state.first();
+    let channel = application.channel().unwrap();
+    channel.command(&ChannelCommand::Prolong(90.0)).unwrap();
+    let deadline = ChannelCommand::Deadline(4_000_000_600);
+    channel.command(&deadline).unwrap();
+    let terms = |at: SocketAddr| async move {
+        let at = format!("http://{at}");
+        let told = async {
+            loop {
+                let text = Dialer::default().get(&at, MESSAGE_PATH, None).await;
+                let text = text.ok().and_then(|text| from_text(&text));
+                let mut verifier = Verifier::new(&[publisher().public()]);
+                let message = text.and_then(|bytes| verifier.accept(unix_now(), &bytes).ok());
+                if let Some(message) = message
+                    && !message.terms.prolonged.is_zero()
+                {
+                    return (message.seq, message.terms);
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, told).await.unwrap()
+    };
+    let (seq, told) = terms(first.channel).await;
+    assert_eq!(told.prolonged, Duration::from_secs(90));
+    let moved = Timestamp::ZERO + Duration::from_secs(4_000_000_600);
+    assert_eq!(told.deadline, Some(moved));
+    let World { folder, .. } = first;
+    let second = world_in(folder, upstream, section).await;
+    let (later, again) = terms(second.channel).await;
+    assert_eq!(again, told);
+    assert!(later > seq, "numbers grow over a restart");
 }
 
 #[tokio::test]
@@ -352,15 +466,12 @@ async fn a_proxy_that_follows_passes_messages_on_and_checks_by_them() {
         .unwrap()
         .command(&HOLD)
         .unwrap();
-    let name = format!("{:016x}", second.somebody_who_waits().await);
+    let bidder = second.somebody_who_waits().await;
     let mut statuses = Vec::new();
-    for _ in 0..5 {
-        statuses.push(second.bid(&[(CLIENT_HEADER, &name)]).await.0);
+    for item in 0..5 {
+        statuses.push(second.stamped(&bidder, &bidder.stamp(item)).await.0);
     }
-    assert!(
-        statuses.contains(&StatusCode::TOO_MANY_REQUESTS),
-        "{statuses:?}"
-    );
+    assert!(statuses.contains(&429), "{statuses:?}");
 }
 
 #[tokio::test]

@@ -14,14 +14,40 @@ fn relay(index: usize) -> Joining {
     }
 }
 
+fn tracker(arity: usize) -> Tracker {
+    Tracker::new("http://root", Room::of_arity(arity))
+}
+
+/// The publisher reaches for those that it should reach for.
+fn probe(tracker: &mut Tracker, now: Timestamp, alive: impl Fn(&str) -> bool) {
+    while let Some(probe) = tracker.next_probe() {
+        tracker.on_probe(now, &probe.address, alive(&probe.address));
+    }
+}
+
+/// Joins, and is reached if it is a relay.
+fn join(tracker: &mut Tracker, now: Timestamp, listeners: usize, joining: &Joining) -> Assignment {
+    let assignment = tracker.join(now, listeners, joining);
+    probe(tracker, now, |_| true);
+    assignment
+}
+
+fn address(last: u8) -> Option<IpAddr> {
+    Some(IpAddr::from([192, 0, 2, last]))
+}
+
+fn member(seed: u8) -> Option<PublicKey> {
+    Some(PublicKey([seed; 32]))
+}
+
 /// A thousand relays join one after the other.
 fn forest() -> (Tracker, HashMap<String, Vec<String>>) {
-    let mut tracker = Tracker::new("http://root", 5);
+    let mut tracker = tracker(5);
     let mut parents = HashMap::new();
     for index in 0..1000 {
         let joining = relay(index);
         // Nobody has connected to the publisher yet.
-        let assignment = tracker.join(at(1.0), 0, &joining);
+        let assignment = join(&mut tracker, at(1.0), 0, &joining);
         parents.insert(joining.relay.unwrap(), assignment.parents);
     }
     (tracker, parents)
@@ -68,7 +94,7 @@ fn a_relay_never_gets_a_parent_below_itself() {
 
 #[test]
 fn joins_are_paced() {
-    let mut tracker = Tracker::new("http://root", 5);
+    let mut tracker = tracker(5);
     let leaf = Joining::default();
     let waits: Vec<u64> = (0..400)
         .map(|_| tracker.join(at(1.0), 0, &leaf).wait_ms)
@@ -78,18 +104,133 @@ fn joins_are_paced() {
 }
 
 #[test]
-fn the_dead_and_the_silent_are_not_given_to_anybody() {
-    let mut tracker = Tracker::new("http://root", 1);
-    tracker.join(at(1.0), 0, &relay(1));
+fn strangers_cannot_make_others_wait() {
+    let room = Room {
+        listeners_max: 100,
+        ..Room::of_arity(5)
+    };
+    let mut tracker = Tracker::new("http://root", room);
+    // One address asks twenty thousand times.
+    let mut insist = Joining {
+        from: address(1),
+        ..Joining::default()
+    };
+    for index in 0..20_000 {
+        let now = at(1.0 + f64::from(index) / 1700.0);
+        let wait = tracker.join(now, 0, &insist).wait_ms;
+        assert!(wait <= 5000, "{wait}");
+    }
+    insist.from = address(2);
+    let newcomer = tracker.join(at(13.0), 0, &insist).wait_ms;
+    assert!(newcomer <= 100, "{newcomer}");
+    // A thousand addresses do, and others wait no longer than everybody does.
+    for index in 0..20_000_u32 {
+        let [_, _, a, b] = index.to_be_bytes();
+        insist.from = Some(IpAddr::from([10, 0, a, b]));
+        assert!(tracker.join(at(14.0), 0, &insist).wait_ms <= 5000);
+    }
+    // Members have a queue of their own.
+    insist.from = address(3);
+    insist.member = member(1);
+    assert_eq!(tracker.join(at(14.0), 0, &insist).wait_ms, 0);
+}
+
+#[test]
+fn a_relay_that_nobody_has_reached_is_not_given_to_anybody() {
+    let mut tracker = tracker(1);
+    for index in 0..100 {
+        tracker.join(at(1.0), 0, &relay(index));
+    }
+    assert_eq!(tracker.relays(), 0);
+    let leaf = Joining {
+        from: address(1),
+        ..Joining::default()
+    };
+    // They may be about to be reached: it asks again, and then the publisher takes it.
+    let first = tracker.join(at(1.0), 1, &leaf);
+    assert_eq!((first.parents.len(), first.again_ms), (0, 500));
+    let patient = Joining { tries: 3, ..leaf };
+    assert_eq!(tracker.join(at(2.0), 1, &patient).parents, ["http://root"]);
+    // None is there: they are forgotten. One is, and is given.
+    probe(&mut tracker, at(3.0), |address| address == "http://r7");
+    assert_eq!(tracker.relays(), 1);
+    assert_eq!(tracker.join(at(4.0), 1, &patient).parents, ["http://r7"]);
+}
+
+#[test]
+fn a_members_relay_is_given_at_once() {
+    let mut tracker = tracker(1);
+    let vouched = Joining {
+        member: member(1),
+        ..relay(1)
+    };
+    tracker.join(at(1.0), 0, &vouched);
+    assert_eq!(tracker.next_probe(), None);
+    assert_eq!(
+        tracker.join(at(1.0), 1, &Joining::default()).parents,
+        ["http://r1"]
+    );
+}
+
+#[test]
+fn the_dead_go_when_the_publisher_cannot_reach_them_either() {
+    let mut tracker = tracker(1);
+    join(&mut tracker, at(1.0), 0, &relay(1));
     let complaint = Joining {
         dead: Some("http://r1".to_owned()),
         ..Joining::default()
     };
+    // It was reached just now.
+    tracker.join(at(2.0), 1, &complaint);
+    assert_eq!(tracker.next_probe(), None);
+    // Later the publisher looks, and gives it to nobody meanwhile.
     assert_eq!(
-        tracker.join(at(2.0), 1, &complaint).parents,
+        tracker.join(at(9.0), 1, &complaint).parents,
         ["http://root"]
     );
-    tracker.join(at(3.0), 1, &relay(2));
+    assert_eq!(
+        tracker.join(at(9.0), 1, &Joining::default()).parents,
+        ["http://root"]
+    );
+    probe(&mut tracker, at(9.1), |_| true);
+    assert_eq!(
+        tracker.join(at(9.2), 1, &Joining::default()).parents,
+        ["http://r1"]
+    );
+    // However often strangers complain.
+    for tenth in 0..1000 {
+        let now = at(20.0 + f64::from(tenth) / 10.0);
+        join(&mut tracker, now, 1, &complaint);
+        join(&mut tracker, now, 1, &relay(1));
+        assert_eq!(tracker.relays(), 1);
+    }
+    tracker.join(at(130.0), 1, &complaint);
+    probe(&mut tracker, at(130.0), |_| false);
+    assert_eq!(tracker.relays(), 0);
+}
+
+#[test]
+fn two_members_are_believed_about_a_relay_that_only_the_publisher_reaches() {
+    let mut tracker = tracker(1);
+    join(&mut tracker, at(1.0), 0, &relay(1));
+    let mut complaint = Joining {
+        dead: Some("http://r1".to_owned()),
+        member: member(1),
+        ..Joining::default()
+    };
+    for _ in 0..5 {
+        join(&mut tracker, at(2.0), 1, &complaint);
+    }
+    assert_eq!(tracker.relays(), 1);
+    complaint.member = member(2);
+    join(&mut tracker, at(2.0), 1, &complaint);
+    assert_eq!(tracker.relays(), 0);
+}
+
+#[test]
+fn the_silent_are_not_given_to_anybody() {
+    let mut tracker = tracker(1);
+    join(&mut tracker, at(3.0), 0, &relay(2));
     assert_eq!(tracker.relays(), 1);
     let later = at(4.0) + MISSED_MAX * REGISTER_EVERY;
     let assignment = tracker.join(later, 1, &Joining::default());
@@ -98,24 +239,53 @@ fn the_dead_and_the_silent_are_not_given_to_anybody() {
 
 #[test]
 fn the_publisher_takes_its_arity_however_many_come() {
-    let mut tracker = Tracker::new("http://root", 5);
+    let mut tracker = tracker(5);
     let mut at_root = 0;
     for index in 0..2000 {
         let joining = match index % 10 {
             0 => relay(index),
             _ => Joining::default(),
         };
-        // Whoever was sent there has connected at once.
-        let assignment = tracker.join(at(index as f64), at_root, &joining);
-        at_root += usize::from(assignment.parents.contains(&"http://root".to_owned()));
+        let now = at(index as f64);
+        let assignment = join(&mut tracker, now, at_root, &joining);
+        // Whoever was sent there connects at once.
+        if assignment.parents.contains(&"http://root".to_owned()) {
+            assert!(tracker.arrive(now, None));
+            at_root += 1;
+        }
     }
     assert_eq!(at_root, 5);
+    assert!(!tracker.arrive(at(2001.0), None), "nobody else was sent");
+}
+
+#[test]
+fn the_publisher_takes_no_more_than_its_bound_and_a_share_of_it_from_one_address() {
+    let room = Room {
+        arity: 2,
+        listeners_max: 10,
+        per_address: 3,
+    };
+    let mut tracker = Tracker::new("http://root", room);
+    let mut ask = |last| {
+        let joining = Joining {
+            from: address(last),
+            tries: 9,
+            ..Joining::default()
+        };
+        tracker.join(at(1.0), 0, &joining).parents.len()
+    };
+    let one: usize = (0..50).map(|_| ask(1)).sum();
+    assert_eq!(one, 3);
+    let others: usize = (2..50).map(&mut ask).sum();
+    assert_eq!(others, 7);
 }
 
 #[test]
 fn who_has_arrived_at_the_publisher_is_not_expected_any_more() {
-    let mut tracker = Tracker::new("http://root", 2);
-    assert_eq!(tracker.join(at(1.0), 0, &relay(1)).parents, ["http://root"]);
+    let mut tracker = tracker(2);
+    let first = join(&mut tracker, at(1.0), 0, &relay(1));
+    assert_eq!(first.parents, ["http://root"]);
+    assert!(tracker.arrive(at(1.2), None));
     // One place is taken, one is free; the relay is the other parent.
     let second = tracker.join(at(1.5), 1, &Joining::default()).parents;
     assert_eq!(second, ["http://root", "http://r1"]);
@@ -189,6 +359,7 @@ fn rounds_to_repair(is_dead: impl Fn(usize) -> bool) -> u32 {
                 joining.parents.clone_from(above);
                 joining.dead = Some(lost);
                 above.extend(tracker.join(now, listeners, &joining).parents);
+                probe(&mut tracker, now, |address| !dead.contains(address));
             }
         }
     }
@@ -209,8 +380,8 @@ fn the_rest_is_reached_again_within_a_few_questions_whoever_dies() {
 
 #[test]
 fn a_restarted_tracker_believes_where_a_relay_was() {
-    let mut tracker = Tracker::new("http://root", 5);
-    tracker.join(at(1.0), 0, &relay(1));
+    let mut tracker = tracker(5);
+    join(&mut tracker, at(1.0), 0, &relay(1));
     let returning = Joining {
         depth: Some(7),
         parents: vec!["http://r9".to_owned(), "http://r8".to_owned()],
@@ -231,6 +402,6 @@ fn registrations_do_not_grow_with_the_number_of_relays() {
     let (mut tracker, _) = forest();
     let again = tracker.join(at(2.0), 5, &relay(1)).again_ms;
     assert_eq!(again, 200_000);
-    let mut few = Tracker::new("http://root", 5);
+    let mut few = Tracker::new("http://root", Room::of_arity(5));
     assert_eq!(few.join(at(1.0), 0, &relay(1)).again_ms, 30_000);
 }
