@@ -78,8 +78,9 @@ pub(crate) struct Dimming {
     responses: Histogram,
     measured_s: f64,
     full_share: Option<f64>,
-    /// The same over seconds: slack in reduced capacity.
-    full_share_lately: f64,
+    /// Requests dispatched in full, and all of them, over seconds: slack in reduced capacity.
+    full_lately: f64,
+    dispatched_lately: f64,
     /// What is served per second while nothing is served in full.
     reduced: DrainMeter,
     /// Nothing was dispatched in full in the last period, and requests waited.
@@ -112,7 +113,8 @@ impl Dimming {
             responses: Histogram::default(),
             measured_s: f64::NAN,
             full_share: None,
-            full_share_lately: 1.0,
+            full_lately: 0.0,
+            dispatched_lately: 0.0,
             reduced: DrainMeter::default(),
             all_reduced: false,
             expected_full_s: 0.0,
@@ -190,16 +192,24 @@ impl Dimming {
     /// How much is served in full, and how much is served while nothing is.
     fn watch_capacity(&mut self, step: &Step<'_>, dispatched: &Dispatched) {
         let (served, seconds) = (step.interval.counts.served as f64, step.interval.seconds);
-        if let Some(share) = dispatched.full_share() {
-            let weight = (seconds / FULL_SHARE_SECONDS).min(1.0);
-            self.full_share_lately += weight * (share - self.full_share_lately);
-        }
+        // Requests, not periods: where content is served, fewer requests are.
+        let left = 1.0 - (seconds / FULL_SHARE_SECONDS).min(1.0);
+        self.full_lately = left * self.full_lately + dispatched.full as f64;
+        self.dispatched_lately = left * self.dispatched_lately + dispatched.requests as f64;
         let all_reduced = dispatched.requests > 0 && dispatched.full == 0 && step.plan.queued() > 0;
         // What was dispatched in full a period ago may still be in service.
         if all_reduced && self.all_reduced {
             self.reduced.on_tick(served, seconds);
         }
         self.all_reduced = all_reduced;
+    }
+
+    fn full_share_lately(&self) -> f64 {
+        if self.dispatched_lately > 0.0 {
+            self.full_lately / self.dispatched_lately
+        } else {
+            1.0
+        }
     }
 
     /// The response time, or with the paper's rule the waiting time, up to which content is served.
@@ -209,7 +219,7 @@ impl Dimming {
         let service_s = if predict { self.expected_full_s } else { 0.0 };
         let floor_s = highest_s.min(service_s + FLOOR_OF_SETPOINT * self.setpoint_s());
         let ample =
-            (self.full_share_lately - FULL_SHARE_SCARCE) / (FULL_SHARE_AMPLE - FULL_SHARE_SCARCE);
+            (self.full_share_lately() - FULL_SHARE_SCARCE) / (FULL_SHARE_AMPLE - FULL_SHARE_SCARCE);
         let height = if self.charge.refusing {
             0.0
         } else {
