@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip supply-chain dist package test-deb
+.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip supply-chain dist package test-deb dashboard dashboard-optional dashboard-test
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -12,7 +12,23 @@ setup: ## checks what a new machine needs, and says how to get it
 	@command -v $(CARGO) >/dev/null || { echo "cargo is missing: install Rust 1.90 or newer (https://rustup.rs)"; exit 1; }
 	@command -v cc >/dev/null || { echo "a C compiler is missing (ring needs one): apt-get install gcc, or the like"; exit 1; }
 
-demo: setup ## builds, then shows a service under four times its capacity, with and without protection
+# Rebuilt only when its sources are newer; without Node the binary says on the page how to get it.
+DASHBOARD := dashboard/dist/index.html
+dashboard: ## builds the web page that the next cargo build puts into the binary; needs Node 20
+	@command -v npm >/dev/null || { echo "npm is missing: install Node 20 or newer"; exit 1; }
+	@$(MAKE) --no-print-directory $(DASHBOARD)
+
+$(DASHBOARD): $(wildcard dashboard/src/*) dashboard/index.html dashboard/package.json dashboard/vite.config.js
+	cd dashboard && npm ci --no-audit --no-fund && npm run build
+
+dashboard-optional:
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(DASHBOARD) || echo "the web page was not built; going on without"; fi
+
+dashboard-test: dashboard ## the web page under a real overload, in headless Chromium
+	$(CARGO) build --bin tidegate
+	cd dashboard && npm test
+
+demo: setup dashboard-optional ## builds, then shows a service under four times its capacity, with and without protection
 	$(CARGO) build --release --bin tidegate
 	$(CARGO) run --release --quiet --bin tidegate -- demo
 
@@ -46,10 +62,10 @@ fuzz: setup ## random input for two hours or so; CASES=N and SECONDS_EACH=N set 
 supply-chain: setup ## licences and sources of dependencies, and advisories where their database can be reached
 	.ci/supply-chain
 
-dist: setup ## packages of the binary for production, optimised by a profile of its own work; a quarter of an hour
+dist: setup dashboard-optional ## packages of the binary for production, optimised by a profile of its own work; a quarter of an hour
 	dist/package "$$(dist/run | tail -n 1)"
 
-package: setup ## the same packages with a plain release build; minutes
+package: setup dashboard-optional ## the same packages with a plain release build; minutes
 	$(CARGO) build --release --locked --bin tidegate
 	dist/package "$$($(CARGO) metadata --format-version 1 --no-deps | sed -E 's/.*"target_directory":"([^"]+)".*/\1/')/release/tidegate"
 

@@ -86,7 +86,8 @@ class Stage:
     def served(self):
         """Requests that each replica has served."""
         answer = urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/api/status", timeout=5)
-        return [replica["served"] for replica in json.load(answer)["engine"]["replicas"]]
+        application = json.load(answer)["applications"]["default"]
+        return [replica["served"] for replica in application["replicas"]]
 
     def load(self, rate, seconds, *more, port=None):
         command = [str(self.binary), "load", "--rate", f"{rate}/s", "--duration", f"{seconds}s", "--timeout", "10s",

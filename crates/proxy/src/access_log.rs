@@ -20,6 +20,7 @@ use tidegate_sentry::{ClassId, ReplicaId};
 
 use crate::config::{self, LogFormat, LogTarget};
 use crate::message::Request;
+use crate::metrics::RequestId;
 use crate::settings::{Settings, SettingsError};
 pub(crate) use writer::Refused;
 use writer::Writer;
@@ -48,6 +49,8 @@ pub(crate) struct Record {
     pub(crate) optional: Option<bool>,
     /// Why it was not served, if it was not.
     pub(crate) reason: Option<&'static str>,
+    /// Under which a refusal can be looked up.
+    pub(crate) id: Option<RequestId>,
 }
 
 impl Record {
@@ -81,6 +84,7 @@ impl Record {
             replica: None,
             optional: None,
             reason: None,
+            id: None,
         }
     }
 }
@@ -117,6 +121,8 @@ struct Line<'a> {
     optional: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<String>,
     user_agent: &'a str,
 }
 
@@ -190,6 +196,7 @@ fn json(record: &Record, application: &str, settings: &Settings) -> String {
         replica: replica.map(|replica| replica.origin().to_string()),
         optional: record.optional,
         reason: record.reason,
+        request_id: record.id.map(|id| id.to_string()),
         user_agent: &record.user_agent,
     };
     // A record holds nothing that JSON cannot.

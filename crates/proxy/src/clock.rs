@@ -41,6 +41,13 @@ impl Clock {
         let day = self.epoch + Duration::from_secs(86_400) + self.epoch.elapsed();
         self.epoch.checked_add(since).map_or(day, |at| at.min(day))
     }
+
+    /// The time of day of a timestamp in the past, by the system's clock as it is now.
+    #[must_use]
+    pub fn time_of_day(&self, at: Timestamp) -> SystemTime {
+        let now = SystemTime::now();
+        now.checked_sub(self.now().since(at)).unwrap_or(now)
+    }
 }
 
 /// What the system's clock shows that nobody sets; the one that [`Instant`] goes by.

@@ -35,7 +35,7 @@ impl CpuMeter {
 }
 
 /// User and system time of all threads so far.
-fn spent() -> Duration {
+pub(crate) fn spent() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())

@@ -240,10 +240,10 @@ impl Drop for Slot {
         };
         let now = self.application.shared.now();
         if self.ending == Ending::Served {
-            let took = now - permit.admitted();
-            self.application
-                .metrics()
-                .record_service(permit.class(), took);
+            let (service, response) = (now - permit.admitted(), now - permit.arrived());
+            let (class, replica) = (permit.class(), permit.replica());
+            let metrics = self.application.metrics();
+            metrics.record_served(class, replica, service, response);
         }
         self.application.shared.give_back(now, permit, self.ending);
     }

@@ -49,11 +49,12 @@ pub mod state;
 mod tcp;
 pub mod ticker;
 mod upstream;
+mod wall_clock;
 mod worker;
 
 pub use listen::ListenError;
 pub use listen::inherited::Inherited;
-pub use operator_log::notice;
+pub use operator_log::{Level, log, notice, set_format as set_log_format, warn};
 pub use proxy::{BindError, Bound, Proxy, Running};
 pub use saved_state::SavedState;
 pub use upstream::Replica;

@@ -17,7 +17,7 @@ use tidegate_proxy::config::{self, Config};
 use tidegate_proxy::metrics::UpstreamFailure;
 use tidegate_proxy::reload::Source;
 use tidegate_proxy::state::State;
-use tidegate_sentry::{Arrival, ClassId, Ending, Verdict};
+use tidegate_sentry::{Arrival, ClassId, Ending, ReplicaId, Verdict};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -36,9 +36,24 @@ async fn status_tells_what_the_proxy_does() {
     assert_eq!(answered.status, 200);
     assert_eq!(answered.head.headers["content-type"], "application/json");
     let status = answered.json();
-    assert_eq!(status["engine"]["mode"], "auto");
-    assert_eq!(status["engine"]["classes"][0]["name"], "gold");
-    assert_eq!(status["replicas"][1]["url"], "http://127.0.0.1:2");
+    let application = &status["applications"]["default"];
+    assert_eq!(application["mode"]["name"], "auto");
+    assert_eq!(application["classes"]["gold"]["rank"], 0);
+    assert!(application["classes"]["gold"]["shed"]["predicted"].is_u64());
+    assert_eq!(application["replicas"][1]["url"], "http://127.0.0.1:2");
+    assert_eq!(application["replicas"][1]["state"], "up");
+    for since in [
+        &status["started"],
+        &application["mode"]["since"],
+        &application["overload"]["since"],
+        &application["kill_switch"]["since"],
+        &application["replicas"][0]["since"],
+    ] {
+        let since = since.as_str().unwrap();
+        assert!(since.len() == 24 && since.ends_with('Z'), "{since}");
+    }
+    let headline = application["headline"].as_str().unwrap();
+    assert!(headline.starts_with("Idle"), "{headline}");
     assert_eq!(status["reload"]["file"], Value::Null);
 }
 
@@ -112,17 +127,45 @@ async fn switches_reach_the_engine() {
         assert_eq!(desk.post(path, on).await.json(), json!({ "enabled": true }));
     }
     let status = desk.get("/api/status").await.json();
-    let warnings = status["warnings"].to_string();
+    let warnings = status["applications"]["default"]["warnings"].to_string();
     for path in ["/api/drain", "/api/kill-switch"] {
         assert!(warnings.contains(path), "{warnings}");
     }
-    let engine = status["engine"].clone();
+    let application = status["applications"]["default"].clone();
     for switch in ["draining", "dry_run", "kill_switch"] {
-        assert_eq!(engine[switch], true, "{switch}");
+        assert_eq!(application[switch]["on"], true, "{switch}");
     }
     assert_eq!(desk.get("/readyz").await.status, 503);
     desk.post("/api/drain", r#"{ "enabled": false }"#).await;
     assert_eq!(desk.get("/readyz").await.status, 200);
+}
+
+/// What another process of the operator would ask after the fact.
+#[tokio::test]
+async fn events_of_the_past_are_chosen_by_type_and_time() {
+    let desk = Desk::start(PLAIN);
+    let mut events = desk.events().await;
+    desk.post("/api/mode", r#"{ "mode": "off" }"#).await;
+    events.wait_for("mode", |event| event["to"] == "off").await;
+    let past = desk
+        .get("/api/events?types=mode,switch&since=1m&follow=false")
+        .await;
+    let past = past.json();
+    assert_eq!(past.as_array().unwrap().len(), 1, "{past}");
+    assert_eq!(past[0]["type"], "mode");
+    assert!(past[0]["time"].as_str().unwrap().ends_with('Z'));
+    let later = desk
+        .get("/api/events?since=2999-01-01T00:00:00Z&follow=false")
+        .await;
+    assert_eq!(later.json(), json!([]));
+    let wrong = desk.get("/api/events?types=nonsense").await;
+    assert_eq!(wrong.status, 400);
+    assert!(
+        wrong.json()["remedy"]
+            .as_str()
+            .unwrap()
+            .contains("overload")
+    );
 }
 
 #[tokio::test]
@@ -180,7 +223,7 @@ async fn pages_of_the_web_are_kept_out() {
         .unwrap();
     assert_eq!(desk.call(form).await.status, 415);
     assert_eq!(
-        desk.get("/api/status").await.json()["engine"]["kill_switch"],
+        desk.get("/api/status").await.json()["applications"]["default"]["kill_switch"]["on"],
         false
     );
 }
@@ -209,12 +252,15 @@ async fn every_documented_call_is_served_and_every_served_one_documented() {
     }
     documented.sort();
     let served = [
+        "GET /",
         "GET /api/applications",
         "GET /api/applications/{name}",
         "GET /api/applications/{name}/replicas",
         "GET /api/channel",
         "GET /api/config",
         "GET /api/events",
+        "GET /api/history",
+        "GET /api/requests",
         "GET /api/status",
         "GET /healthz",
         "GET /metrics",
@@ -314,6 +360,41 @@ async fn samples_of_refusals_are_in_the_stream() {
 }
 
 #[tokio::test]
+async fn refused_request_is_looked_up_by_its_id() {
+    let desk = Desk::start(PLAIN);
+    let state = desk.state.first();
+    state.sentry().set_draining(state.now(), true);
+    let arrival = Arrival::default();
+    let verdict = state
+        .sentry()
+        .on_arrival(state.now(), &arrival, || panic!());
+    let Verdict::Shed(refusal) = verdict else {
+        panic!("{verdict:?}");
+    };
+    let id = state
+        .metrics()
+        .core(0)
+        .remember_refusal(state.now(), &refusal);
+    let found = desk.get(&format!("/api/requests?id={id}")).await.json();
+    assert_eq!(
+        (&found["class"], &found["reason"]),
+        (&json!("gold"), &json!("draining"))
+    );
+    assert!(
+        found["words"]
+            .as_str()
+            .unwrap()
+            .contains("The operator drains"),
+        "{found}"
+    );
+    assert_eq!(
+        desk.get("/api/requests?id=0000000000000000").await.status,
+        404
+    );
+    assert_eq!(desk.get("/api/requests?id=nonsense").await.status, 400);
+}
+
+#[tokio::test]
 async fn what_classes_earn_is_told_everywhere() {
     let text = PLAIN.replace(
         r#"{ name = "gold" }"#,
@@ -334,10 +415,11 @@ async fn what_classes_earn_is_told_everywhere() {
         .resolving(|sentry, wake| sentry.on_end(state.now(), permit, Ending::Served, wake));
 
     let status = desk.get("/api/status").await.json();
-    let class = &status["engine"]["classes"][0];
+    let class = &status["applications"]["default"]["classes"]["gold"];
     assert_eq!(class["revenue_earned"], 5.0, "{class}");
     assert_eq!(class["guarantee"]["rate"], 2.0);
     assert_eq!(status["warnings"], json!([]));
+    assert_eq!(status["applications"]["default"]["warnings"], json!([]));
     let page = desk.get("/metrics").await.body;
     for line in [
         "tidegate_revenue_earned_total{application=\"default\",class=\"gold\"} 5",
@@ -349,12 +431,12 @@ async fn what_classes_earn_is_told_everywhere() {
     }
     let mut events = desk.events().await;
     let event = events
-        .wait_for("classes", |event| event["classes"][0]["name"] == "gold")
+        .wait_for("classes", |event| event["classes"]["gold"].is_object())
         .await;
-    assert!(event["classes"][0]["revenue_earned_per_second"].is_number());
+    assert!(event["classes"]["gold"]["revenue_earned_per_second"].is_number());
 
     let document = desk.get("/openapi.json").await.json();
-    let class = &document["components"]["schemas"]["ClassStatus"]["properties"];
+    let class = &document["components"]["schemas"]["ClassView"]["properties"];
     for field in [
         "revenue_earned",
         "revenue_lost",
@@ -370,7 +452,8 @@ async fn what_classes_earn_is_told_everywhere() {
 async fn the_way_of_policing_is_told() {
     let text = format!("{PLAIN}protect.mode = 'sentry'\nprotect.sentry.policing = 'threshold'");
     let desk = Desk::start(&text);
-    let policing = desk.get("/api/status").await.json()["engine"]["policing"].clone();
+    let status = desk.get("/api/status").await.json();
+    let policing = status["applications"]["default"]["policing"].clone();
     assert_eq!(policing["kind"], "threshold", "{policing}");
     let page = desk.get("/metrics").await.body;
     assert!(
@@ -403,7 +486,8 @@ async fn metrics_are_valid_and_complete() {
     let core = application.metrics().core(1);
     for micros in [50, 1_000, 1_000_000, 500_000_000] {
         core.record_waiting(ClassId(1), Duration::from_micros(micros));
-        core.record_service(ClassId(0), Duration::from_micros(micros));
+        let took = Duration::from_micros(micros);
+        core.record_served(ClassId(0), ReplicaId(0), took, took);
     }
     core.record_upstream_failure(UpstreamFailure::Timeout);
     core.record_response(200);
@@ -506,6 +590,6 @@ async fn lines_that_the_disk_refuses_are_in_metrics_and_status() {
     .await;
     let status = desk.get("/api/status").await.json();
     assert!(status["access_log_lines_lost"].as_u64().unwrap() >= 20);
-    let warnings = status["warnings"].to_string();
+    let warnings = status["applications"]["default"]["warnings"].to_string();
     assert!(warnings.contains("access log"), "{warnings}");
 }

@@ -55,8 +55,8 @@ fn members(pool: &Value) -> String {
 async fn status_metrics_and_changes_name_the_application() {
     let desk = Desk::start(&format!("{TOP}{TWO}"));
     let status = desk.get("/api/status").await.json();
-    assert_eq!(status["applications"]["shop"]["engine"]["mode"], "auto");
-    assert_eq!(status["applications"]["api"]["engine"]["mode"], "off");
+    assert_eq!(status["applications"]["shop"]["mode"]["name"], "auto");
+    assert_eq!(status["applications"]["api"]["mode"]["name"], "off");
     assert!(status.get("engine").is_none(), "there is no single engine");
     let metrics = desk.get("/metrics").await.body;
     assert!(metrics.contains("tidegate_mode_info{application=\"shop\",mode=\"auto\"} 1"));
@@ -87,8 +87,7 @@ async fn status_metrics_and_changes_name_the_application() {
 async fn single_application_is_called_default() {
     let desk = Desk::start(&format!("{TOP}upstream = 'http://127.0.0.1:1'"));
     let status = desk.get("/api/status").await.json();
-    assert_eq!(status["engine"]["mode"], "auto");
-    assert_eq!(status["applications"]["default"]["engine"]["mode"], "auto");
+    assert_eq!(status["applications"]["default"]["mode"]["name"], "auto");
     assert_eq!(
         desk.get("/api/applications/default/replicas").await.status,
         200
@@ -120,11 +119,7 @@ async fn pool_is_read_replaced_and_patched_whole_or_not_at_all() {
     let expected = "2/3/draining 7/2/active 9/5/active";
     assert_eq!((status, members(&pool)), (200, expected.to_owned()));
     let engine = desk.get("/api/applications/shop").await.json();
-    let up: Vec<_> = engine["engine"]["replicas"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .collect();
+    let up: Vec<_> = engine["replicas"].as_array().unwrap().iter().collect();
     let up = up.iter().filter(|it| it["up"] == true).count();
     assert_eq!(up, 2, "{engine}");
 

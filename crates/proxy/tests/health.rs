@@ -190,7 +190,7 @@ async fn the_only_replica_is_asked_however_it_fails_and_that_is_said() {
     }
     events.wait_for("notice", says("no other one works")).await;
     let status = desk.get("/api/status").await.json();
-    assert_eq!(status["engine"]["replicas"][0]["up"], true);
+    assert_eq!(status["applications"]["default"]["replicas"][0]["up"], true);
     let warning = status["warnings"][0].as_str().unwrap();
     assert!(warning.contains("connections to it fail"), "{warning}");
     let ready = desk.get("/readyz").await;

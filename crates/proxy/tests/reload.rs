@@ -71,7 +71,13 @@ async fn a_changed_file_is_put_in_force_by_itself() {
     events.wait_for("notice", put).await;
     let status = desk.get("/api/status").await.json();
     assert_eq!(target_millis(&desk), 300);
-    assert_eq!(status["engine"]["replicas"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        status["applications"]["default"]["replicas"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
     assert_eq!(status["reload"]["reloads"], 1);
 }
 
@@ -171,7 +177,10 @@ async fn replicas_that_stay_keep_their_ids() {
     let file = File::new(&config("500ms", &format!("{A}, {B}")));
     let desk = Desk::start_from(&file.path());
     let id_of_b = |status: &serde_json::Value| {
-        let replicas = status["replicas"].as_array().unwrap().clone();
+        let replicas = status["applications"]["default"]["replicas"]
+            .as_array()
+            .unwrap()
+            .clone();
         let b = replicas.iter().find(|r| r["url"] == "http://127.0.0.1:2");
         b.map(|b| b["id"].clone())
     };
@@ -180,7 +189,13 @@ async fn replicas_that_stay_keep_their_ids() {
     assert_eq!(desk.post("/api/reload", "").await.status, 200);
     let after = desk.get("/api/status").await.json();
     assert_eq!(id_of_b(&after), before);
-    assert_eq!(after["replicas"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        after["applications"]["default"]["replicas"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
 }
 
 #[tokio::test]

@@ -223,9 +223,9 @@ pub struct Refusal {
     pub class: ClassId,
     /// When it makes sense to come back, from the drain rate.
     pub retry_after: Duration,
-    /// What was measured (predicted seconds, requests queued, bytes, tokens: by the reason).
+    /// What the decision compared, in the unit of the reason ([`ShedReason::unit`]).
     pub measured: f64,
-    /// What it was measured against.
+    /// What it was compared with.
     pub limit: f64,
 }
 
@@ -280,6 +280,21 @@ impl ShedReason {
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
+    }
+
+    /// The unit of a refusal's `measured` and `limit`.
+    #[must_use]
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::Predicted => "requests ahead",
+            Self::Expired | Self::Policed => "seconds",
+            Self::Rate => "tokens",
+            Self::Blocked | Self::Threshold => "share",
+            Self::Window | Self::QueueFull => "requests",
+            Self::Costly => "requests ahead times cost",
+            Self::QueueBytes => "bytes",
+            Self::NoReplica | Self::Draining => "",
+        }
     }
 
     /// The word on the wire (`tidegate-shed`), in metrics and in logs.

@@ -129,6 +129,16 @@ impl Forecast {
     }
 }
 
+impl Forecast {
+    /// The inverse of [`Forecast::response_seconds`]: requests that can be before one, itself
+    /// included, for it to be answered within `seconds`.
+    pub(crate) fn places_within(&self, seconds: f64) -> Option<f64> {
+        let drain = self.drain.load();
+        let waiting = (seconds - self.residence.load()).max(0.0);
+        (drain > 0.0).then_some(waiting * drain)
+    }
+}
+
 /// What a request of the class costs a server on its own, as a decayed mean.
 #[derive(Debug)]
 pub(crate) struct Cost {
@@ -292,7 +302,7 @@ impl Counters {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let admitted = [
             ("late", self.late()),
-            ("dropped", load(&self.dropped)),
+            ("failed", load(&self.dropped)),
             ("abandoned", load(&self.abandoned)),
         ];
         let all = admitted.into_iter().chain(by_reason(&self.shed));

@@ -1,7 +1,9 @@
 //! What the engine says about itself when asked.
 
+use std::collections::BTreeMap;
+
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tidegate_control::controller::Terms;
 
 use crate::api::ReplicaId;
@@ -139,6 +141,7 @@ pub struct ReplicaStatus {
     /// Whether it gets requests.
     pub up: bool,
     /// It takes far longer than the others, which get the requests while they have room.
+    #[serde(rename = "ejected")]
     pub aside: bool,
     /// What it is meant to carry, relative to the others.
     pub weight: u32,
@@ -214,7 +217,9 @@ pub struct ClassStatus {
     pub revenue: f64,
     /// Requests answered within the target, at that price.
     pub revenue_earned: f64,
-    /// What was not earned, by reason: `late`, `dropped`, `abandoned` and those of refusals.
+    /// What was not earned, by reason: `late`, `failed`, `abandoned` and those of refusals.
+    #[serde(serialize_with = "as_map")]
+    #[schemars(with = "BTreeMap<String, f64>")]
     pub revenue_lost: Vec<(&'static str, f64)>,
     /// Requests that wait now.
     pub queued: u32,
@@ -229,15 +234,29 @@ pub struct ClassStatus {
     /// Those of them that were answered within the target.
     pub in_target: u64,
     /// Those of them that were answered without optional content.
+    #[serde(rename = "browned_out")]
     pub degraded: u64,
     /// Requests the replica failed.
+    #[serde(rename = "failed")]
     pub dropped: u64,
     /// Requests whose client left, while queued or in flight.
     pub abandoned: u64,
     /// Requests that ended without being a sample.
     pub ignored: u64,
     /// Refusals by reason.
+    #[serde(serialize_with = "as_map")]
+    #[schemars(with = "BTreeMap<String, u64>")]
     pub shed: Vec<(&'static str, u64)>,
     /// What would have been refused, by reason, had it not been a dry run.
+    #[serde(serialize_with = "as_map")]
+    #[schemars(with = "BTreeMap<String, u64>")]
     pub would_shed: Vec<(&'static str, u64)>,
+}
+
+/// Pairs of name and value as a map.
+fn as_map<V: Serialize, S: Serializer>(
+    pairs: &[(&'static str, V)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
 }

@@ -303,6 +303,10 @@ impl Model {
                     refusal.measured.is_finite() && refusal.limit.is_finite(),
                     "{refusal:?}"
                 );
+                // What was compared, in one unit: the measured value is beyond the limit.
+                if refusal.reason == tidegate_sentry::ShedReason::Predicted {
+                    assert!(refusal.measured >= refusal.limit, "{refusal:?}");
+                }
                 self.finish(id);
             }
         }

@@ -1,6 +1,6 @@
 //! What the command line says when something is wrong.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
@@ -33,7 +33,8 @@ impl CliError {
 
     /// Prints the message and gives the exit status.
     pub(crate) fn report(&self) -> ExitCode {
-        tidegate_proxy::notice(self);
+        // Where standard error cannot be written the exit status is what is left.
+        let _ = writeln!(io::stderr(), "tidegate: {self}");
         ExitCode::from(2)
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Each subcommand is a module with an `Args` and a `run(Args) -> Result<ExitCode, CliError>`.
 
+mod admin_client;
 mod app;
 mod arena;
 mod channel;
@@ -9,6 +10,7 @@ mod characterize;
 mod check;
 mod client;
 mod completions;
+mod ctl;
 mod demo;
 mod design;
 mod error;
@@ -28,6 +30,7 @@ mod run;
 mod runtime;
 mod sim;
 mod systemd;
+mod top;
 mod tune;
 mod upgrade;
 mod whatif;
@@ -61,6 +64,7 @@ enum Command {
     Check(check::Args),
     Client(client::Args),
     Completions(completions::Args),
+    Ctl(ctl::Args),
     Demo(demo::Args),
     Design(design::Args),
     Load(load::Args),
@@ -73,6 +77,7 @@ enum Command {
     Relay(relay::Args),
     Run(Box<run::Args>),
     Sim(sim::Args),
+    Top(top::Args),
     Tune(tune::Args),
     Whatif(whatif::Args),
 }
@@ -86,6 +91,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Client(args) => client::run(&args),
         Command::Completions(args) => completions::run(&args),
+        Command::Ctl(args) => ctl::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Design(args) => design::run(&args),
         Command::Load(args) => load::run(&args),
@@ -98,6 +104,7 @@ fn main() -> ExitCode {
         Command::Relay(args) => relay::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Whatif(args) => whatif::run(&args),
     };

@@ -13,12 +13,16 @@ pub(crate) struct Args {
     /// Print the page docs/config.md instead of TOML.
     #[arg(long)]
     markdown: bool,
+    /// Print the page docs/signals.md: every shed reason, event and metric.
+    #[arg(long, conflicts_with = "markdown")]
+    signals: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
-    print(&match args.markdown {
-        true => reference::markdown(),
-        false => reference::toml(),
+    print(&match (args.signals, args.markdown) {
+        (true, _) => tidegate_proxy::admin::signals::markdown(),
+        (false, true) => reference::markdown(),
+        (false, false) => reference::toml(),
     })?;
     Ok(ExitCode::SUCCESS)
 }

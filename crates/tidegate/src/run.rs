@@ -10,7 +10,7 @@ use serde::de::IntoDeserializer;
 use serde::{Deserialize, Serialize};
 use tidegate_config::{ConfigError, Dur};
 use tidegate_proxy::admin::{Operations, OperationsError};
-use tidegate_proxy::config::{self, Admin, Config, Listener, Loaded, Replica, Severity};
+use tidegate_proxy::config::{self, Admin, Config, Listener, Loaded, Log, Replica, Severity};
 use tidegate_proxy::reload::Source;
 use tidegate_proxy::{BindError, Bound, Proxy, Running, SavedState, notice};
 use tidegate_sentry::ModeName;
@@ -49,6 +49,9 @@ pub(crate) struct Args {
     /// Where operators connect, or `off` [default: 127.0.0.1:9190]
     #[arg(long, value_name = "ADDR")]
     admin: Option<Admin>,
+    /// How lines about the proxy are written on standard error: text or json [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    log: Option<Log>,
     /// Say where it listens as one line of JSON.
     #[arg(long)]
     json: bool,
@@ -73,6 +76,7 @@ impl Args {
             config.admin.enabled = admin.enabled;
             config.admin.addr = admin.addr;
         }
+        config.log = self.log.unwrap_or(config.log);
         config.protect.target = self.target.or(config.protect.target);
         config.protect.mode = self.mode.unwrap_or(config.protect.mode);
     }
@@ -143,6 +147,7 @@ impl From<OperationsError> for CliError {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let mut inherited = upgrade::inherited();
     let Loaded { config, warnings } = args.load()?;
+    tidegate_proxy::set_log_format(config.log.format);
     warn(&warnings);
     runtime::raise_file_limit();
     let runtime = runtime::current_thread()?;
@@ -176,7 +181,7 @@ fn sockets(bound: &Bound, operations: &Operations) -> Result<Vec<(String, TcpLis
 
 fn warn(warnings: &[ConfigError]) {
     for warning in warnings {
-        notice(format_args!("warning: {warning}"));
+        tidegate_proxy::warn(warning);
     }
 }
 

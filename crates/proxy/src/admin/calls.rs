@@ -1,9 +1,11 @@
 //! What each call does.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
+use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
@@ -14,13 +16,13 @@ use tidegate_sentry::SentryConfig;
 
 use super::applications::{self, PoolView};
 use super::error::ApiError;
-use super::events::Subscription;
+use super::events::{Filter, Subscription};
 use super::routes::{Endpoint, ModeChange, ROUTES, Route, Switch, Verb};
-use super::status::{ApplicationView, StatusView};
+use super::status::{ApplicationStatus, RefusalView, StatusView};
 use super::{Operator, exposition, guard, openapi};
 use crate::application::Application;
 use crate::channel::{Channel, ChannelCommand};
-use crate::metrics::text;
+use crate::metrics::{RequestId, text};
 use crate::reload::{ReloadError, Trigger};
 use crate::settings::SettingsError;
 
@@ -48,9 +50,12 @@ async fn call(operator: &Arc<Operator>, request: Request<Incoming>) -> Result<An
     }
     let body = read(body).await?;
     match route.endpoint {
+        Endpoint::Page => Ok(page()),
+        Endpoint::Requests => why_refused(operator, &parts),
+        Endpoint::History => history(operator, &parts),
         Endpoint::Status => json(&StatusView::of(operator)),
         Endpoint::Config => json(&*operator.state.config()),
-        Endpoint::Events => events(operator),
+        Endpoint::Events => events(operator, &parts),
         Endpoint::OpenApi => json(&openapi::document()),
         Endpoint::Metrics => Ok(whole(text::CONTENT_TYPE, exposition::page(operator))),
         Endpoint::Alive => Ok(whole("text/plain", "alive\n")),
@@ -58,7 +63,7 @@ async fn call(operator: &Arc<Operator>, request: Request<Incoming>) -> Result<An
         Endpoint::Applications => json(&applications::List::of(operator)),
         Endpoint::Application => {
             let application = applications::find(operator, name)?;
-            json(&ApplicationView::of(operator, &application))
+            json(&ApplicationStatus::of(operator, &application))
         }
         Endpoint::Replicas => json(&PoolView::of(&*applications::find(operator, name)?)),
         Endpoint::PutReplicas => {
@@ -82,6 +87,22 @@ async fn call(operator: &Arc<Operator>, request: Request<Incoming>) -> Result<An
         Endpoint::Channel => channel(operator),
         Endpoint::CommandChannel => command_channel(operator, &parse(&body)?),
     }
+}
+
+/// The web page, as the build put it into the binary.
+const PAGE: &str = include_str!(concat!(env!("OUT_DIR"), "/dashboard.html"));
+
+/// The page loads nothing from elsewhere, talks to this listener only, and is in no other's frame.
+const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; \
+     img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+);
+
+fn page() -> Answer {
+    let mut response = whole("text/html; charset=utf-8", PAGE);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, PAGE_POLICY);
+    response
 }
 
 /// The call, and the application that its path names.
@@ -133,8 +154,14 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     })
 }
 
-fn events(operator: &Operator) -> Result<Answer, ApiError> {
-    let subscription = operator.events.subscribe().ok_or_else(|| {
+fn events(operator: &Operator, parts: &Parts) -> Result<Answer, ApiError> {
+    let query = parts.uri.query().unwrap_or_default();
+    let refused = |message: String| ApiError::from_message(StatusCode::BAD_REQUEST, &message);
+    let filter = Filter::parse(query, SystemTime::now()).map_err(refused)?;
+    if filter.is_past_only() {
+        return Ok(whole("application/json", operator.events.past(&filter)));
+    }
+    let subscription = operator.events.subscribe(filter).ok_or_else(|| {
         ApiError::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "there are too many readers of the event stream",
@@ -144,6 +171,40 @@ fn events(operator: &Operator) -> Result<Answer, ApiError> {
     let mut response = Response::new(Either::Right(subscription));
     set_type(&mut response, "text/event-stream");
     Ok(response)
+}
+
+/// The history of the application that `application=NAME` names, or of the only one.
+fn history(operator: &Operator, parts: &Parts) -> Result<Answer, ApiError> {
+    let query = parts.uri.query().unwrap_or_default();
+    let name = query
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("application="));
+    let application = applications::find(operator, name.filter(|name| !name.is_empty()))?;
+    json(&operator.watch(application.name(), |watch| watch.history.view()))
+}
+
+/// Why a request was refused.
+fn why_refused(operator: &Operator, parts: &Parts) -> Result<Answer, ApiError> {
+    let query = parts.uri.query().unwrap_or_default();
+    let given = query.split('&').find_map(|pair| pair.strip_prefix("id="));
+    let id = given.and_then(RequestId::parse).ok_or_else(|| {
+        ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "this is no id of a refused request",
+            "send ?id= with the sixteen digits that its answer had as x-request-id",
+        )
+    })?;
+    let applications = operator.state.applications();
+    let mut all = applications.iter();
+    let found = all.find_map(|of| Some(RefusalView::of(of, &of.metrics().find_refusal(id)?)));
+    let found = found.ok_or_else(|| {
+        ApiError::new(
+            StatusCode::NOT_FOUND,
+            format!("no refusal {id} is remembered"),
+            "the last thousand of each worker thread are; older ones are in the access log",
+        )
+    })?;
+    json(&found)
 }
 
 /// The application whose channel is meant: the first that has one.

@@ -3,10 +3,11 @@
 use tidegate_sentry::{BrownoutReplica, BrownoutStatus, ClassStatus, ReplicaStatus, Status};
 
 use super::Operator;
+use super::process as usage;
 use crate::application::Application;
 use crate::channel::ChannelStatus;
 use crate::metrics::text::Text;
-use crate::metrics::{Direction, Totals, TurnedAway, UpstreamFailure};
+use crate::metrics::{Direction, Snapshot, Totals, TurnedAway, UpstreamFailure};
 use crate::reload::ReloadStatus;
 
 /// All metrics of the proxy, as text.
@@ -40,7 +41,7 @@ fn application(text: &mut Text, application: &Application) {
     policing(text, &status);
     controller(text, &status);
     brownout(text, application, status.brownout.as_ref());
-    replicas(text, application, &status.replicas);
+    replicas(text, application, &status.replicas, &totals.replicas);
     requests(text, &totals);
     if let Some(channel) = application.channel() {
         deferral(text, &channel.status());
@@ -49,8 +50,21 @@ fn application(text: &mut Text, application: &Application) {
 }
 
 fn process(text: &mut Text, operator: &Operator) {
-    text.gauge("tidegate_build_info", "The version that runs.")
-        .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    text.gauge(
+        "tidegate_build_info",
+        "The version that runs and its commit.",
+    )
+    .sample(
+        &[
+            ("version", env!("CARGO_PKG_VERSION")),
+            (
+                "commit",
+                option_env!("TIDEGATE_COMMIT").unwrap_or("unknown"),
+            ),
+        ],
+        1.0,
+    );
+    usage::metrics(text, operator.started_at);
     text.gauge("tidegate_uptime_seconds", "Time since the start.")
         .sample(&[], operator.started.elapsed().as_secs_f64());
     text.gauge("tidegate_threads", "Worker threads.")
@@ -62,7 +76,7 @@ fn process(text: &mut Text, operator: &Operator) {
         "tidegate_event_subscribers_let_go_total",
         "Readers of the event stream that were too slow.",
     )
-    .sample(&[], events.let_go() as f64);
+    .sample(&[], events.too_slow() as f64);
 }
 
 /// The channel to clients.
@@ -150,13 +164,13 @@ fn decisions(text: &mut Text, classes: &[ClassStatus]) {
     }
     let mut ended = text.counter(
         "tidegate_requests_ended_total",
-        "Admitted requests by how they ended: served, degraded (served without optional content), dropped (the replica failed), abandoned (the client left), ignored (no sample).",
+        "Admitted requests by how they ended: served, degraded (served without optional content), failed (the replica failed), abandoned (the client left), ignored (no sample).",
     );
     for class in classes {
         let endings = [
             ("served", class.served - class.degraded.min(class.served)),
             ("degraded", class.degraded),
-            ("dropped", class.dropped),
+            ("failed", class.dropped),
             ("abandoned", class.abandoned),
             ("ignored", class.ignored),
         ];
@@ -185,7 +199,7 @@ fn contracts(text: &mut Text, classes: &[ClassStatus]) {
     }
     let mut lost = text.counter(
         "tidegate_revenue_lost_total",
-        "What was not earned, by reason: late, dropped, abandoned, or why it was refused.",
+        "What was not earned, by reason: late, failed, abandoned, or why it was refused.",
     );
     for class in classes {
         for (reason, amount) in &class.revenue_lost {
@@ -267,6 +281,13 @@ fn times(text: &mut Text, status: &Status, totals: &Totals) {
     );
     for (class, times) in named() {
         service.buckets(&[("class", &class.name)], &times.service);
+    }
+    let mut response = text.histogram(
+        "tidegate_response_seconds",
+        "Time from a request's arrival to the end of the replica's response: waiting and service.",
+    );
+    for (class, times) in named() {
+        response.buckets(&[("class", &class.name)], &times.response);
     }
     text.histogram(
         "tidegate_tick_seconds",
@@ -450,7 +471,12 @@ const PER_BROWNOUT_REPLICA: [Family<BrownoutReplica, f64>; 2] = [
     ),
 ];
 
-const PER_REPLICA: [Family<ReplicaStatus, f64>; 4] = [
+const PER_REPLICA: [Family<ReplicaStatus, f64>; 5] = [
+    (
+        "tidegate_replica_ejected",
+        "1 while the replica is ejected because it is far slower than the others.",
+        |replica| f64::from(u8::from(replica.aside)),
+    ),
     (
         "tidegate_replica_up",
         "1 while the replica gets requests.",
@@ -473,7 +499,12 @@ const PER_REPLICA: [Family<ReplicaStatus, f64>; 4] = [
     ),
 ];
 
-fn replicas(text: &mut Text, application: &Application, replicas: &[ReplicaStatus]) {
+fn replicas(
+    text: &mut Text,
+    application: &Application,
+    replicas: &[ReplicaStatus],
+    times: &[Snapshot],
+) {
     let settings = application.settings();
     let named: Vec<_> = replicas
         .iter()
@@ -492,6 +523,15 @@ fn replicas(text: &mut Text, application: &Application, replicas: &[ReplicaStatu
     );
     for (url, replica) in &named {
         served.sample(&[("replica", url)], replica.served as f64);
+    }
+    let mut service = text.histogram(
+        "tidegate_replica_service_seconds",
+        "Time from admission to the end of the response, by replica.",
+    );
+    for (url, replica) in &named {
+        if let Some(times) = times.get(usize::from(replica.id.0)) {
+            service.buckets(&[("replica", url)], times);
+        }
     }
 }
 

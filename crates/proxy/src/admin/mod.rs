@@ -13,46 +13,63 @@
 mod applications;
 mod calls;
 mod error;
+pub mod event_types;
 mod events;
 mod exposition;
 mod guard;
+mod headline;
+mod history;
+mod journal;
+mod limiter;
 mod openapi;
+mod process;
+pub mod reasons;
+mod recent;
 mod routes;
 mod server;
+pub mod signals;
 mod status;
 mod ticker;
+mod warnings;
+mod watch;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::Value;
+use tidegate_sentry::Event;
 use tokio::signal::unix::Signal;
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
-pub use events::{Events, Subscription};
+pub use events::{Events, Filter, Subscription};
 
 use crate::application::Application;
 use crate::channel::{self, Channel};
 use crate::config::{DEFAULT, Secret};
 use crate::health::{self, Trip};
 use crate::listen::inherited::Inherited;
-use crate::operator_log::notice;
+use crate::operator_log::{self, Level};
 use crate::reload::{ReloadError, Reloader, Source, Trigger, WATCH_PERIOD};
 use crate::saved_state;
 use crate::state::State;
-use status::{Picture, Pictures};
+use journal::{Journal, Line};
+use recent::Picture;
+use watch::Watch;
 
 /// Names of the sockets, where they are passed on.
 const ADMIN: &str = "admin";
 const CHANNEL: &str = "channel";
+
+/// Events of the engines that wait for the ticker; more than a tenth of a second brings.
+const SEEN_MAX: usize = 4096;
 
 /// Why operations cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -121,20 +138,32 @@ impl Operations {
                 channels.push((Arc::clone(application), listener));
             }
         }
+        operator_log::set_format(state.config().log.format);
+        let started_at = SystemTime::now();
         let operator = Arc::new(Operator {
             reloader: Reloader::new(Arc::clone(&state), source),
             state,
             token: ArcSwap::from_pointee(token),
             events: Events::default(),
-            pictures: Mutex::default(),
-            blind: Mutex::default(),
+            watches: Mutex::default(),
+            seen: Mutex::default(),
+            process_journal: Mutex::new(Journal::new(started_at)),
             started: Instant::now(),
+            started_at,
             relieved: Notify::new(),
         });
         let told = Arc::downgrade(&operator);
         operator.state.observe(Arc::new(move |application, event| {
             if let Some(operator) = told.upgrade() {
-                operator.events.publish_engine(application.name(), event);
+                // The engine is locked while it tells: what is made of it waits for the ticker.
+                let mut seen = operator.seen.lock();
+                if seen.len() < SEEN_MAX {
+                    seen.push((
+                        application.name().to_owned(),
+                        SystemTime::now(),
+                        event.clone(),
+                    ));
+                }
             }
         }));
         Ok(Self {
@@ -195,6 +224,7 @@ impl Operations {
             () = look_after_replicas(&operator, seed) => {}
             () = watch_files(Arc::clone(&operator)) => {}
             () = saved_state::keep(Arc::clone(&operator.state), notice) => {}
+            () = history::keep(Arc::clone(&operator)) => {}
             () = serve(listener, Arc::clone(&operator)) => {}
             () = run_channels(channels) => {}
         }
@@ -327,10 +357,13 @@ struct Operator {
     token: ArcSwap<Option<Secret>>,
     events: Events,
     /// By application.
-    pictures: Mutex<BTreeMap<String, Pictures>>,
-    /// Applications of which it has been said that the controller sees nothing.
-    blind: Mutex<BTreeSet<String>>,
+    watches: Mutex<BTreeMap<String, Watch>>,
+    /// What the engines told and nobody has looked at.
+    seen: Mutex<Vec<(String, SystemTime, Event)>>,
+    /// Of the process.
+    process_journal: Mutex<Journal>,
     started: Instant,
+    started_at: SystemTime,
     /// Another process answers operators from now on.
     relieved: Notify,
 }
@@ -347,10 +380,15 @@ impl Operator {
             .reload(trigger)
             .and_then(|()| self.renew_token());
         match &outcome {
-            Ok(()) => self.notice("the configuration was put in force"),
-            Err(error) => self.notice(&format!(
-                "the configuration was refused, the old one stays in force: {error}"
-            )),
+            Ok(()) => {
+                operator_log::set_format(self.state.config().log.format);
+                self.notice("the configuration was put in force");
+            }
+            Err(error) => {
+                let line =
+                    format!("the configuration was refused, the old one stays in force: {error}");
+                self.log(Level::Error, &line, &Value::Null);
+            }
         }
         outcome
     }
@@ -382,40 +420,96 @@ impl Operator {
         first
     }
 
-    /// One line for the operator: in the log and in the event stream.
+    /// One line of level `info` for the operator: in the log and in the event stream.
     fn notice(&self, line: &str) {
-        notice(line);
-        self.events.publish("notice", &json!({ "line": line }));
+        self.log(Level::Info, line, &Value::Null);
+    }
+
+    /// Lines about an application, which they name where there are several.
+    fn write(&self, application: &str, lines: impl IntoIterator<Item = Line>) {
+        for line in lines {
+            let message = format!("{}{}", prefix(self, application), line.message);
+            self.log(line.level, &message, &line.fields);
+        }
+    }
+
+    fn log(&self, level: Level, message: &str, fields: &Value) {
+        operator_log::log(level, message, fields);
+        let mut event = fields.as_object().cloned().unwrap_or_default();
+        event.insert("level".into(), level.as_str().into());
+        event.insert("line".into(), message.into());
+        self.publish("notice", SystemTime::now(), &event);
+    }
+
+    fn publish(&self, kind: &str, time: SystemTime, event: &impl serde::Serialize) {
+        if let Some(kind) = event_types::find(kind) {
+            self.events.publish(kind, time, event);
+        }
+    }
+
+    /// What is remembered of an application.
+    fn watch<R>(&self, application: &str, look: impl FnOnce(&mut Watch) -> R) -> R {
+        let mut watches = self.watches.lock();
+        let new = || Watch::new(self.started_at);
+        look(watches.entry(application.to_owned()).or_insert_with(new))
+    }
+
+    /// Takes in what the engines did: journal, log and event stream.
+    fn observe(&self) {
+        let seen = std::mem::take(&mut *self.seen.lock());
+        for (name, time, event) in seen {
+            let applications = self.state.applications();
+            let Some(application) = applications.get(&name) else {
+                continue;
+            };
+            if !self.watch(&name, |watch| watch.is_news(&event)) {
+                continue;
+            }
+            self.events.publish_engine(&name, time, &event);
+            let status = application.sentry().status(application.now());
+            let settings = application.settings();
+            let url = |id| {
+                let replica = settings.replica(id);
+                replica.map_or_else(String::new, |it| it.origin().to_string())
+            };
+            let line = self.watch(&name, |watch| {
+                watch.journal.on_event(time, &event, &status, url)
+            });
+            self.write(&name, line);
+        }
     }
 
     fn take_pictures(&self) {
         let applications = self.state.applications();
-        let mut pictures = self.pictures.lock();
-        pictures.retain(|name, _| applications.get(name).is_some());
+        let in_force = |name: &String| applications.get(name).is_some();
+        self.watches.lock().retain(|name, _| in_force(name));
+        self.look_at_process();
         for application in applications.iter() {
-            let name = application.name();
-            let status = application.sentry().status(application.now());
-            self.tell_blind(name, status.blind);
-            let its = pictures.entry(name.to_owned()).or_default();
-            its.add(Picture {
-                at: Instant::now(),
-                classes: status.classes,
-                times: application.metrics().totals().classes,
-            });
-            if self.events.is_watched() {
-                self.events.publish("classes", &its.recent_of(name));
-            }
+            self.take_picture(application);
         }
     }
 
-    /// Says once that the controller of an application sees nothing.
-    fn tell_blind(&self, name: &str, blind: bool) {
-        let mut told = self.blind.lock();
-        if blind && told.insert(name.to_owned()) {
-            self.notice(&format!("{}{}", prefix(self, name), status::BLIND));
-        } else if !blind {
-            told.remove(name);
-        }
+    fn take_picture(&self, application: &Application) {
+        let name = application.name();
+        let status = application.sentry().status(application.now());
+        let totals = application.metrics().totals();
+        let now = SystemTime::now();
+        let (recent, line) = self.watch(name, |watch| {
+            watch.pictures.add(Picture {
+                at: Instant::now(),
+                classes: status.classes.clone(),
+                times: totals.classes,
+                replicas: totals.replicas,
+            });
+            let second = watch.pictures.last_second();
+            watch.history.add(now, &second, &status);
+            let offered = second.total.offered_per_second;
+            let line = watch.journal.on_second(now, &status, offered);
+            (watch.pictures.recent_of(name), line)
+        });
+        self.write(name, line);
+        self.look_for_warnings(application, &status, &recent);
+        self.publish("classes", now, &recent);
     }
 }
 

@@ -6,7 +6,8 @@ use serde_json::Value;
 use tidegate_sentry::{ModeName, SentryConfig};
 
 use super::applications::{List, PoolView, Replicas};
-use super::status::{ApplicationView, StatusView};
+use super::history::HistoryView;
+use super::status::{ApplicationStatus, RefusalView, StatusView};
 use crate::channel::ChannelCommand;
 use crate::config::Config;
 use crate::pool::PoolPatch;
@@ -35,6 +36,7 @@ impl Verb {
 /// What a call does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Endpoint {
+    Page,
     Status,
     Applications,
     Application,
@@ -46,6 +48,8 @@ pub(super) enum Endpoint {
     DrainOf,
     DryRunOf,
     KillSwitchOf,
+    History,
+    Requests,
     Config,
     Events,
     Mode,
@@ -166,11 +170,29 @@ const fn open(route: Route) -> Route {
 }
 
 /// The table.
-pub(super) static ROUTES: [Route; 25] = [
+pub(super) static ROUTES: [Route; 28] = [
+    open(get(
+        "/",
+        Endpoint::Page,
+        "The web page: state, reasons, replicas, history and switches, from the calls below.",
+        Answer::Text("text/html"),
+    )),
+    get(
+        "/api/history",
+        Endpoint::History,
+        "Rates, capacity and response times of the last day: seconds for ten minutes, tens of seconds for three hours, minutes for a day.",
+        Answer::Json(describe::<HistoryView>),
+    ),
+    get(
+        "/api/requests",
+        Endpoint::Requests,
+        "Why a request was refused: `id` is what its answer had as `x-request-id`. The last thousand refusals of each worker thread are known.",
+        Answer::Json(describe::<RefusalView>),
+    ),
     get(
         "/api/status",
         Endpoint::Status,
-        "What the proxy is doing: mode, replicas, queue, classes, controller, recent figures, reloads.",
+        "What the proxy is doing: the process, and per application one sentence in words, mode, overload, replicas, queue, classes, controller, figures of the last seconds, each state with since when.",
         Answer::Json(describe::<StatusView>),
     ),
     get(
@@ -183,7 +205,7 @@ pub(super) static ROUTES: [Route; 25] = [
         "/api/applications/{name}",
         Endpoint::Application,
         "What one application is doing: mode, replicas, queue, classes, controller, recent figures.",
-        Answer::Json(describe::<ApplicationView>),
+        Answer::Json(describe::<ApplicationStatus>),
     ),
     get(
         "/api/applications/{name}/replicas",
@@ -255,7 +277,7 @@ pub(super) static ROUTES: [Route; 25] = [
     get(
         "/api/events",
         Endpoint::Events,
-        "Server-sent events: what the engine does (`step` of a controller, `window`, `mode`, `health`, `switch`, `measured` and so on), per class and second what was admitted, refused and earned (`classes`), samples of refusals with class, reason, what was measured and the limit (`shed`), the log (`notice`). A reader that does not keep up is let go.",
+        "Server-sent events with time of day: what the engine does (`step` of a controller, `window`, `mode`, `health`, `switch`, `measured` and so on), per class and second what was admitted, refused and earned (`classes`), samples of refusals with class, reason, what was measured and the limit (`shed`), the log (`notice`). `types=overload,window` chooses types, `since=10m` (or a time, RFC 3339) and `after=ID` begin with the history, `follow=false` answers with the history alone, as a JSON array. A reader that does not keep up is closed.",
         Answer::Text("text/event-stream"),
     ),
     post(

@@ -1,15 +1,15 @@
-//! What happens beside the data plane every second or more often: figures of the last seconds,
-//! samples of refusals for the event stream, keep-alives.
+//! What happens beside the data plane every second or more often: the engines' events are taken in,
+//! figures of the last seconds, samples of refusals, keep-alives.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::time::sleep;
 
 use super::Operator;
 use super::status::ShedSample;
 
-/// Time between two looks at samples of refusals.
+/// Time between two looks at events and samples of refusals.
 const LOOK: Duration = Duration::from_millis(100);
 /// Time between two pictures for the figures of the last seconds, and between two keep-alives.
 const PICTURE_EVERY: Duration = Duration::from_secs(1);
@@ -21,6 +21,7 @@ pub(super) async fn run(operator: Arc<Operator>) {
     let mut keep_alive_due = Instant::now() + KEEP_ALIVE_EVERY;
     loop {
         sleep(LOOK).await;
+        operator.observe();
         publish_refusals(&operator);
         let now = Instant::now();
         if now >= picture_due {
@@ -35,14 +36,11 @@ pub(super) async fn run(operator: Arc<Operator>) {
 }
 
 fn publish_refusals(operator: &Operator) {
-    if !operator.events.is_watched() {
-        return;
-    }
     for application in operator.state.applications().iter() {
         let config = application.config();
         for refusal in application.metrics().take_shed_samples() {
             let sample = ShedSample::new(application.name(), &refusal, &config.protect);
-            operator.events.publish("shed", &sample);
+            operator.publish("shed", SystemTime::now(), &sample);
         }
     }
 }

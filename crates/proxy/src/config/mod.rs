@@ -53,7 +53,7 @@ pub use classify::{
 pub use health::{ActiveHealth, Health, PassiveHealth};
 pub use listen::{Certificate, ClientCertificate, Listener};
 pub use load::{Loaded, check, load, load_with};
-pub use operate::{AccessLog, Admin, LogFormat, LogTarget};
+pub use operate::{AccessLog, Admin, LineFormat, Log, LogFormat, LogTarget};
 pub use traffic::{Forward, Limits, RefusalTexts, Retry, Sticky, Timeouts};
 pub use types::{Addr, Secret, StatusRange};
 pub use upstream::{HostHeader, Http2, Origin, Replica, Upstream, UpstreamTls};
@@ -105,6 +105,9 @@ pub struct Config {
     /// One line per request: `"stderr"`, a file's name, or a table.
     #[serde(deserialize_with = "types::short")]
     pub access_log: AccessLog,
+    /// Lines about the proxy itself, on standard error: `"text"`, `"json"`, or a table.
+    #[serde(deserialize_with = "types::short")]
+    pub log: Log,
     /// The admin listener: an address, `"off"`, or a table.
     #[serde(deserialize_with = "types::short")]
     pub admin: Admin,

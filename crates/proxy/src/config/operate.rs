@@ -78,6 +78,47 @@ impl FromStr for Admin {
     }
 }
 
+/// Lines about the proxy itself, on standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// How a line is written: `"text"` for people, `"json"` for programs.
+    pub format: LineFormat,
+}
+
+impl FromStr for Log {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(|format| Self { format })
+    }
+}
+
+/// How a line about the proxy is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LineFormat {
+    /// Time, level, message, then `name=value`.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+impl FromStr for LineFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            other => Err(format!(
+                "`{other}` is not a format of the log: write \"text\" or \"json\""
+            )),
+        }
+    }
+}
+
 /// One line per request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -105,6 +105,14 @@ impl Snapshot {
         }
     }
 
+    /// Adds what another one holds.
+    pub fn add(&mut self, other: &Self) {
+        for (total, count) in self.counts.iter_mut().zip(&other.counts) {
+            *total += count;
+        }
+        self.sum_micros += other.sum_micros;
+    }
+
     /// Values recorded.
     #[must_use]
     pub fn count(&self) -> u64 {

@@ -7,6 +7,7 @@
 //! cores up.
 
 mod histogram;
+mod refusals;
 pub mod text;
 
 use std::array;
@@ -15,13 +16,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tidegate_sentry::{ClassId, Refusal};
+use tidegate_control::Timestamp;
+use tidegate_sentry::{ClassId, Refusal, ReplicaId};
 
 use histogram::Histogram;
 pub use histogram::Snapshot;
+use refusals::Refusals;
+pub use refusals::{Remembered, RequestId};
 
 /// Classes that are told apart; the engine allows no more.
 const CLASSES_MAX: usize = 64;
+
+/// Replicas whose times are told apart: those beyond are served and not measured one by one.
+const REPLICAS_MAX: usize = 256;
 
 /// Why a replica failed a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,6 +142,16 @@ impl Metrics {
         self.cores.iter().filter_map(Core::take_sample).collect()
     }
 
+    /// The refusal of this id, while it is remembered.
+    #[must_use]
+    pub fn find_refusal(&self, id: RequestId) -> Option<Remembered> {
+        let mut found = self
+            .cores
+            .iter()
+            .filter_map(|core| core.refusals.lock().find(id));
+        found.next()
+    }
+
     /// The sums over all worker threads.
     #[must_use]
     pub fn totals(&self) -> Totals {
@@ -153,6 +170,7 @@ impl Metrics {
 #[repr(align(128))]
 pub struct Core {
     classes: [OnceLock<Box<Times>>; CLASSES_MAX],
+    replicas: Box<[OnceLock<Box<Histogram>>]>,
     responses: [AtomicU64; 5],
     failures: [AtomicU64; 4],
     bytes: [AtomicU64; 2],
@@ -166,18 +184,21 @@ pub struct Core {
     log_lines_lost: AtomicU64,
     sample_wanted: AtomicBool,
     sample: Mutex<Option<Refusal>>,
+    refusals: Mutex<Refusals>,
 }
 
 #[derive(Debug, Default)]
 struct Times {
     waiting: Histogram,
     service: Histogram,
+    response: Histogram,
 }
 
 impl Default for Core {
     fn default() -> Self {
         Self {
             classes: array::from_fn(|_| OnceLock::new()),
+            replicas: (0..REPLICAS_MAX).map(|_| OnceLock::new()).collect(),
             responses: Default::default(),
             failures: Default::default(),
             bytes: Default::default(),
@@ -191,6 +212,7 @@ impl Default for Core {
             log_lines_lost: AtomicU64::new(0),
             sample_wanted: AtomicBool::new(false),
             sample: Mutex::new(None),
+            refusals: Mutex::new(Refusals::new()),
         }
     }
 }
@@ -201,9 +223,20 @@ impl Core {
         self.times(class).waiting.record(waited);
     }
 
-    /// A replica took this long from admission to the end of its response.
-    pub fn record_service(&self, class: ClassId, took: Duration) {
-        self.times(class).service.record(took);
+    /// A replica answered in full: this long after admission, and this long after arrival.
+    pub fn record_served(
+        &self,
+        class: ClassId,
+        replica: ReplicaId,
+        service: Duration,
+        response: Duration,
+    ) {
+        let times = self.times(class);
+        times.service.record(service);
+        times.response.record(response);
+        if let Some(times) = self.replicas.get(usize::from(replica.0)) {
+            times.get_or_init(Box::default).record(service);
+        }
     }
 
     /// A request was shed. The engine has counted it; this only keeps one now and then to show why
@@ -213,6 +246,11 @@ impl Core {
             self.sample_wanted.store(false, Ordering::Relaxed);
             *self.sample.lock() = Some(*refusal);
         }
+    }
+
+    /// A refusal is answered: its id, under which it is found for a while.
+    pub fn remember_refusal(&self, at: Timestamp, refusal: &Refusal) -> RequestId {
+        self.refusals.lock().remember(at, *refusal)
     }
 
     fn take_sample(&self) -> Option<Refusal> {
@@ -289,6 +327,14 @@ impl Core {
             }
             times.waiting.add_to(&mut totals.classes[index].waiting);
             times.service.add_to(&mut totals.classes[index].service);
+            times.response.add_to(&mut totals.classes[index].response);
+        }
+        for (index, times) in self.replicas.iter().enumerate() {
+            let Some(times) = times.get() else { continue };
+            if totals.replicas.len() <= index {
+                totals.replicas.resize_with(index + 1, Snapshot::default);
+            }
+            times.add_to(&mut totals.replicas[index]);
         }
         add(&mut totals.responses, &self.responses);
         add(&mut totals.failures, &self.failures);
@@ -325,6 +371,8 @@ fn add(totals: &mut [u64], counters: &[AtomicU64]) {
 pub struct Totals {
     /// Times by class, as far as classes had requests.
     pub classes: Vec<ClassTimes>,
+    /// Service times by replica's id, as far as replicas had requests.
+    pub replicas: Vec<Snapshot>,
     /// Responses by the hundreds of their status, 1xx first.
     pub responses: [u64; 5],
     /// Failures of replicas, in the order of [`UpstreamFailure::ALL`].
@@ -367,6 +415,27 @@ pub struct ClassTimes {
     pub waiting: Snapshot,
     /// From admission to the end of the response.
     pub service: Snapshot,
+    /// From arrival to the end of the response.
+    pub response: Snapshot,
+}
+
+impl ClassTimes {
+    /// What was recorded since an earlier snapshot.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            waiting: self.waiting.since(&earlier.waiting),
+            service: self.service.since(&earlier.service),
+            response: self.response.since(&earlier.response),
+        }
+    }
+
+    /// Adds the times of another class.
+    pub fn add(&mut self, other: &Self) {
+        self.waiting.add(&other.waiting);
+        self.service.add(&other.service);
+        self.response.add(&other.response);
+    }
 }
 
 #[cfg(test)]
@@ -417,7 +486,8 @@ mod tests {
     fn odd_statuses_and_classes_are_counted_somewhere() {
         let metrics = Metrics::new(0);
         metrics.core(7).record_response(999);
-        metrics.core(7).record_service(ClassId(9999), Duration::MAX);
+        let core = metrics.core(7);
+        core.record_served(ClassId(9999), ReplicaId(9999), Duration::MAX, Duration::MAX);
         let totals = metrics.totals();
         assert_eq!(totals.responses[4], 1);
         assert_eq!(totals.classes[CLASSES_MAX - 1].service.count(), 1);

@@ -22,7 +22,7 @@ use crate::config::RefusalTexts;
 use crate::fault::{Fault, Invalid};
 use crate::http1::{Violation, write};
 use crate::message::{Fields, Response};
-use crate::metrics::UpstreamFailure;
+use crate::metrics::{RequestId, UpstreamFailure};
 use crate::response::body::Outbound;
 use crate::settings::SettingsError;
 use crate::worker::InForce;
@@ -32,6 +32,9 @@ pub(crate) const SHED: HeaderName = HeaderName::from_static("tidegate-shed");
 
 /// Why an item was not passed on: no answer to the item.
 const HELD: HeaderName = HeaderName::from_static(HELD_HEADER);
+
+/// The id under which `tidegate ctl why` finds a refusal.
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Longest `retry-after`: a forecast of more than this is not worth the name.
 const RETRY_AFTER_MAX_S: usize = 120;
@@ -131,6 +134,7 @@ struct Template {
 pub(crate) struct Shed {
     settings: InForce,
     words: Words,
+    id: RequestId,
 }
 
 /// Which of the answers to overload is meant.
@@ -154,10 +158,16 @@ impl Words {
 }
 
 impl Shed {
-    pub(crate) fn new(settings: &InForce, refusal: &Refusal, format: Format) -> Self {
+    pub(crate) fn new(
+        settings: &InForce,
+        refusal: &Refusal,
+        format: Format,
+        id: RequestId,
+    ) -> Self {
         Self {
             settings: Rc::clone(settings),
             words: Words::new(refusal, format),
+            id,
         }
     }
 
@@ -184,11 +194,13 @@ impl Shed {
             true => b"\r\n\r\n",
             false => b"\r\nconnection: close\r\n\r\n",
         };
-        let parts: [&[u8]; 6] = [
+        let parts: [&[u8]; 8] = [
             &template.http1,
             self.retry_after().as_bytes(),
             b"\r\ndate: ",
             date.as_bytes(),
+            b"\r\nx-request-id: ",
+            &self.id.digits(),
             end,
             &template.body,
         ];
@@ -203,7 +215,11 @@ impl Shed {
         let headers = head.headers_mut();
         *headers = self.template().http2.clone();
         // They are there, and only said anew: to insert would first make the map larger.
-        for (name, value) in [(RETRY_AFTER, self.retry_after().clone()), (DATE, date)] {
+        for (name, value) in [
+            (RETRY_AFTER, self.retry_after().clone()),
+            (DATE, date),
+            (REQUEST_ID, id_header(self.id)),
+        ] {
             if let Some(said) = headers.get_mut(name) {
                 *said = value;
             }
@@ -215,8 +231,15 @@ impl Shed {
 /// For those who have something to add, or want less than all of it.
 impl From<Shed> for Response<Outbound> {
     fn from(shed: Shed) -> Self {
-        shed.settings.refusals.response(shed.words)
+        let mut response = shed.settings.refusals.response(shed.words);
+        response.headers.insert(REQUEST_ID, id_header(shed.id));
+        response
     }
+}
+
+fn id_header(id: RequestId) -> HeaderValue {
+    // Sixteen digits are a valid value.
+    HeaderValue::from_bytes(&id.digits()).unwrap_or(HeaderValue::from_static(""))
 }
 
 impl Template {
@@ -230,6 +253,7 @@ impl Template {
         // To be said anew each time.
         http2.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         http2.insert(DATE, HeaderValue::from_static(""));
+        http2.insert(REQUEST_ID, HeaderValue::from_static(""));
         Self {
             http1: write::start(status, &headers, body.len(), &RETRY_AFTER),
             http2,

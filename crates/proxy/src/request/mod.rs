@@ -205,7 +205,8 @@ fn decline(visit: Visit, settings: &InForce, fault: Fault) -> Served {
 
 /// The shortest way to end a request.
 fn turn_away(mut visit: Visit, settings: &InForce, refusal: &Refusal) -> Shed {
-    let shed = Shed::new(settings, refusal, visit.format);
+    let id = visit.refused(refusal);
+    let shed = Shed::new(settings, refusal, visit.format, id);
     visit.answered(shed.status(), Some(refusal.reason.as_str()));
     visit.count(shed.body().len() as u64);
     visit.complete();

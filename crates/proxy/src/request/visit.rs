@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tidegate_control::Timestamp;
-use tidegate_sentry::{ClassId, PathKey, ReplicaId};
+use tidegate_sentry::{ClassId, PathKey, Refusal, ReplicaId};
 
 use crate::access_log::Record;
 use crate::channel::{Claim, Proven};
 use crate::client::{Client, Order, Protocol};
 use crate::gate::Slot;
 use crate::message::Request;
-use crate::metrics::{Direction, UpstreamFailure};
+use crate::metrics::{Direction, RequestId, UpstreamFailure};
 use crate::refuse::Format;
 use crate::worker::{LocalApplication, Worker};
 
@@ -103,6 +103,18 @@ impl Visit {
             record.status = status.as_u16();
             record.reason = reason;
         }
+    }
+
+    /// It is refused for load: the id under which that can be looked up.
+    pub(crate) fn refused(&mut self, refusal: &Refusal) -> RequestId {
+        let worker = self.worker();
+        let id = worker
+            .metrics()
+            .remember_refusal(worker.state.now(), refusal);
+        if let Some(record) = &mut self.record {
+            record.id = Some(id);
+        }
+        id
     }
 
     /// So many bytes of the body were passed on.

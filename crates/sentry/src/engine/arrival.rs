@@ -173,22 +173,26 @@ impl<T> Sentry<T> {
         ahead: u32,
     ) -> Result<(), Refusal> {
         let forecast = &plan.class(arrival.class).forecast;
-        let predicted = || forecast.response_seconds(ahead + 1);
         let refusal = |measured: f64, limit: f64| Refusal {
             measured,
             limit,
             ..self.refusal(plan, ShedReason::Predicted, arrival.class)
         };
-        if ahead >= forecast.ahead_limit.load(Ordering::Relaxed) {
-            let target = forecast.target().map_or(f64::INFINITY, |t| t.as_secs_f64());
-            return Err(refusal(predicted().unwrap_or(0.0), target));
+        let limit = forecast.ahead_limit.load(Ordering::Relaxed);
+        if ahead >= limit {
+            return Err(refusal(f64::from(ahead), f64::from(limit)));
         }
         let Some(deadline) = arrival.deadline.filter(|_| ahead > 0) else {
             return Ok(());
         };
+        // As requests ahead, the unit of this reason, not as seconds: the comparison is the same.
         let left = deadline.since(now).as_secs_f64();
-        match predicted().filter(|&seconds| seconds > left) {
-            Some(seconds) => Err(refusal(seconds, left)),
+        let place = f64::from(ahead + 1);
+        match forecast
+            .places_within(left)
+            .filter(|&places| place > places)
+        {
+            Some(places) => Err(refusal(place, places)),
             None => Ok(()),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
@@ -444,7 +445,11 @@ impl<T> Sentry<T> {
     fn expired(&self, plan: &Plan, now: Timestamp, waiter: &Waiter<T>) -> Option<Refusal> {
         let waited = now - waiter.arrived;
         let forecast = &plan.class(waiter.class).forecast;
-        let limit = forecast.wait_limit();
+        let left = |deadline: Timestamp| deadline.since(waiter.arrived);
+        let limit = waiter
+            .deadline
+            .map_or(Duration::MAX, left)
+            .min(forecast.wait_limit());
         let too_late = waiter.deadline.is_some_and(|deadline| deadline <= now);
         (too_late || waited > limit).then(|| Refusal {
             measured: waited.as_secs_f64(),
@@ -484,8 +489,8 @@ impl<T> Sentry<T> {
         let counted = if last.late { 0.0 } else { waited };
         let allowed = limit * TRIM_TOLERANCE + 1.0 - counted * forecast.drain.load();
         (f64::from(ahead) > allowed).then(|| Refusal {
-            measured: waited + forecast.response_seconds(ahead + 1).unwrap_or(0.0),
-            limit: forecast.target().map_or(0.0, |target| target.as_secs_f64()),
+            measured: f64::from(ahead),
+            limit: allowed.max(0.0),
             ..self.refusal(plan, ShedReason::Predicted, class)
         })
     }

@@ -1,0 +1,331 @@
+//! The last day at falling resolution, in rings of fixed size: seconds for ten minutes, tens of
+//! seconds for three hours, minutes for a day.
+//!
+//! Where a `state_file` is configured, the minutes are kept beside it (`FILE.history`) over a
+//! restart. A file that cannot be read is an empty history.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tidegate_sentry::Status;
+
+use super::Operator;
+use super::recent::Recent;
+use crate::config::DEFAULT;
+
+/// Seconds per point and points, of each ring.
+const RINGS: [(u32, usize); 3] = [(1, 600), (10, 1080), (60, 1440)];
+
+/// The most that is read of a file: a day of minutes has a tenth of it.
+const BYTES_MAX: u64 = 4 << 20;
+
+/// Time between two writes of the file.
+const KEEP_EVERY: Duration = Duration::from_secs(60);
+
+/// Names of a point's parts, in their order; the first is seconds since 1970, times are
+/// milliseconds.
+const COLUMNS: [&str; 12] = [
+    "time",
+    "offered",
+    "admitted",
+    "in_target",
+    "shed",
+    "failed",
+    "capacity",
+    "p50",
+    "p95",
+    "p99",
+    "in_flight",
+    "queued",
+];
+
+/// Parts of which a longer stretch has the largest instead of the mean: the time itself and the
+/// response times.
+const LARGEST: [usize; 4] = [0, 7, 8, 9];
+
+type Point = [Option<f64>; COLUMNS.len()];
+
+/// The answer of `/api/history`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct HistoryView {
+    /// Names of a point's parts: seconds since 1970, rates per second, milliseconds, requests.
+    columns: [&'static str; COLUMNS.len()],
+    /// The finest first.
+    rings: Vec<RingView>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct RingView {
+    /// Seconds between two points.
+    seconds: u32,
+    /// Oldest first.
+    points: Vec<Point>,
+}
+
+#[derive(Debug)]
+struct Ring {
+    seconds: u32,
+    points_max: usize,
+    points: VecDeque<Point>,
+    /// Points of the finer ring that make up the next one.
+    pending: Vec<Point>,
+}
+
+/// See the module's description.
+#[derive(Debug)]
+pub(super) struct History(Vec<Ring>);
+
+impl Default for History {
+    fn default() -> Self {
+        let ring = |(seconds, points_max)| Ring {
+            seconds,
+            points_max,
+            points: VecDeque::new(),
+            pending: Vec::new(),
+        };
+        Self(RINGS.into_iter().map(ring).collect())
+    }
+}
+
+impl History {
+    /// Takes the figures of a second.
+    pub(super) fn add(&mut self, time: SystemTime, second: &Recent, status: &Status) {
+        let total = &second.total;
+        let in_flight: u32 = status
+            .replicas
+            .iter()
+            .map(|replica| replica.in_flight)
+            .sum();
+        let millis = |seconds: Option<f64>| seconds.map(|seconds| rounded(seconds * 1e3));
+        let rate = |value: f64| Some(rounded(value));
+        self.push([
+            Some(unix(time)),
+            rate(total.offered_per_second),
+            rate(total.admitted_per_second),
+            rate(total.in_target_per_second),
+            rate(total.shed_per_second),
+            rate(total.failed_per_second),
+            status.drain_rate.map(rounded),
+            millis(total.response_p50_seconds),
+            millis(total.response_p95_seconds),
+            millis(total.response_p99_seconds),
+            Some(f64::from(in_flight)),
+            Some(f64::from(status.queue.requests)),
+        ]);
+    }
+
+    fn push(&mut self, point: Point) {
+        let mut next = Some(point);
+        let mut finer = 1;
+        for ring in &mut self.0 {
+            let Some(point) = next.take() else { return };
+            ring.pending.push(point);
+            if ring.pending.len() as u32 * finer >= ring.seconds {
+                let whole = summary(&ring.pending);
+                ring.pending.clear();
+                if ring.points.len() >= ring.points_max {
+                    ring.points.pop_front();
+                }
+                ring.points.push_back(whole);
+                next = Some(whole);
+                finer = ring.seconds;
+            }
+        }
+    }
+
+    pub(super) fn view(&self) -> HistoryView {
+        let ring = |ring: &Ring| RingView {
+            seconds: ring.seconds,
+            points: ring.points.iter().copied().collect(),
+        };
+        HistoryView {
+            columns: COLUMNS,
+            rings: self.0.iter().map(ring).collect(),
+        }
+    }
+
+    /// The minutes, to be kept.
+    fn kept(&self) -> Kept {
+        let coarsest = self.0.last();
+        Kept {
+            columns: COLUMNS.map(str::to_owned).to_vec(),
+            minutes: coarsest.map_or_else(Vec::new, |ring| {
+                ring.points.iter().map(|point| point.to_vec()).collect()
+            }),
+        }
+    }
+
+    /// Goes on from what another process kept, if its columns are ours and it is of the last day.
+    fn resume(&mut self, kept: Kept, now: SystemTime) {
+        let Some(ring) = self.0.last_mut() else {
+            return;
+        };
+        if kept.columns != COLUMNS {
+            return;
+        }
+        let day = f64::from(ring.seconds) * ring.points_max as f64;
+        let (from, to) = (unix(now) - day, unix(now));
+        let points = kept
+            .minutes
+            .into_iter()
+            .filter_map(|point| Point::try_from(point).ok());
+        let recent = points.filter(|point| point[0].is_some_and(|at| (from..=to).contains(&at)));
+        ring.points = recent.collect();
+        let excess = ring.points.len().saturating_sub(ring.points_max);
+        ring.points.drain(..excess);
+    }
+}
+
+/// What is in the file.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Kept {
+    columns: Vec<String>,
+    minutes: Vec<Vec<Option<f64>>>,
+}
+
+impl Kept {
+    fn read(path: &Path) -> io::Result<Self> {
+        let mut text = String::new();
+        File::open(path)?
+            .take(BYTES_MAX)
+            .read_to_string(&mut text)?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    /// Whole or not at all.
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let beside = with_suffix(path, ".new");
+        let mut file = File::create(&beside)?;
+        file.write_all(&serde_json::to_vec(self)?)?;
+        fs::rename(beside, path)
+    }
+}
+
+/// The mean of each part, of some the largest.
+fn summary(points: &[Point]) -> Point {
+    std::array::from_fn(|part| {
+        let values = || points.iter().filter_map(|point| point[part]);
+        let count = values().count();
+        match LARGEST.contains(&part) {
+            true => values().reduce(f64::max),
+            false => (count > 0).then(|| rounded(values().sum::<f64>() / count as f64)),
+        }
+    })
+}
+
+fn rounded(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}
+
+fn unix(time: SystemTime) -> f64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_secs_f64().round()
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Where the history of an application is kept, if it is.
+fn file(operator: &Operator, application: &str) -> Option<PathBuf> {
+    let state_file = operator.state.config().state_file.clone()?;
+    Some(with_suffix(
+        &state_file,
+        &match application {
+            DEFAULT => ".history".to_owned(),
+            name => format!(".history.{name}"),
+        },
+    ))
+}
+
+fn names(operator: &Operator) -> Vec<String> {
+    let applications = operator.state.applications();
+    applications.iter().map(|of| of.name().to_owned()).collect()
+}
+
+/// Goes on from the files, and writes them once a minute, until it is dropped.
+pub(super) async fn keep(operator: Arc<Operator>) {
+    for name in names(&operator) {
+        let Some(path) = file(&operator, &name) else {
+            continue;
+        };
+        let read = tokio::task::spawn_blocking(move || Kept::read(&path)).await;
+        if let Ok(Ok(kept)) = read {
+            operator.watch(&name, |watch| watch.history.resume(kept, SystemTime::now()));
+        }
+    }
+    loop {
+        tokio::time::sleep(KEEP_EVERY).await;
+        for name in names(&operator) {
+            let Some(path) = file(&operator, &name).filter(|_| !operator.state.is_relieved())
+            else {
+                continue;
+            };
+            let kept = operator.watch(&name, |watch| watch.history.kept());
+            // A disk that is full is told of by the state file beside it.
+            let _ = tokio::task::spawn_blocking(move || kept.write(&path)).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(time: u64, offered: f64, p99: Option<f64>) -> Point {
+        let mut point = [None; COLUMNS.len()];
+        (point[0], point[1], point[9]) = (Some(time as f64), Some(offered), p99);
+        point
+    }
+
+    fn day(history: &mut History, seconds: u64) {
+        for second in 1..=seconds {
+            let p99 = (second % 60 == 30).then_some(second as f64);
+            history.push(point(second, (second % 10) as f64, p99));
+        }
+    }
+
+    #[test]
+    fn rings_are_bounded_and_reach_back_a_day() {
+        let mut history = History::default();
+        day(&mut history, 100_000);
+        let view = history.view();
+        let lengths: Vec<_> = view.rings.iter().map(|ring| ring.points.len()).collect();
+        assert_eq!(lengths, [600, 1080, 1440]);
+        let minute = view.rings[2].points[1439];
+        assert_eq!(minute[0], Some(99_960.0));
+        assert_eq!(minute[1], Some(4.5), "the mean of 0 to 9");
+        assert_eq!(
+            minute[9],
+            Some(99_930.0),
+            "the largest of the response times"
+        );
+    }
+
+    #[test]
+    fn minutes_outlive_a_restart_and_foreign_files_do_not_matter() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.json.history");
+        let mut history = History::default();
+        day(&mut history, 3600);
+        history.kept().write(&path).unwrap();
+        let now = UNIX_EPOCH + Duration::from_secs(3700);
+        let mut next = History::default();
+        next.resume(Kept::read(&path).unwrap(), now);
+        assert_eq!(next.view().rings[2].points.len(), 60);
+        next.resume(Kept::read(&path).unwrap(), UNIX_EPOCH);
+        assert_eq!(next.view().rings[2].points.len(), 0, "not from the future");
+        fs::write(&path, "{ \"columns\": [\"other\"], \"minutes\": [[1]] }").unwrap();
+        next.resume(Kept::read(&path).unwrap(), now);
+        fs::write(&path, "torn").unwrap();
+        assert!(Kept::read(&path).is_err());
+    }
+}

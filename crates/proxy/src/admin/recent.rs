@@ -1,0 +1,258 @@
+//! Figures of the last seconds, from pictures of the counters taken once a second.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use tidegate_sentry::ClassStatus;
+
+use crate::metrics::{ClassTimes, Snapshot};
+
+/// Seconds that the recent figures look back; one picture is taken a second.
+const PICTURES: usize = 10;
+
+/// Figures of the last seconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+pub(super) struct Recent {
+    /// Of which application.
+    pub(super) application: String,
+    /// Seconds they cover.
+    pub(super) seconds: f64,
+    /// Of all classes together.
+    pub(super) total: Rates,
+    /// By class.
+    pub(super) classes: BTreeMap<String, Rates>,
+    /// Service time by replica's id, in seconds: median and 99th percentile.
+    #[serde(skip)]
+    pub(super) replicas: Vec<ReplicaTimes>,
+}
+
+/// What a replica took lately.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+pub(super) struct ReplicaTimes {
+    /// Requests answered per second.
+    pub(super) served_per_second: f64,
+    /// Median of its service time.
+    pub(super) service_p50_seconds: Option<f64>,
+    /// 99th percentile of its service time.
+    pub(super) service_p99_seconds: Option<f64>,
+}
+
+/// What happened per second, and how long it took.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+pub(super) struct Rates {
+    pub(super) offered_per_second: f64,
+    pub(super) admitted_per_second: f64,
+    pub(super) served_per_second: f64,
+    /// Goodput: answered within the target.
+    pub(super) in_target_per_second: f64,
+    /// Served without optional content.
+    pub(super) browned_out_per_second: f64,
+    pub(super) shed_per_second: f64,
+    /// Refusals by reason; only reasons that occurred.
+    pub(super) shed_per_second_by_reason: BTreeMap<&'static str, f64>,
+    /// What a dry run would have refused.
+    pub(super) would_shed_per_second: f64,
+    pub(super) failed_per_second: f64,
+    pub(super) abandoned_per_second: f64,
+    pub(super) revenue_earned_per_second: f64,
+    pub(super) revenue_lost_per_second: f64,
+    pub(super) waiting_p50_seconds: Option<f64>,
+    pub(super) waiting_p99_seconds: Option<f64>,
+    pub(super) service_p50_seconds: Option<f64>,
+    pub(super) service_p99_seconds: Option<f64>,
+    /// Response time: waiting and service together.
+    pub(super) response_p50_seconds: Option<f64>,
+    pub(super) response_p95_seconds: Option<f64>,
+    pub(super) response_p99_seconds: Option<f64>,
+}
+
+/// One picture of all counters.
+#[derive(Debug)]
+pub(super) struct Picture {
+    pub(super) at: Instant,
+    pub(super) classes: Vec<ClassStatus>,
+    pub(super) times: Vec<ClassTimes>,
+    pub(super) replicas: Vec<Snapshot>,
+}
+
+/// Pictures of the last seconds.
+#[derive(Debug, Default)]
+pub(super) struct Pictures(VecDeque<Picture>);
+
+impl Pictures {
+    pub(super) fn add(&mut self, picture: Picture) {
+        if self.0.len() > PICTURES {
+            self.0.pop_front();
+        }
+        self.0.push_back(picture);
+    }
+
+    /// Over all pictures.
+    pub(super) fn recent(&self) -> Recent {
+        self.over(self.0.front())
+    }
+
+    /// The same, with the application's name.
+    pub(super) fn recent_of(&self, application: &str) -> Recent {
+        Recent {
+            application: application.to_owned(),
+            ..self.recent()
+        }
+    }
+
+    /// Between the last two pictures.
+    pub(super) fn last_second(&self) -> Recent {
+        let before_last = self.0.len().checked_sub(2);
+        self.over(before_last.and_then(|index| self.0.get(index)))
+    }
+
+    fn over(&self, first: Option<&Picture>) -> Recent {
+        let (Some(first), Some(last)) = (first, self.0.back()) else {
+            return Recent::default();
+        };
+        Stretch::new(first, last).recent()
+    }
+}
+
+/// Two pictures and the time between them.
+struct Stretch<'a> {
+    first: &'a Picture,
+    last: &'a Picture,
+    seconds: f64,
+}
+
+impl<'a> Stretch<'a> {
+    fn new(first: &'a Picture, last: &'a Picture) -> Self {
+        let span: Duration = last.at.saturating_duration_since(first.at);
+        Self {
+            first,
+            last,
+            seconds: span.as_secs_f64(),
+        }
+    }
+
+    fn recent(&self) -> Recent {
+        let classes = self.last.classes.iter().enumerate();
+        let replicas = self.last.replicas.iter().enumerate();
+        Recent {
+            application: String::new(),
+            seconds: self.seconds,
+            classes: classes
+                .map(|(index, class)| (class.name.clone(), self.class(index, class)))
+                .collect(),
+            total: self.total(),
+            replicas: replicas
+                .map(|(index, now)| self.replica(index, now))
+                .collect(),
+        }
+    }
+
+    fn class(&self, index: usize, now: &ClassStatus) -> Rates {
+        let then = self
+            .first
+            .classes
+            .iter()
+            .find(|class| class.name == now.name);
+        let times = self.last.times.get(index).cloned().unwrap_or_default();
+        let before = self.first.times.get(index);
+        let times = before.map_or_else(|| times.clone(), |before| times.since(before));
+        let mut rates = Counted::default();
+        rates.add(now, 1.0);
+        if let Some(then) = then {
+            rates.add(then, -1.0);
+        }
+        rates.rates(self.seconds, &times)
+    }
+
+    fn total(&self) -> Rates {
+        let (mut counted, mut times) = (Counted::default(), ClassTimes::default());
+        for (index, class) in self.last.classes.iter().enumerate() {
+            counted.add(class, 1.0);
+            if let Some(now) = self.last.times.get(index) {
+                let then = self.first.times.get(index);
+                times.add(&then.map_or_else(|| now.clone(), |then| now.since(then)));
+            }
+        }
+        for class in &self.first.classes {
+            counted.add(class, -1.0);
+        }
+        counted.rates(self.seconds, &times)
+    }
+
+    fn replica(&self, index: usize, now: &Snapshot) -> ReplicaTimes {
+        let then = self.first.replicas.get(index);
+        let new = then.map_or_else(|| now.clone(), |then| now.since(then));
+        ReplicaTimes {
+            served_per_second: new.count() as f64 / self.seconds.max(1e-9),
+            service_p50_seconds: quantile(&new, 0.5),
+            service_p99_seconds: quantile(&new, 0.99),
+        }
+    }
+}
+
+fn quantile(of: &Snapshot, share: f64) -> Option<f64> {
+    of.quantile(share).map(|time| time.as_secs_f64())
+}
+
+/// Counters, of which an earlier picture is subtracted.
+#[derive(Debug, Default)]
+struct Counted {
+    arrived: f64,
+    admitted: f64,
+    served: f64,
+    in_target: f64,
+    degraded: f64,
+    failed: f64,
+    abandoned: f64,
+    would_shed: f64,
+    earned: f64,
+    lost: f64,
+    shed: BTreeMap<&'static str, f64>,
+}
+
+impl Counted {
+    fn add(&mut self, class: &ClassStatus, sign: f64) {
+        let sum = |counts: &[(&'static str, u64)]| -> u64 { counts.iter().map(|of| of.1).sum() };
+        self.arrived += sign * class.arrived as f64;
+        self.admitted += sign * class.admitted as f64;
+        self.served += sign * class.served as f64;
+        self.in_target += sign * class.in_target as f64;
+        self.degraded += sign * class.degraded as f64;
+        self.failed += sign * class.dropped as f64;
+        self.abandoned += sign * class.abandoned as f64;
+        self.would_shed += sign * sum(&class.would_shed) as f64;
+        self.earned += sign * class.revenue_earned;
+        self.lost += sign * class.revenue_lost.iter().map(|of| of.1).sum::<f64>();
+        for &(reason, count) in &class.shed {
+            *self.shed.entry(reason).or_default() += sign * count as f64;
+        }
+    }
+
+    fn rates(&self, seconds: f64, times: &ClassTimes) -> Rates {
+        let rate = |count: f64| count.max(0.0) / seconds.max(1e-9);
+        let by_reason = self.shed.iter().filter(|(_, count)| **count > 0.0);
+        Rates {
+            offered_per_second: rate(self.arrived),
+            admitted_per_second: rate(self.admitted),
+            served_per_second: rate(self.served),
+            in_target_per_second: rate(self.in_target),
+            browned_out_per_second: rate(self.degraded),
+            shed_per_second: rate(self.shed.values().sum()),
+            shed_per_second_by_reason: by_reason.map(|(&why, &count)| (why, rate(count))).collect(),
+            would_shed_per_second: rate(self.would_shed),
+            failed_per_second: rate(self.failed),
+            abandoned_per_second: rate(self.abandoned),
+            revenue_earned_per_second: rate(self.earned),
+            revenue_lost_per_second: rate(self.lost),
+            waiting_p50_seconds: quantile(&times.waiting, 0.5),
+            waiting_p99_seconds: quantile(&times.waiting, 0.99),
+            service_p50_seconds: quantile(&times.service, 0.5),
+            service_p99_seconds: quantile(&times.service, 0.99),
+            response_p50_seconds: quantile(&times.response, 0.5),
+            response_p95_seconds: quantile(&times.response, 0.95),
+            response_p99_seconds: quantile(&times.response, 0.99),
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! `tidegate ctl`: every call of the admin API as a command.
+
+pub(crate) mod show;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::{Subcommand, ValueEnum};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tidegate_config::Dur;
+
+use crate::admin_client::{Admin, application};
+use crate::check::print;
+use crate::error::CliError;
+use crate::runtime;
+
+/// Looks into a running proxy and steers it.
+///
+/// Changes last until the file is put in force again (`tidegate ctl reload`), and each one is a
+/// line of the proxy's log.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    admin: Admin,
+    /// Print the proxy's answer as JSON.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Which application, where the proxy has several.
+    #[arg(long, global = true, value_name = "NAME")]
+    application: Option<String>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// What the proxy is doing, in words and figures.
+    Status,
+    /// What is wrong, and what would help.
+    Warnings,
+    /// One class: what arrived, was admitted and shed, and how long it took.
+    Class {
+        /// Its name; all classes if not given.
+        name: Option<String>,
+    },
+    /// Replicas, with window, requests in flight and service time.
+    Replicas,
+    /// Why a request was refused.
+    Why {
+        /// What its answer had as x-request-id.
+        id: String,
+    },
+    /// Events: of the past with --since, as they happen with --follow.
+    Events {
+        /// Types, separated by commas: overload, window, step, mode, health, aside, notice, shed …
+        #[arg(long, value_name = "TYPES")]
+        types: Option<String>,
+        /// From when on: how long ago, as 10m, or a time as 2026-01-02T03:04:05Z.
+        #[arg(long, value_name = "TIME", default_value = "1h")]
+        since: String,
+        /// Go on with events as they happen.
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// Sets the target, as 300ms; `default` goes back to finding it.
+    Target {
+        /// The response time within which an answer is worth something.
+        target: String,
+    },
+    /// Sets the mode: auto, static, step, pi, pid, lqr, ilac, sentry or off.
+    Mode {
+        /// The mode from now on.
+        mode: String,
+    },
+    /// Changes parameters of `protect` by a JSON merge patch: '{"limits":{"window_max":64}}'.
+    Set {
+        /// The patch.
+        patch: String,
+    },
+    /// Decide and count, but shed nothing.
+    DryRun {
+        /// On or off.
+        switch: OnOff,
+    },
+    /// Admit everything at once.
+    KillSwitch {
+        /// On or off.
+        switch: OnOff,
+    },
+    /// Refuse new requests and finish those inside.
+    Drain {
+        /// On or off.
+        switch: OnOff,
+    },
+    /// Puts the file in force again; changes made here are dropped.
+    Reload,
+    /// The configuration in force, secrets redacted.
+    Config,
+    /// The channel to clients: what they were told, and which did not hold back.
+    Channel {
+        /// A command for it, as JSON; its state if not given.
+        command: Option<String>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OnOff {
+    On,
+    Off,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    runtime::current_thread()?.block_on(args.call())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    async fn call(&self) -> Result<(), CliError> {
+        match &self.command {
+            Command::Status => self.look(show::status).await,
+            Command::Warnings => self.look(show::warnings).await,
+            Command::Replicas => self.look(show::replicas).await,
+            Command::Class { name } => self.class(name.as_deref()).await,
+            Command::Events {
+                types,
+                since,
+                follow,
+            } => self.events(types.as_deref(), since, *follow).await,
+            Command::Why { id } => self.why(id).await,
+            Command::Target { target } => self.target(target).await,
+            Command::Mode { mode } => {
+                self.change("/api/mode", &json!({ "mode": mode }), "mode")
+                    .await
+            }
+            Command::Set { patch } => {
+                let patch = parse("the patch", patch)?;
+                self.change("/api/parameters", &patch, "parameters").await
+            }
+            Command::DryRun { switch } => self.switch("/api/dry-run", "dry run", *switch).await,
+            Command::KillSwitch { switch } => {
+                self.switch("/api/kill-switch", "kill switch", *switch)
+                    .await
+            }
+            Command::Drain { switch } => self.switch("/api/drain", "drain", *switch).await,
+            Command::Reload => self.change("/api/reload", &json!({}), "reload").await,
+            Command::Config => self.print_json(&self.admin.get("/api/config").await?),
+            Command::Channel { command: None } => {
+                self.print_json(&self.admin.get("/api/channel").await?)
+            }
+            Command::Channel {
+                command: Some(command),
+            } => {
+                let command = parse("the command", command)?;
+                self.change("/api/channel", &command, "channel").await
+            }
+        }
+    }
+
+    async fn look(&self, show: fn(&Value) -> String) -> Result<(), CliError> {
+        let status = self.admin.get("/api/status").await?;
+        let chosen = application(&status, self.application.as_deref())?;
+        match self.json {
+            true => self.print_json(chosen),
+            false => print(&show(chosen)),
+        }
+    }
+
+    async fn class(&self, name: Option<&str>) -> Result<(), CliError> {
+        let status = self.admin.get("/api/status").await?;
+        let classes = &application(&status, self.application.as_deref())?["classes"];
+        let all: Vec<_> = classes.as_object().into_iter().flatten().collect();
+        let names: Vec<_> = all.iter().map(|(name, _)| name.as_str()).collect();
+        if let Some(name) = name.filter(|name| !names.contains(name)) {
+            let there = names.join(", ");
+            return Err(CliError::Usage(format!(
+                "there is no class `{name}`; there is {there}"
+            )));
+        }
+        let wanted = |of: &&(&String, &Value)| name.is_none_or(|name| of.0 == name);
+        for (class, figures) in all.iter().filter(wanted) {
+            match self.json {
+                true => self.print_json(figures)?,
+                false => print(&show::class(class, figures))?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn why(&self, id: &str) -> Result<(), CliError> {
+        let path = format!("/api/requests?id={}", escaped(id));
+        let found = self.admin.get(&path).await?;
+        match self.json {
+            true => self.print_json(&found),
+            false => print(&format!("{}\n", show::text(&found["words"]))),
+        }
+    }
+
+    async fn target(&self, target: &str) -> Result<(), CliError> {
+        let target = match target {
+            "default" => Value::Null,
+            text => {
+                let wrong = |_| {
+                    let words = "is no duration; write a number with a unit, as 300ms, or default";
+                    CliError::Usage(format!("`{text}` {words}"))
+                };
+                text.parse::<Dur>().map(|_| text.into()).map_err(wrong)?
+            }
+        };
+        self.change("/api/parameters", &json!({ "target": target }), "target")
+            .await
+    }
+
+    async fn switch(&self, path: &str, name: &str, to: OnOff) -> Result<(), CliError> {
+        let on = to == OnOff::On;
+        let answer = self.admin.post(path, &json!({ "enabled": on })).await?;
+        match self.json {
+            true => self.print_json(&answer),
+            false => print(&format!("{name} {}\n", if on { "on" } else { "off" })),
+        }
+    }
+
+    async fn change(&self, path: &str, body: &Value, name: &str) -> Result<(), CliError> {
+        let answer = self.admin.post(path, body).await?;
+        match self.json {
+            true => self.print_json(&answer),
+            false => print(&format!("{name}: in force\n")),
+        }
+    }
+
+    async fn events(&self, types: Option<&str>, since: &str, follow: bool) -> Result<(), CliError> {
+        let mut path = format!("/api/events?follow={follow}&since={}", escaped(since));
+        if let Some(types) = types {
+            path += &format!("&types={}", escaped(types));
+        }
+        if !follow {
+            let past = self.admin.get(&path).await?;
+            let mut past = past.as_array().into_iter().flatten();
+            return past.try_for_each(|event| self.event(event));
+        }
+        let response = self.admin.send(&path, None).await?;
+        if !response.status().is_success() {
+            return self.admin.get(&path).await.map(drop);
+        }
+        self.follow(response.into_body()).await
+    }
+
+    async fn follow(&self, mut body: hyper::body::Incoming) -> Result<(), CliError> {
+        let mut pending = String::new();
+        while let Some(frame) = body.frame().await {
+            let broken = |error| CliError::Usage(format!("the stream broke off: {error}"));
+            let data = frame.map_err(broken)?.into_data().unwrap_or_default();
+            pending += &String::from_utf8_lossy(&data);
+            while let Some((event, rest)) = pending.split_once("\n\n") {
+                let line = event.lines().find_map(|line| line.strip_prefix("data: "));
+                if let Some(event) = line.and_then(|data| serde_json::from_str(data).ok()) {
+                    self.event(&event)?;
+                }
+                pending = rest.to_owned();
+            }
+        }
+        Err(CliError::Usage(
+            "the proxy ended the stream; call again".into(),
+        ))
+    }
+
+    fn event(&self, event: &Value) -> Result<(), CliError> {
+        match self.json {
+            true => print(&format!("{event}\n")),
+            false => print(&show::event(event)),
+        }
+    }
+
+    /// Indented for people; the same with `--json`, in one line.
+    fn print_json(&self, value: &Value) -> Result<(), CliError> {
+        let text = match self.json {
+            true => value.to_string(),
+            false => serde_json::to_string_pretty(value).unwrap_or_default(),
+        };
+        let _ = io::stdout().flush();
+        print(&format!("{text}\n"))
+    }
+}
+
+fn parse(what: &str, text: &str) -> Result<Value, CliError> {
+    serde_json::from_str(text)
+        .map_err(|error| CliError::Usage(format!("{what} is not JSON: {error}; quote it with '…'")))
+}
+
+/// What a query may not contain as it is.
+fn escaped(text: &str) -> String {
+    let escape = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b',' => {
+            char::from(byte).to_string()
+        }
+        byte => format!("%{byte:02X}"),
+    };
+    text.bytes().map(escape).collect()
+}

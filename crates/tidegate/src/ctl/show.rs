@@ -1,0 +1,169 @@
+//! What `tidegate ctl` prints for people.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+/// `12`, `3.4`, or a dash where there is nothing.
+pub(crate) fn number(value: &Value) -> String {
+    match value.as_f64() {
+        None => "-".to_owned(),
+        Some(0.0) => "0".to_owned(),
+        Some(value) if value < 9.95 => format!("{value:.1}"),
+        Some(value) => format!("{value:.0}"),
+    }
+}
+
+/// Seconds as milliseconds.
+pub(crate) fn millis(value: &Value) -> String {
+    match value.as_f64() {
+        None => "-".to_owned(),
+        Some(seconds) if seconds < 0.00995 => format!("{:.1}", seconds * 1e3),
+        Some(seconds) => format!("{:.0}", seconds * 1e3),
+    }
+}
+
+pub(crate) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or("")
+}
+
+/// The time of day of an RFC 3339 time.
+pub(crate) fn clock(value: &Value) -> &str {
+    text(value).get(11..19).unwrap_or("-")
+}
+
+/// Classes by importance.
+pub(crate) fn classes(application: &Value) -> Vec<(&String, &Value)> {
+    let mut all: Vec<_> = application["classes"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .collect();
+    all.sort_by_key(|(_, class)| class["rank"].as_u64());
+    all
+}
+
+pub(super) fn status(application: &Value) -> String {
+    let mut out = format!("{}\n\n", text(&application["headline"]));
+    let _ = writeln!(
+        out,
+        "mode {}   capacity {}/s   queue {}",
+        text(&application["mode"]["name"]),
+        number(&application["capacity_per_second"]),
+        application["queue"]["requests"]
+    );
+    let _ = writeln!(
+        out,
+        "\n{:<16}{:>9}{:>10}{:>10}{:>8}{:>8}{:>8}{:>8}",
+        "class", "offered/s", "admitted", "in target", "shed", "p50 ms", "p99 ms", "target"
+    );
+    for (name, class) in classes(application) {
+        let recent = &class["recent"];
+        let _ = writeln!(
+            out,
+            "{name:<16}{:>9}{:>10}{:>10}{:>8}{:>8}{:>8}{:>8}",
+            number(&recent["offered_per_second"]),
+            number(&recent["admitted_per_second"]),
+            number(&recent["in_target_per_second"]),
+            number(&recent["shed_per_second"]),
+            millis(&recent["response_p50_seconds"]),
+            millis(&recent["response_p99_seconds"]),
+            millis(&class["target_seconds"]),
+        );
+    }
+    out.push('\n');
+    out += &replicas(application);
+    let warned = warnings(application);
+    if !warned.starts_with("no warnings") {
+        let _ = write!(out, "\n{warned}");
+    }
+    out
+}
+
+pub(super) fn replicas(application: &Value) -> String {
+    let mut out = format!(
+        "{:<32}{:>9}{:>8}{:>8}{:>9}{:>8}{:>8}  since\n",
+        "replica", "state", "window", "inside", "served/s", "p50 ms", "p99 ms"
+    );
+    for replica in application["replicas"].as_array().into_iter().flatten() {
+        let recent = &replica["recent"];
+        let _ = writeln!(
+            out,
+            "{:<32}{:>9}{:>8}{:>8}{:>9}{:>8}{:>8}  {}",
+            text(&replica["url"]),
+            text(&replica["state"]),
+            number(&replica["window"]),
+            number(&replica["in_flight"]),
+            number(&recent["served_per_second"]),
+            millis(&recent["service_p50_seconds"]),
+            millis(&recent["service_p99_seconds"]),
+            clock(&replica["since"]),
+        );
+    }
+    out
+}
+
+pub(super) fn warnings(application: &Value) -> String {
+    let warnings = application["warnings"].as_array();
+    let lines = warnings.into_iter().flatten().map(|warning| {
+        format!(
+            "since {}: {}\n",
+            clock(&warning["since"]),
+            text(&warning["text"])
+        )
+    });
+    let lines: String = lines.collect();
+    match lines.is_empty() {
+        true => "no warnings\n".to_owned(),
+        false => lines,
+    }
+}
+
+pub(super) fn class(name: &str, class: &Value) -> String {
+    let recent = &class["recent"];
+    let mut out = format!("{name} (rank {})\n", class["rank"]);
+    for (label, value) in [
+        ("offered/s", number(&recent["offered_per_second"])),
+        ("admitted/s", number(&recent["admitted_per_second"])),
+        ("in target/s", number(&recent["in_target_per_second"])),
+        ("shed/s", number(&recent["shed_per_second"])),
+        ("failed/s", number(&recent["failed_per_second"])),
+        ("abandoned/s", number(&recent["abandoned_per_second"])),
+        ("browned out/s", number(&recent["browned_out_per_second"])),
+        ("waiting p99 ms", millis(&recent["waiting_p99_seconds"])),
+        ("response p99 ms", millis(&recent["response_p99_seconds"])),
+        ("target ms", millis(&class["target_seconds"])),
+    ] {
+        let _ = writeln!(out, "  {label:<16}{value:>10}");
+    }
+    for (reason, rate) in recent["shed_per_second_by_reason"]
+        .as_object()
+        .into_iter()
+        .flatten()
+    {
+        let _ = writeln!(out, "  shed {reason:<11}{:>10}", number(rate));
+    }
+    out
+}
+
+/// Time, type, then the other fields.
+pub(super) fn event(event: &Value) -> String {
+    let mut out = format!("{} {:<9}", text(&event["time"]), text(&event["type"]));
+    for (name, value) in event.as_object().into_iter().flatten() {
+        if ["id", "time", "type"].contains(&name.as_str()) {
+            continue;
+        }
+        match (name.as_str(), value) {
+            ("line", Value::String(line)) => {
+                let _ = write!(out, " {line}");
+            }
+            (_, Value::String(value)) => {
+                let _ = write!(out, " {name}={value}");
+            }
+            (_, value) => {
+                let _ = write!(out, " {name}={value}");
+            }
+        }
+    }
+    out + "\n"
+}
