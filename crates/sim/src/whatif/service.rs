@@ -162,8 +162,8 @@ fn works_queued(stays: &[Stay], workers: u32) -> Vec<f64> {
             {
                 next_end += 1;
                 if begins[index].is_nan() {
-                    // It left while it waited for a worker: it was out of turn.
-                    begins[index] = stays[index].from;
+                    // It left while it seemed to wait: times are rounded, and it had next to no work.
+                    begins[index] = stays[index].to;
                     queue.retain(|&waiting| waiting != index);
                     continue;
                 }
