@@ -1,10 +1,13 @@
-//! Coarse alarms: deadlines of requests, looked at every [`SWEEP`] all together.
+//! Alarms: deadlines of requests, looked at all together.
 //!
 //! A timer of the runtime costs two trips through its wheel for every request, although hardly
-//! any of them ever fires. An alarm is a number in a table; the worker's sweep walks the table and
-//! wakes what is due. The price is that an alarm rings up to one sweep late.
+//! any of them ever fires. An alarm is a number in a table. The worker walks the table every
+//! [`SWEEP`], and whenever the first of the alarms is due, and wakes what is due. So an alarm is as
+//! exact as a timer of the runtime, and one that never rings costs a place in the table.
+//!
+//! What breaks it: a table of very many alarms that all ring, each at another time.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
 use std::pin::pin;
@@ -13,10 +16,11 @@ use std::time::Duration;
 
 use slab::Slab;
 use tidegate_control::Timestamp;
+use tokio::sync::Notify;
 
 use crate::worker::Worker;
 
-/// Time between two sweeps. Chosen: deadlines are hundreds of milliseconds or more, and a worker with
+/// Time between two sweeps. Chosen: what a sweep looks after takes seconds, and a worker with
 /// little to do is not woken more often for this than for its requests.
 pub(crate) const SWEEP: Duration = Duration::from_millis(100);
 
@@ -24,6 +28,10 @@ pub(crate) const SWEEP: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(crate) struct Alarms {
     table: RefCell<Slab<Entry>>,
+    /// When the table is walked next.
+    next: Cell<Timestamp>,
+    /// That it has to be walked sooner.
+    sooner: Notify,
 }
 
 #[derive(Debug)]
@@ -34,17 +42,47 @@ struct Entry {
 }
 
 impl Alarms {
-    /// Rings what is due.
-    pub(crate) fn sweep(&self, now: Timestamp) {
+    /// Rings alarms when they are due, until `end`.
+    pub(crate) async fn ring_until(&self, end: Timestamp, now: impl Fn() -> Timestamp) {
+        loop {
+            let time = now();
+            let next = self.ring(time).map_or(end, |due| due.min(end));
+            if time >= end {
+                return;
+            }
+            self.next.set(next);
+            let pause = tokio::time::sleep(next.since(time));
+            tokio::select! {
+                () = pause => {}
+                () = self.sooner.notified() => {}
+            }
+        }
+    }
+
+    /// Rings what is due; gives when the next one is.
+    fn ring(&self, now: Timestamp) -> Option<Timestamp> {
         let mut due = Vec::new();
+        let mut next = None;
         for (_, entry) in self.table.borrow_mut().iter_mut() {
-            if entry.due <= now && !entry.rung {
+            if entry.rung {
+            } else if entry.due <= now {
                 entry.rung = true;
                 due.push(entry.waker.clone());
+            } else {
+                next = Some(next.map_or(entry.due, |next: Timestamp| next.min(entry.due)));
             }
         }
         // The table is free by now: a task may go with its last waker, and its alarm with it.
         due.into_iter().for_each(Waker::wake);
+        next
+    }
+
+    /// An alarm was set for this time.
+    fn expect(&self, due: Timestamp) {
+        if due < self.next.get() {
+            self.next.set(due);
+            self.sooner.notify_one();
+        }
     }
 }
 
@@ -76,6 +114,7 @@ impl<W: Deref<Target = Worker>> Alarm<W> {
             let entry = &mut self.worker.alarms.table.borrow_mut()[key];
             entry.due = due;
             entry.rung = false;
+            self.worker.alarms.expect(due);
         }
     }
 
@@ -89,6 +128,7 @@ impl<W: Deref<Target = Worker>> Alarm<W> {
                 waker: cx.waker().clone(),
             };
             self.key = Some(table.insert(entry));
+            self.worker.alarms.expect(self.due);
             return Poll::Pending;
         };
         let entry = &mut table[key];
@@ -99,6 +139,11 @@ impl<W: Deref<Target = Worker>> Alarm<W> {
                 Poll::Pending
             }
         }
+    }
+
+    /// Waits until it has rung.
+    pub(crate) async fn rung(&mut self) {
+        poll_fn(|cx| self.poll(cx)).await;
     }
 
     /// Runs `future` until it is ready or the alarm rings.

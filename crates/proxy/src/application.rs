@@ -20,6 +20,7 @@ use crate::gate::Waiter;
 use crate::health::Board;
 use crate::metrics::Metrics;
 use crate::pool::Pool;
+use crate::request::upload_places::UploadPlaces;
 use crate::settings::{Next, Scope, Settings, SettingsError};
 
 /// An application of a running proxy.
@@ -35,6 +36,7 @@ pub struct Application {
     /// Moves with every change of the settings: a look at it is cheaper than at them.
     edition: AtomicU64,
     changed: Notify,
+    pub(crate) uploads: UploadPlaces,
 }
 
 impl Application {
@@ -65,6 +67,7 @@ impl Application {
             settings: ArcSwap::from_pointee(settings),
             edition: AtomicU64::new(0),
             changed: Notify::new(),
+            uploads: UploadPlaces::default(),
         };
         application.hold_draining();
         Ok(application)

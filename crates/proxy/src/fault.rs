@@ -22,6 +22,8 @@ pub(crate) enum Fault {
     Shed(Refusal),
     /// The client was told to hold back, and did not.
     Held(Held),
+    /// Too many bodies that do not fit into memory are on their way already.
+    TooManyUploads,
     /// The client cancels requests as fast as it makes them.
     TooManyResets,
     /// A replica failed.
@@ -47,6 +49,8 @@ pub(crate) enum Invalid {
     Target,
     #[error("the expectation is not 100-continue")]
     Expectation,
+    #[error("a field's value begins or ends with white space")]
+    FieldValue,
     #[error("the body is too large")]
     BodyTooLarge,
     #[error("the body broke off or is malformed")]
@@ -75,6 +79,7 @@ impl Fault {
             Self::Malformed(_) => true,
             Self::Invalid(invalid) => !matches!(invalid, Invalid::Method | Invalid::Target),
             Self::Unrouted | Self::LastHop | Self::Shed(_) | Self::Held(_) => false,
+            Self::TooManyUploads => true,
             Self::Upstream(_) | Self::Deadline => false,
             Self::TooManyResets | Self::Departed => true,
         }
@@ -89,6 +94,7 @@ impl Fault {
             Self::LastHop => "last-hop",
             Self::Shed(refusal) => refusal.reason.as_str(),
             Self::Held(held) => held.as_str(),
+            Self::TooManyUploads => "uploads",
             Self::TooManyResets => "resets",
             Self::Upstream(failure) => failure.as_str(),
             Self::Deadline => "deadline",

@@ -222,6 +222,22 @@ impl Slot {
         }
     }
 
+    /// The replica waits for the client: the slot is free meanwhile.
+    pub(crate) fn pause(&mut self) {
+        let mut permit = self.permit.take().expect(HELD);
+        let application = &self.application.shared;
+        let now = application.now();
+        application.resolving(|sentry, wake| sentry.on_pause(now, &mut permit, wake));
+        self.permit = Some(permit);
+    }
+
+    /// The replica goes on after [`Slot::pause`].
+    pub(crate) fn resume(&mut self) {
+        let application = &self.application.shared;
+        let permit = self.permit.as_mut().expect(HELD);
+        application.sentry().on_resume(application.now(), permit);
+    }
+
     /// The response lasts as long as somebody listens: the slot goes back, nothing is a sample.
     pub(crate) fn stream(&mut self) {
         let mut permit = self.permit.take().expect(HELD);

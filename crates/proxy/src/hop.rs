@@ -150,7 +150,9 @@ fn is_removed_by_name(name: &HeaderName, border: Border) -> bool {
     let text = name.as_str();
     match text.as_bytes()[0] {
         b't' => text.starts_with("tidegate") || is_twin(text),
-        b'x' => untrusted && (text.starts_with("x-forwarded-") || is_twin(text)),
+        b'x' => {
+            untrusted && (text.starts_with("x-forwarded-") || text == "x-real-ip" || is_twin(text))
+        }
         b'k' => *name == KEEP_ALIVE,
         b'p' => *name == PROXY_CONNECTION,
         b'h' => *name == HTTP2_SETTINGS || is_twin(text),

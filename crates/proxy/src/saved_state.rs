@@ -46,6 +46,29 @@ pub struct SavedState {
     /// By application.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pools: BTreeMap<String, PoolOverride>,
+    /// What operators have switched while the proxy ran, by application; for a successor, never
+    /// for the file.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    switches: BTreeMap<String, Switches>,
+}
+
+/// Switches of operators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Switches {
+    kill_switch: bool,
+    dry_run: bool,
+    draining: bool,
+}
+
+impl Switches {
+    fn put_in_force(self, application: &Application) {
+        let now = application.now();
+        application.resolving(|sentry, wake| {
+            sentry.set_kill_switch(now, self.kill_switch, wake);
+            sentry.set_dry_run(now, self.dry_run, wake);
+            sentry.set_draining(now, self.draining);
+        });
+    }
 }
 
 impl SavedState {
@@ -60,6 +83,24 @@ impl SavedState {
             *saved.windows_mut(application.name()) = windows(application);
         }
         saved.applications.retain(|_, windows| !windows.is_empty());
+        saved
+    }
+
+    /// What is known by now, and what operators have switched, for the process that takes over.
+    #[must_use]
+    pub fn for_successor(state: &State) -> Self {
+        let mut saved = Self::of(state);
+        for application in state.applications().iter() {
+            let status = application.sentry().status(application.now());
+            let switches = Switches {
+                kill_switch: status.kill_switch,
+                dry_run: status.dry_run,
+                draining: status.draining,
+            };
+            saved
+                .switches
+                .insert(application.name().to_owned(), switches);
+        }
         saved
     }
 
@@ -78,6 +119,9 @@ impl SavedState {
             ));
         }
         for application in state.applications().iter() {
+            if let Some(switches) = self.switches.get(application.name()) {
+                switches.put_in_force(application);
+            }
             let found = match application.name() {
                 DEFAULT => Some(&self.windows),
                 name => self.applications.get(name),

@@ -10,7 +10,7 @@ use http::HeaderValue;
 use tidegate_sentry::{ClassId, ReplicaChange, ReplicaId, SentryConfig, SentryError};
 
 use crate::access_log::{AccessLog, Refused};
-use crate::config::{Config, DEFAULT};
+use crate::config::{Config, DEFAULT, Http2};
 use crate::http1::HeadLimits;
 use crate::listen::tls::{self as listen_tls, ServerTls};
 use crate::pool::{Member, Pool};
@@ -146,6 +146,16 @@ impl Settings {
     pub(crate) fn draining_only_here(&self, next: &Self) -> Vec<ReplicaId> {
         let released = self.draining().filter(|&id| !next.is_draining(id));
         released.filter(|id| next.active.contains(id)).collect()
+    }
+
+    /// Whether replicas may be spoken to in HTTP/2, which gRPC needs.
+    pub(crate) fn speaks_http2(&self) -> bool {
+        let upstream = &self.config.upstream;
+        match upstream.http2 {
+            Http2::Always => true,
+            Http2::Auto => upstream.replicas.iter().any(|replica| replica.url.tls),
+            Http2::Never => false,
+        }
     }
 
     /// The replicas in force.

@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::http1::HeadLimits;
 use crate::metrics::Metrics;
 use crate::pool::{Member, Pool, PoolOverride};
+use crate::request::upload_places::UploadPlaces;
 use crate::router::Router;
 use crate::settings::{Next, Scope, Settings, SettingsError};
 
@@ -49,6 +50,7 @@ pub struct State {
     drain: Notify,
     changed: Notify,
     threads: usize,
+    pub(crate) uploads: UploadPlaces,
     /// Client connections over all workers, for their limit.
     pub(crate) connections: AtomicUsize,
 }
@@ -164,6 +166,7 @@ impl State {
             drain: Notify::new(),
             changed: Notify::new(),
             threads,
+            uploads: UploadPlaces::default(),
             connections: AtomicUsize::new(0),
         }))
     }

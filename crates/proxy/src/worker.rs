@@ -24,7 +24,7 @@ use crate::client::lobby::Lobby;
 use crate::client::timeouts::ConnectionTimeouts;
 use crate::client::{Client, Order, Protocol};
 use crate::message::Request;
-use crate::metrics::Core;
+use crate::metrics::{Core, TurnedAway};
 use crate::response::slow_reader::SlowReaders;
 use crate::settings::Settings;
 use crate::state::{Applications, State};
@@ -37,6 +37,13 @@ const IDLE_GRACE: Duration = Duration::from_secs(1);
 
 /// How long a connection is idle before it waits without a task. Chosen: most pages have asked for all they need by then.
 const REST_AFTER: Duration = Duration::from_secs(1);
+
+/// A connection that does nothing for this long may be closed for another. Chosen: an honest
+/// client sends its head within a round trip or a few.
+const RECLAIM_AFTER: Duration = Duration::from_secs(1);
+
+/// Connections closed together when there are too many: to find them takes a walk over all.
+const RECLAIMED_AT_ONCE: usize = 64;
 
 /// Settings as one worker holds them.
 pub(crate) type InForce = Rc<Arc<Settings>>;
@@ -66,6 +73,15 @@ pub(crate) struct Worker {
 struct Registered {
     client: Rc<Client>,
     timeouts: ConnectionTimeouts,
+}
+
+impl Registered {
+    /// How readily it is closed for others, if at all.
+    fn rank(&self, now: Timestamp) -> Option<(bool, Duration)> {
+        let unfinished = self.timeouts.unfinished_for(now).map(|age| (true, age));
+        let rank = unfinished.or_else(|| self.timeouts.idle_for(now).map(|age| (false, age)));
+        rank.filter(|(_, age)| *age >= RECLAIM_AFTER)
+    }
 }
 
 impl Worker {
@@ -189,11 +205,11 @@ impl Worker {
     /// Looks after connections, requests and the pool, every [`SWEEP`], for ever.
     pub(crate) async fn sweep(self: Rc<Self>) {
         loop {
-            tokio::time::sleep(SWEEP).await;
+            let end = self.state.now() + SWEEP;
+            self.alarms.ring_until(end, || self.state.now()).await;
             let now = self.state.now();
             self.swept.set(now);
             self.date.borrow_mut().renew();
-            self.alarms.sweep(now);
             self.sweep_clients(now);
             self.slow_readers.sweep(now);
             let applications = self.applications();
@@ -201,6 +217,29 @@ impl Worker {
             used.for_each(|it| it.settle_budget(now, self.state.threads()));
             self.pool.sweep(now);
         }
+    }
+
+    /// Closes connections that do nothing, for others that may: those that have not sent a whole
+    /// head for the longest time, then those that are idle. False if there are none.
+    pub(crate) fn reclaim(self: &Rc<Self>) -> bool {
+        let now = self.state.now();
+        let mut idlest: Vec<_> = self
+            .clients
+            .borrow()
+            .iter()
+            .filter(|(_, entry)| entry.client.order() == Order::None)
+            .filter_map(|(_, entry)| Some((entry.rank(now)?, Rc::clone(&entry.client))))
+            .collect();
+        idlest.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
+        idlest.truncate(RECLAIMED_AT_ONCE);
+        for (_, client) in &idlest {
+            client.give(Order::Abort);
+            self.metrics().record_turned_away(TurnedAway::Limit);
+            if let Some(seat) = client.seat() {
+                self.lobby.call(self, seat);
+            }
+        }
+        !idlest.is_empty()
     }
 
     fn sweep_clients(self: &Rc<Self>, now: Timestamp) {

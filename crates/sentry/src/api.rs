@@ -80,8 +80,10 @@ pub struct Permit {
     pub(crate) generation: u32,
     /// Counted by the window at the entrance.
     pub(crate) counted: bool,
-    /// Became a long stream: holds no slot any more.
+    /// Became a long stream, or is paused: holds no slot.
     pub(crate) streaming: bool,
+    /// Since when it is paused; whether the window at the entrance counted it before.
+    pub(crate) paused: Option<(Timestamp, bool)>,
     /// Admitted before, to a replica that turned out to be dead.
     pub(crate) returned: bool,
     /// What the replica is told about optional content, if anything.

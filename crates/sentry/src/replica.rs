@@ -188,6 +188,14 @@ impl Replica {
         self.release(generation);
     }
 
+    /// A paused request goes on: it takes a slot, whether there is one or not. Gives the slot's age
+    /// group.
+    pub(crate) fn retake(&self) -> u32 {
+        self.end_stream();
+        self.in_flight.fetch_add(1, Ordering::SeqCst);
+        self.enter()
+    }
+
     pub(crate) fn end_stream(&self) {
         self.streams.fetch_sub(1, Ordering::Relaxed);
     }

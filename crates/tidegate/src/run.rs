@@ -168,7 +168,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let running = bound.start()?;
     systemd::ready();
     upgrade::relieve_predecessor();
-    Ok(runtime.block_on(operate(running, operations, handover, signals)))
+    let code = runtime.block_on(operate(running, operations, handover, signals));
+    // A file that hangs must not keep the process.
+    runtime.shutdown_background();
+    Ok(code)
 }
 
 /// All listening sockets, to be passed on.
@@ -278,8 +281,11 @@ async fn until_stopped(
     loop {
         tokio::select! {
             () = stop.requested() => break,
-            _ = upgrades.recv() => match handover.start(&SavedState::of(running.state())) {
-                Ok(()) => notice("a new process was started and will take over"),
+            _ = upgrades.recv() => match handover.start(&SavedState::for_successor(running.state())) {
+                Ok(()) => notice(format_args!(
+                    "process {} started a new one, which will take over",
+                    std::process::id()
+                )),
                 Err(error) => notice(format_args!("no new process was started: {error}")),
             },
             ended = handover.successor_ended() => {
@@ -297,7 +303,10 @@ async fn until_stopped(
     // Nobody is to wait in the queue of a socket that is not listened on.
     drop(handover);
     running.shut_down();
-    notice("shutting down when requests in flight are finished; a second signal ends them");
+    notice(format_args!(
+        "process {} shuts down when requests in flight are finished; a second signal ends them",
+        std::process::id()
+    ));
     tokio::select! {
         () = running.finished() => ExitCode::SUCCESS,
         () = stop.requested() => ExitCode::FAILURE,

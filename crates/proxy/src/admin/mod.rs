@@ -39,7 +39,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -345,9 +345,19 @@ async fn watch_files(operator: Arc<Operator>) {
 
 /// Reloads without holding up the thread; the outcome is in log and status.
 async fn reload_beside(operator: &Arc<Operator>, trigger: Trigger) {
-    let operator = Arc::clone(operator);
-    let _ = tokio::task::spawn_blocking(move || operator.reload(trigger)).await;
+    let its = Arc::clone(operator);
+    let reload = tokio::task::spawn_blocking(move || its.reload(trigger));
+    if tokio::time::timeout(RELOAD_MAX, reload).await.is_err() {
+        let error = operator.reloader.note_hanging();
+        operator.notice(&format!(
+            "the configuration was not put in force within {} s: {error}",
+            RELOAD_MAX.as_secs()
+        ));
+    }
 }
+
+/// How long a reload is waited for before the next one is looked for. It may end later.
+const RELOAD_MAX: Duration = Duration::from_secs(10);
 
 /// What calls and tasks share.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! The admin listener's connections.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -9,8 +10,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::{Operator, calls};
 
@@ -26,21 +26,27 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Serves calls until it is dropped, connections included.
 pub(super) async fn serve(listener: TcpListener, operator: Arc<Operator>) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
+    let mut oldest_first = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         while connections.try_join_next().is_some() {}
-        // Beyond the bound the stream is dropped, which closes it.
-        if let Ok(permit) = Arc::clone(&room).try_acquire_owned() {
-            let operator = Arc::clone(&operator);
-            connections.spawn(async move {
-                converse(stream, operator).await;
-                drop(permit);
-            });
+        make_room(&mut oldest_first);
+        let conversation = converse(stream, Arc::clone(&operator));
+        oldest_first.push_back(connections.spawn(conversation));
+    }
+}
+
+/// Beyond the bound the oldest connection is closed, so that a health check always gets through,
+/// whatever the others do.
+fn make_room(oldest_first: &mut VecDeque<AbortHandle>) {
+    oldest_first.retain(|connection| !connection.is_finished());
+    while oldest_first.len() >= CONNECTIONS_MAX {
+        if let Some(oldest) = oldest_first.pop_front() {
+            oldest.abort();
         }
     }
 }

@@ -29,6 +29,7 @@ use super::Channel;
 use crate::alarm::{Alarm, Elapsed};
 use crate::fault::{Fault, Invalid};
 use crate::message::{Fields, Response};
+use crate::request::classify::Readings;
 use crate::request::order::Order;
 use crate::request::upload::Upload;
 use crate::request::visit::Visit;
@@ -174,7 +175,11 @@ impl Channel {
         let paths = &self.config.paths;
         match paths.is_empty() {
             true => self.policy.lock().deadline.is_some(),
-            false => paths.iter().any(|at| path.starts_with(at)),
+            false => {
+                let path = Readings::of(path);
+                let begins = |at: &String| path.any(|path| path.starts_with(at.as_str()));
+                paths.iter().any(begins)
+            }
         }
     }
 

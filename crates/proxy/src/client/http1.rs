@@ -485,7 +485,9 @@ impl Wire {
         loop {
             let taken = self.take_from_body(cx, body, encoder);
             let mut inner = self.inner.borrow_mut();
-            ready!(inner.poll_write(cx))?;
+            let written = inner.poll_write(cx);
+            body.set_blocked(written.is_pending());
+            ready!(written)?;
             match taken {
                 Taken::End => return Poll::Ready(Ok(())),
                 Taken::Broken => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),

@@ -183,8 +183,9 @@ impl Reply {
     /// Answers that there is no room; nothing is left to send.
     fn shed(&mut self, shed: &Shed) -> Option<(Outbound, SendStream<Bytes>)> {
         let head = shed.http2(self.worker.date());
-        let mut stream = self.start(head, self.to_head)?;
-        if !self.to_head {
+        let ends = self.to_head || shed.body().is_empty();
+        let mut stream = self.start(head, ends)?;
+        if !ends {
             let _ = stream.send_data(shed.body().clone(), true);
         }
         None
@@ -223,7 +224,7 @@ async fn send(mut body: Outbound, mut stream: SendStream<Bytes>) {
             Some(Some(Ok(frame))) => match frame.into_data() {
                 Ok(data) => {
                     let ends = body.is_end_stream();
-                    if !data.is_empty() && !has_capacity(&mut stream).await {
+                    if !data.is_empty() && !has_capacity(&mut stream, &body).await {
                         return;
                     }
                     stream.send_data(data, ends).map(|()| ends)
@@ -242,7 +243,7 @@ async fn send(mut body: Outbound, mut stream: SendStream<Bytes>) {
 
 /// Waits until the client takes more; false if it takes nothing any more. A byte of capacity is
 /// enough: h2 asks for the rest when it has the data, and what is not there yet claims no window.
-async fn has_capacity(stream: &mut SendStream<Bytes>) -> bool {
+async fn has_capacity(stream: &mut SendStream<Bytes>, body: &Outbound) -> bool {
     stream.reserve_capacity(1);
     poll_fn(|cx| {
         loop {
@@ -250,10 +251,14 @@ async fn has_capacity(stream: &mut SendStream<Bytes>) -> bool {
                 return Poll::Ready(false);
             }
             if stream.capacity() > 0 {
+                body.set_blocked(false);
                 return Poll::Ready(true);
             }
             match stream.poll_capacity(cx) {
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    body.set_blocked(true);
+                    return Poll::Pending;
+                }
                 Poll::Ready(Some(Ok(_))) => {}
                 Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(false),
             }

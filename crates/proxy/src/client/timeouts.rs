@@ -103,6 +103,14 @@ impl ConnectionTimeouts {
         client.in_flight.get() == 0 && now.since(told) >= LINGER
     }
 
+    /// Whether it has sent no whole head yet, or not the next one, and for how long.
+    pub(crate) fn unfinished_for(&self, now: Timestamp) -> Option<Duration> {
+        match self.phase {
+            Phase::Opening | Phase::Head(_) => Some(now.since(self.since)),
+            _ => None,
+        }
+    }
+
     /// Whether it is between requests, and for how long.
     pub(crate) fn idle_for(&self, now: Timestamp) -> Option<Duration> {
         match self.phase {

@@ -1,6 +1,9 @@
 //! What a configuration will do, in a few lines for people.
 
-use super::{Admin, Application, Config, Health, Listener, LogTarget, Sticky};
+use super::{
+    Admin, Application, Channel, Config, Health, Listener, LogTarget, SessionKey, Sticky, Timeouts,
+    TokenConfig,
+};
 
 impl Config {
     /// What it will do, a line for each part.
@@ -22,6 +25,10 @@ impl Config {
                 None => "answers all other requests with 404".to_owned(),
             });
         }
+        lines.extend(self.channel.as_ref().map(channel));
+        lines.extend(self.token.as_ref().map(token));
+        lines.extend(self.session.as_ref().map(session));
+        lines.push(timeouts(&self.timeouts));
         lines.push(admin(&self.admin));
         if self.access_log.to != LogTarget::Off {
             lines.push(format!("logs every request to {}", self.access_log.to));
@@ -115,6 +122,46 @@ fn health(health: &Health) -> String {
         failures => format!("ejects one after {failures} failed requests in a row"),
     };
     format!("{active}; {passive}")
+}
+
+fn channel(channel: &Channel) -> String {
+    let wanted = if channel.paths.is_empty() {
+        "any request may do without".to_owned()
+    } else {
+        format!("writing to {} needs a stamp", channel.paths.join(" and "))
+    };
+    format!("tells clients on {} when to send; {wanted}", channel.listen)
+}
+
+fn token(token: &TokenConfig) -> String {
+    let place = match (&token.header, &token.cookie) {
+        (_, Some(cookie)) => format!("the cookie `{cookie}`"),
+        (Some(header), None) => format!("the header `{header}`"),
+        (None, None) => "`authorization: Bearer`".to_owned(),
+    };
+    let key = match &token.public_key {
+        Some(path) => format!("the key in {}", path.display()),
+        None => "the secret".to_owned(),
+    };
+    format!("reads tokens from {place} and verifies them with {key}; none is demanded")
+}
+
+fn session(session: &SessionKey) -> String {
+    let begin = match &session.entry_path {
+        Some(path) => format!("at {path}"),
+        None => "anywhere".to_owned(),
+    };
+    format!(
+        "prefers requests of sessions, told by {}, which begin {begin}",
+        session.key
+    )
+}
+
+fn timeouts(timeouts: &Timeouts) -> String {
+    format!(
+        "gives an answer {}, an upload {}, a connection to a replica {}, a shutdown {}",
+        timeouts.request, timeouts.upload, timeouts.connect, timeouts.grace
+    )
 }
 
 fn sticky(sticky: &Sticky) -> String {

@@ -15,7 +15,8 @@ use super::types::Secret;
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Timeouts {
-    /// From a request's arrival to the head of its response, waiting included. Then 504.
+    /// From a request's arrival to the head of its response, waiting included. Then 504. Of a
+    /// request that takes long to send its body: from the end of the body.
     pub request: Dur,
     /// For a connection to a replica, TLS included. Then another replica, or 502.
     pub connect: Dur,
@@ -23,6 +24,9 @@ pub struct Timeouts {
     pub head: Dur,
     /// For a client's TLS handshake and PROXY protocol header. Then the connection is closed.
     pub handshake: Dur,
+    /// For a client to send a request's body, however large. Then 408. gRPC streams to HTTP/2
+    /// replicas may take longer.
+    pub upload: Dur,
     /// Without a byte of a request's or a response's body. Streams and WebSockets included.
     pub body_idle: Dur,
     /// For a client's connection between requests.
@@ -41,19 +45,22 @@ impl Default for Timeouts {
             connect: seconds(2),
             head: seconds(10),
             handshake: seconds(10),
+            upload: seconds(3600),
             body_idle: seconds(300),
             client_idle: seconds(75),
             upstream_idle: seconds(30),
-            grace: seconds(30),
+            // Kubernetes ends what is left after 30 s.
+            grace: seconds(25),
         }
     }
 }
 
 /// Bounds on what clients and replicas may send.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Client connections, over all listeners. Beyond it new ones are closed at once.
+    /// Client connections, over all listeners. Beyond it those that have sent no whole head for a
+    /// second, or are idle, are closed for new ones; if there are none, the new ones.
     #[schemars(range(min = 1))]
     pub connections: usize,
     /// Bytes of a request's head: request line and headers together. Then 431.
@@ -63,6 +70,18 @@ pub struct Limits {
     pub headers: usize,
     /// Bytes of a request's body; bodies are streamed, so there is none by default. Then 413.
     pub body_bytes: Option<Size>,
+    /// Bytes of a request's body that are read before a slot is asked for. A smaller body is
+    /// complete by then; of a larger one the rest is passed on as it comes.
+    pub upload_buffer: Size,
+    /// Bytes of request bodies held so, over all requests. Beyond it 16 KiB of each are.
+    pub upload_memory: Size,
+    /// Bytes per second that a client has to send of a request's body, over ten seconds. Then 408.
+    /// 0 for no such limit.
+    pub upload_rate: Size,
+    /// Bodies larger than `upload_buffer` that may be on their way into replicas at a time, as a
+    /// share of the replicas' slots, which they do not take; at least one per replica. One tenant,
+    /// or one address where `tenant` is not set, may have half of them.
+    pub upload_share: Share,
     /// Requests in flight on one HTTP/2 connection.
     #[schemars(range(min = 1))]
     pub streams: u32,
@@ -86,6 +105,10 @@ impl Default for Limits {
             head_bytes: Size(32 << 10),
             headers: 100,
             body_bytes: None,
+            upload_buffer: Size(128 << 10),
+            upload_memory: Size(256 << 20),
+            upload_rate: Size(1 << 10),
+            upload_share: Share(0.5),
             streams: 100,
             early_resets: 100,
             response_buffer: Size(64 << 10),

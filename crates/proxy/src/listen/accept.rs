@@ -111,7 +111,8 @@ fn welcome(
     index: usize,
 ) -> Option<impl Future<Output = ()> + use<>> {
     let settings = worker.settings();
-    if worker.state.connections() >= settings.config.limits.connections {
+    let connections = worker.state.connections();
+    if connections >= settings.config.limits.connections && !worker.reclaim() {
         worker.metrics().record_turned_away(TurnedAway::Limit);
         return None;
     }

@@ -5,6 +5,7 @@
 //! times as much, nearly all of it in the kernel), `retry-after` says when it makes sense to
 //! come back, and the text asks people not to hammer reload.
 
+mod grpc;
 mod page;
 
 use std::rc::Rc;
@@ -32,6 +33,8 @@ pub(crate) const SHED: HeaderName = HeaderName::from_static("tidegate-shed");
 
 /// Why an item was not passed on: no answer to the item.
 const HELD: HeaderName = HeaderName::from_static(HELD_HEADER);
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
 /// The id under which `tidegate ctl why` finds a refusal.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -48,10 +51,12 @@ pub(crate) enum Format {
     Html,
     Json,
     Text,
+    /// As gRPC has it: in the headers alone.
+    Grpc,
 }
 
 impl Format {
-    const ALL: [Self; 3] = [Self::Html, Self::Json, Self::Text];
+    const ALL: [Self; 4] = [Self::Html, Self::Json, Self::Text, Self::Grpc];
 
     /// The type of `Accept` that we have and that the client likes best, the first of equals;
     /// programs that name none get plain text.
@@ -83,11 +88,21 @@ impl Format {
         }
     }
 
+    /// The status of HTTP that carries a refusal: gRPC has its own beside it.
+    fn carried(self, status: StatusCode) -> StatusCode {
+        if self == Self::Grpc {
+            StatusCode::OK
+        } else {
+            status
+        }
+    }
+
     const fn content_type(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::Html => "text/html; charset=utf-8",
             Self::Json => "application/json",
             Self::Text => "text/plain; charset=utf-8",
+            Self::Grpc => "application/grpc",
         })
     }
 }
@@ -111,7 +126,7 @@ fn weight(parameter: &[u8]) -> Option<u16> {
 #[derive(Debug)]
 pub(crate) struct Refusals {
     /// By reason and format.
-    shed: Vec<[Template; 3]>,
+    shed: Vec<[Template; 4]>,
     /// `retry-after` in seconds, by seconds.
     seconds: Vec<HeaderValue>,
 }
@@ -246,7 +261,10 @@ impl Template {
     fn new(custom: &page::Custom, reason: ShedReason, format: Format) -> Self {
         let mut headers = common_headers(format);
         headers.insert(SHED, HeaderValue::from_static(reason.as_str()));
-        let status = shed_status(reason);
+        if format == Format::Grpc {
+            headers.insert(GRPC_STATUS, grpc::UNAVAILABLE);
+        }
+        let status = format.carried(shed_status(reason));
         let body = custom.overload(format, status, reason.as_str());
         let mut http2 = HeaderMap::from(headers.clone());
         http2.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
@@ -330,8 +348,14 @@ const fn shed_status(_: ShedReason) -> StatusCode {
 fn explain(fault: &Fault, format: Format) -> Response<Outbound> {
     let status = status(fault);
     let body = page::render(format, status, &detail(fault));
-    let mut response = Response::new(status, Outbound::full(body));
+    let mut response = Response::new(format.carried(status), Outbound::full(body));
     response.headers = common_headers(format);
+    if format == Format::Grpc {
+        response.headers.insert(GRPC_STATUS, grpc::status(status));
+        if let Ok(message) = HeaderValue::try_from(detail(fault)) {
+            response.headers.insert(GRPC_MESSAGE, message);
+        }
+    }
     if fault.closes() {
         let close = HeaderValue::from_static("close");
         response.headers.insert(CONNECTION, close);
@@ -385,6 +409,7 @@ pub(crate) fn status(fault: &Fault) -> StatusCode {
             Invalid::Host
             | Invalid::HostSyntax
             | Invalid::HostMismatch
+            | Invalid::FieldValue
             | Invalid::Target
             | Invalid::Body => StatusCode::BAD_REQUEST,
         },
@@ -392,6 +417,7 @@ pub(crate) fn status(fault: &Fault) -> StatusCode {
         Fault::LastHop => StatusCode::OK,
         Fault::Shed(refusal) => shed_status(refusal.reason),
         Fault::Held(held) => held_status(*held),
+        Fault::TooManyUploads => StatusCode::SERVICE_UNAVAILABLE,
         Fault::TooManyResets => StatusCode::TOO_MANY_REQUESTS,
         // Nobody has seen the request: it is safe to come back.
         Fault::Upstream(UpstreamFailure::Connect) => StatusCode::SERVICE_UNAVAILABLE,
@@ -421,6 +447,7 @@ fn detail(fault: &Fault) -> String {
         Fault::LastHop => "The request was to go no further than this proxy.".to_owned(),
         Fault::Shed(_) => "The service is busy.".to_owned(),
         Fault::Held(held) => format!("The request is refused: {held}."),
+        Fault::TooManyUploads => "Too many large uploads are under way.".to_owned(),
         Fault::TooManyResets => "Too many requests were cancelled on this connection.".to_owned(),
         Fault::Upstream(UpstreamFailure::Connect) => "The service cannot be reached.".to_owned(),
         Fault::Upstream(_) => "The service failed to answer.".to_owned(),

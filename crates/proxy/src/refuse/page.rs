@@ -39,6 +39,7 @@ impl Custom {
             Format::Html => &self.html,
             Format::Json => &self.json,
             Format::Text => &self.text,
+            Format::Grpc => return Bytes::new(),
         };
         own.clone()
             .unwrap_or_else(|| page(format, status, Some(reason), &self.message))
@@ -64,6 +65,8 @@ fn page(format: Format, status: StatusCode, reason: Option<&str>, message: &str)
     match format {
         Format::Html => html(status, title, message),
         Format::Json => json(status, title, reason, message),
+        // Its headers say all.
+        Format::Grpc => String::new(),
         Format::Text => format!("{} {title}\n{message}\n", status.as_u16()),
     }
     .into()

@@ -147,7 +147,8 @@ impl Reloader {
     /// Whether a file has changed and has settled. Blocks for a few `stat` calls.
     #[must_use]
     pub fn has_changed(&self) -> bool {
-        self.source.file.is_some() && self.watch.lock().look(self.stamps())
+        let stamps = self.stamps();
+        self.source.file.is_some() && self.watch.lock().look(stamps)
     }
 
     /// Reads the file and puts it in force. Blocks while files are read.
@@ -155,9 +156,11 @@ impl Reloader {
     /// # Errors
     /// The cause; the configuration in force stays.
     pub fn reload(&self, trigger: Trigger) -> Result<(), ReloadError> {
-        let mut in_file = self.in_file.lock();
+        // Files that cannot be read to their end stop nobody else: nothing is held meanwhile.
         let before = self.stamps();
-        let outcome = self.try_reload(trigger, &mut in_file);
+        let loaded = self.load();
+        let mut in_file = self.in_file.lock();
+        let outcome = loaded.and_then(|new| self.put_in_force(trigger, new, &mut in_file));
         self.watch.lock().know(&before, self.stamps());
         let mut status = self.status.lock();
         match &outcome {
@@ -176,15 +179,36 @@ impl Reloader {
         outcome
     }
 
-    fn try_reload(&self, trigger: Trigger, in_file: &mut Arc<Config>) -> Result<(), ReloadError> {
+    /// A reload does not come to its end: a file is on a file system that hangs.
+    pub(crate) fn note_hanging(&self) -> String {
+        let error = "a file it needs cannot be read to its end; see whether its file system hangs";
+        let mut status = self.status.lock();
+        status.refused += 1;
+        status.error = Some(error.to_owned());
+        error.to_owned()
+    }
+
+    /// Reads and checks the file. One that is no file, such as a pipe, is read at the start alone:
+    /// nobody may write to it a second time.
+    fn load(&self) -> Result<Config, ReloadError> {
         let file = self.source.file.as_ref().ok_or(ReloadError::NoFile)?;
         let flags = |config: &mut Config| {
             if let Some(flags) = &self.source.flags {
                 flags(config);
             }
         };
+        regular(file)?;
         let loaded = config::load_with(file, flags).map_err(ReloadError::Refused)?;
-        let new = loaded.config;
+        loaded.config.files().try_for_each(regular)?;
+        Ok(loaded.config)
+    }
+
+    fn put_in_force(
+        &self,
+        trigger: Trigger,
+        new: Config,
+        in_file: &mut Arc<Config>,
+    ) -> Result<(), ReloadError> {
         if let Some(fixed) = self.state.config().fixed_difference(&new) {
             return Err(ReloadError::NeedsRestart(fixed));
         }
@@ -237,6 +261,19 @@ impl Reloader {
             .chain(named)
             .map(Stamp::of)
             .collect()
+    }
+}
+
+/// Refuses what is there and is no file: to read a pipe may take for ever.
+fn regular(path: &Path) -> Result<(), ReloadError> {
+    match std::fs::metadata(path) {
+        Ok(about) if !about.is_file() => {
+            let message = "is no regular file, so it is not read again; restart the proxy instead";
+            let file = path.display().to_string();
+            Err(ReloadError::Refused(vec![ConfigError::new(&file, message)]))
+        }
+        // What is missing is explained where it is needed.
+        _ => Ok(()),
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) fn check<B>(
     check_method(&request.method)?;
     check_target(&request.method, &request.uri)?;
     check_expectation(known)?;
+    check_values(request)?;
     host(request, known)
 }
 
@@ -56,6 +57,20 @@ fn check_expectation(known: &KnownHeaders<'_>) -> Result<(), Invalid> {
         }
         _ => Ok(()),
     }
+}
+
+/// HTTP/1 has no white space around a value, and HTTP/2 must not (RFC 9113 section 8.2.1).
+fn check_values<B>(request: &Request<B>) -> Result<(), Invalid> {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let padded = |value: &HeaderValue| {
+        let bytes = value.as_bytes();
+        is_space(bytes.first()) || is_space(bytes.last())
+    };
+    let http2 = request.version == Version::HTTP_2;
+    if http2 && request.headers.iter().any(|(_, value)| padded(value)) {
+        return Err(Invalid::FieldValue);
+    }
+    Ok(())
 }
 
 fn host<B>(request: &Request<B>, known: &KnownHeaders<'_>) -> Result<Option<HeaderValue>, Invalid> {

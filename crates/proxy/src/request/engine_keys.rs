@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use serde_json::Value;
 use tidegate_sentry::policing::{PathHasher, PathKey};
 
-use super::classify::{Asked, PathPattern};
+use super::classify::{Asked, PathPattern, method};
 use super::cookie::cookies;
 use crate::config::{Config, KeySource, SessionKey};
 use crate::message::Fields;
@@ -83,11 +83,16 @@ impl Keys {
             path: self.paths.as_ref().map(hash),
             tenant: self.tenant.as_ref().map(|source| {
                 let told = self.told(source, asked, asked.trusted);
-                told.unwrap_or_else(|| self.hash(b'a', address(asked, peer, &self.trust)))
+                told.unwrap_or_else(|| self.by_address(asked, peer))
             }),
             session: session.and_then(|session| self.told(&session.source, asked, true)),
             session_entry: session.is_some_and(|session| session.may_begin(asked)),
         }
+    }
+
+    /// The key of a tenant that is told by its address.
+    pub(crate) fn by_address(&self, asked: &Asked<'_>, peer: IpAddr) -> u64 {
+        self.hash(b'a', address(asked, peer, &self.trust))
     }
 
     /// What a request says under `source`, if it says one thing and, where it is but its own
@@ -138,7 +143,7 @@ impl Session {
         Self {
             source: Source::new(&config.key),
             entry: config.entry_path.as_deref().map(PathPattern::prefix),
-            methods: methods.filter_map(|method| method.parse().ok()).collect(),
+            methods: methods.filter_map(|name| method(name)).collect(),
         }
     }
 

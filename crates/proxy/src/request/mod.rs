@@ -9,6 +9,7 @@ mod known_headers;
 pub(crate) mod order;
 pub(crate) mod sticky;
 pub(crate) mod upload;
+pub(crate) mod upload_places;
 pub(crate) mod upstream_request;
 pub(crate) mod visit;
 
@@ -39,10 +40,25 @@ use crate::upstream::send::Sending;
 use crate::worker::{InForce, Worker};
 use order::Order;
 use upload::Upload;
+use upload_places::Place;
 use visit::Visit;
 
 /// How long a refused client may take to send the body that is read and thrown away.
 const DISCARD: Duration = Duration::from_secs(1);
+
+/// How often an upload is looked at while it is read ahead.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A client that sends nothing of a body of unknown length for this long may wait for the replica.
+/// Chosen: longer than a round trip around the world.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// How often an upload that waits for a place asks again. Chosen: short against what an upload
+/// takes.
+const PLACE_RETRY: Duration = Duration::from_millis(100);
+
+/// Bytes of a body that are read ahead when there is no memory for more.
+const AHEAD_MIN: u64 = 16 << 10;
 
 /// What a client is told in the end.
 #[derive(Debug)]
@@ -155,6 +171,9 @@ async fn live(
         // Boxed, like everything that seldom happens: it would make every request larger.
         entry => Box::pin(admit(visit, order, entry)).await?,
     };
+    if order.expects_continue && order.request.body.is_open() {
+        Box::pin(receive_continued(visit, order, &mut slot)).await?;
+    }
     visit.admitted(&slot);
     upstream_request::prepare(visit, order, &slot);
     let mut answer = Sending::new(visit, &mut slot, order).send().await?;
@@ -241,15 +260,95 @@ fn reads_ahead(order: &Order) -> bool {
     order.request.body.is_open() && !order.expects_continue
 }
 
-/// Reads what has to be read of the body.
-async fn read_body(visit: &Visit, order: &mut Order) -> Result<(), Fault> {
-    let upload = std::mem::replace(&mut order.request.body, Upload::Empty);
-    let mut alarm = Alarm::set(&**visit.worker(), order.deadline.at);
-    let read = alarm.before(upload.read_ahead()).await;
-    let upload = read.map_err(|Elapsed| Fault::from(Invalid::BodyTimeout))?;
-    order.request.body = upload.inspect_err(|_| visit.client.linger())?;
+/// Reads what has to be read of the body before a slot is asked for, and waits for a place if that
+/// is not all of it.
+async fn receive(visit: &Visit, order: &mut Order) -> Result<(), Fault> {
+    let pace = order.request.body.pace();
+    let read = read_ahead(visit, order).await;
+    read.inspect_err(|_| visit.client.linger())?;
+    order.request.body.end_reading_ahead();
     visit.count_request_bytes(order.request.body.held());
+    order.deadline.restart(visit.worker().state.now());
+    if let (Some(tenant), Some(pace)) = (order.request.body.needs_place(), pace) {
+        pace.hold(take_place(visit, order, tenant).await?);
+    }
     Ok(())
+}
+
+/// A client that was asked to go on sends its body after it was admitted: until then its slot is
+/// for others.
+async fn receive_continued(visit: &Visit, order: &mut Order, slot: &mut Slot) -> Result<(), Fault> {
+    slot.pause();
+    receive(visit, order).await?;
+    slot.resume();
+    Ok(())
+}
+
+async fn read_ahead(visit: &Visit, order: &mut Order) -> Result<(), Fault> {
+    let worker = visit.worker();
+    let Some(pace) = order.request.body.pace() else {
+        return Ok(());
+    };
+    let bytes_max = ahead_max(visit);
+    pace.begin(worker.state.now());
+    let mut alarm = Alarm::set(&**worker, worker.state.now());
+    let mut seen = pace.bytes();
+    loop {
+        let announced = order.request.body.is_announced();
+        let look = if announced { LOOK } else { PAUSE };
+        let (now, by_client) = (worker.state.now(), order.deadline.allowance.by_client);
+        let due = now + look;
+        alarm.reset(if by_client {
+            due.min(order.deadline.at)
+        } else {
+            due
+        });
+        let read = alarm.before(order.request.body.read_ahead(bytes_max)).await;
+        if let Ok(read) = read {
+            return Ok(read?);
+        }
+        let now = worker.state.now();
+        let late = by_client && now >= order.deadline.at;
+        if late || pace.is_too_slow(now, true) {
+            return Err(Invalid::BodyTimeout.into());
+        }
+        let received = std::mem::replace(&mut seen, pace.bytes());
+        if !announced && received == seen {
+            return Ok(());
+        }
+    }
+}
+
+/// Bytes of a body to read ahead; a few if many are held already.
+fn ahead_max(visit: &Visit) -> u64 {
+    let settings = visit.application.settings();
+    let limits = &settings.config.limits;
+    let held = visit.worker().state.uploads.bytes();
+    if held < *limits.upload_memory {
+        *limits.upload_buffer
+    } else {
+        AHEAD_MIN.min(*limits.upload_buffer)
+    }
+}
+
+/// Waits until one more upload may be passed on.
+async fn take_place(visit: &Visit, order: &Order, tenant: u64) -> Result<Place, Fault> {
+    let worker = visit.worker();
+    let wait =
+        upload_places::ask(&visit.application.shared, tenant).ok_or(Fault::TooManyUploads)?;
+    let mut alarm = Alarm::set(&**worker, worker.state.now());
+    loop {
+        let share = visit.application.settings().config.limits.upload_share.0;
+        if let Some(place) = wait.try_take(share) {
+            return Ok(place);
+        }
+        let now = worker.state.now();
+        if now >= order.deadline.at {
+            return Err(Fault::TooManyUploads);
+        }
+        alarm.reset((now + PLACE_RETRY).min(order.deadline.at));
+        alarm.rung().await;
+    }
 }
 
 /// Asks the engine.
@@ -268,7 +367,7 @@ async fn admit(visit: &Visit, order: &mut Order, entry: Option<Entry>) -> Result
     let entry = match entry {
         Some(entry) => Ok(entry),
         None => {
-            read_body(visit, order).await?;
+            receive(visit, order).await?;
             enter(visit, order, visit.worker().state.now())
         }
     };

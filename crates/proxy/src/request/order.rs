@@ -1,7 +1,8 @@
 //! What a request asks for, read before its head is changed.
 
-use http::header::CONNECTION;
+use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderValue, Method, Version};
+use http_body::Body as _;
 use tidegate_sentry::{Arrival, ClassId};
 
 use super::canonical;
@@ -9,13 +10,14 @@ use super::classify::Asked;
 use super::deadline;
 use super::engine_keys::Marks;
 use super::known_headers::KnownHeaders;
-use super::upload::Upload;
+use super::upload::{Upload, UploadRules};
 use super::visit::Visit;
+use crate::client::Protocol;
 use crate::client::inbound::Inbound;
 use crate::fault::{Fault, Invalid};
 use crate::hop::{self, has_token};
 use crate::http1::Violation;
-use crate::message::Request;
+use crate::message::{Fields, Request};
 use crate::refuse::Format;
 use crate::settings::Settings;
 use crate::upstream::send::Deadline;
@@ -57,7 +59,10 @@ impl Order {
             return Err(Fault::TooManyResets);
         }
         let known = KnownHeaders::of(&request.headers);
-        visit.format = Format::of(known.accept);
+        visit.format = match visit.client.protocol() {
+            Protocol::Http2 if is_grpc(known.content_type) => Format::Grpc,
+            _ => Format::of(known.accept),
+        };
         if known.fields > limits.headers {
             return Err(Fault::Malformed(Violation::TooManyHeaders));
         }
@@ -74,6 +79,8 @@ impl Order {
         .verified_by(settings.tokens.as_ref());
         let class = settings.classifier.class(&asked);
         let marks = settings.keys.marks(&asked, visit.client.peer.ip());
+        let rules =
+            (!request.body.is_end_stream()).then(|| upload_rules(visit, settings, &asked, &marks));
         visit.classified(class);
         visit.path = marks.path;
         let allowance = deadline::allowance(&known, *settings.config.timeouts.request);
@@ -90,7 +97,7 @@ impl Order {
         if head.method == Method::OPTIONS && !hop::count_down(&mut head.headers) {
             return Err(Fault::LastHop);
         }
-        let upload = Upload::new(body, &visit.client, limits.body_bytes.map(|bytes| bytes.0));
+        let upload = Upload::new(body, &visit.client, rules);
         let upload = upload.inspect_err(|_: &Invalid| visit.client.linger())?;
         Ok(Self {
             upgrade,
@@ -132,6 +139,38 @@ impl Order {
             session_entry: self.marks.session_entry,
         }
     }
+}
+
+/// What the operator allows the body of a request.
+fn upload_rules(
+    visit: &Visit,
+    settings: &Settings,
+    asked: &Asked<'_>,
+    marks: &Marks,
+) -> UploadRules {
+    let config = &settings.config;
+    let peer = visit.client.peer.ip();
+    UploadRules {
+        bytes_max: config.limits.body_bytes.map_or(u64::MAX, |bytes| bytes.0),
+        rate: *config.limits.upload_rate,
+        until: visit.arrived + *config.timeouts.upload,
+        is_conversation: settings.speaks_http2() && is_conversation(asked.headers),
+        tenant: marks
+            .tenant
+            .unwrap_or_else(|| settings.keys.by_address(asked, peer)),
+    }
+}
+
+/// Whether client and replica may talk in turns, each waiting for the other: gRPC and Connect.
+fn is_conversation(headers: &Fields) -> bool {
+    let kind = headers.get(CONTENT_TYPE);
+    let connect = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/connect+");
+    is_grpc(kind) || kind.is_some_and(connect)
+}
+
+/// Whether a body is a gRPC call.
+fn is_grpc(content_type: Option<&HeaderValue>) -> bool {
+    content_type.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
 /// The protocol a request asks to upgrade to, if we pass that on: HTTP/1.1, GET, no body, and not

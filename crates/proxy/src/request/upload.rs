@@ -1,31 +1,53 @@
 //! The body of a request on its way to a replica.
 //!
-//! A client that sends its body slowly must not hold a slot meanwhile. So what a client has
-//! announced by its length is read first, up to [`READ_AHEAD_MAX`], and only then is a slot
-//! asked for. A body of unknown length may be a conversation (gRPC), of which the client sends
-//! nothing more before it hears something: there only what has arrived is taken along. The rest
-//! is streamed, and a slot whose client makes its replica wait is given back as if it were a
-//! stream ([`Pace::is_waiting`]).
+//! A client that sends its body slowly must not hold a slot meanwhile. So a body is read first, up
+//! to `limits.upload_buffer`, and only then is a slot asked for. A body of unknown length may be a
+//! conversation, of which the client sends nothing more before it receives something: if it
+//! pauses, what has arrived is taken along, and of gRPC that is done at once. The rest is passed
+//! on as it comes, if there is a place for it ([`super::upload_places`]), and the slot is paused
+//! until the body has reached the replica.
+//!
+//! A client has to send `limits.upload_rate` over [`RATE_WINDOW`], and all of it within
+//! `timeouts.upload` ([`Pace::is_too_slow`]). A conversation need not.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
+use tidegate_control::Timestamp;
 
+use super::upload_places::Place;
 use crate::client::Client;
 use crate::client::inbound::Inbound;
 use crate::fault::Invalid;
 use crate::hop::{self, Border};
 use crate::message::Fields;
 
-/// Bytes of a body read before a slot is asked for. Chosen: most forms and API calls fit, and
-/// ten thousand slow senders hold no more than a few hundred megabytes.
-const READ_AHEAD_MAX: u64 = 32 << 10;
+/// Time over which a client's rate is measured. Chosen: a phone that changes its network takes a
+/// few seconds.
+const RATE_WINDOW: Duration = Duration::from_secs(10);
+
+/// What the operator allows an upload.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UploadRules {
+    /// Bytes that may come.
+    pub(crate) bytes_max: u64,
+    /// Bytes per second that have to come.
+    pub(crate) rate: u64,
+    /// When all of it has to be here.
+    pub(crate) until: Timestamp,
+    /// Whether it may last, because client and replica talk in turns.
+    pub(crate) is_conversation: bool,
+    /// Whose it is.
+    pub(crate) tenant: u64,
+}
 
 /// A request's body as it is sent.
 #[derive(Debug)]
@@ -50,22 +72,36 @@ pub(crate) struct Loan {
 /// A body that is still coming in.
 #[derive(Debug)]
 pub(crate) struct Stream {
+    /// Being read ahead.
+    reading: BytesMut,
     /// Read ahead and not yet passed on.
     ahead: Bytes,
     trailers: Option<HeaderMap>,
     body: Inbound,
     /// Bytes that may still come.
     allowed: u64,
+    rules: UploadRules,
+    /// Bytes of it that count as held, see [`super::upload_places`].
+    counted: u64,
     client: Rc<Client>,
     waiting: bool,
     pace: Rc<Pace>,
 }
 
 /// What the request's task sees of a body that is being sent.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Pace {
     frames: Cell<u32>,
     state: Cell<PaceState>,
+    /// Bytes received.
+    bytes: Cell<u64>,
+    /// When the rate was last looked at, and the bytes received until then.
+    looked: Cell<(Timestamp, u64)>,
+    rules: Cell<Option<UploadRules>>,
+    /// Held until the body is complete.
+    place: Cell<Option<Place>>,
+    /// The task to wake when the body is complete.
+    waker: Cell<Option<Waker>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -78,9 +114,63 @@ enum PaceState {
     Broken,
 }
 
+impl fmt::Debug for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.get();
+        f.debug_struct("Pace")
+            .field("state", &state)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Pace {
     fn set(&self, state: PaceState) {
         self.state.set(state);
+        if state == PaceState::Complete {
+            self.place.take();
+            if let Some(waker) = self.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Holds a place until the body is complete.
+    pub(crate) fn hold(&self, place: Place) {
+        self.place.set(Some(place));
+    }
+
+    /// Ready when the whole body has been passed on.
+    pub(crate) fn poll_complete(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.is(PaceState::Complete) {
+            return Poll::Ready(());
+        }
+        self.waker.set(Some(cx.waker().clone()));
+        Poll::Pending
+    }
+
+    /// Measures the rate from now on.
+    pub(crate) fn begin(&self, now: Timestamp) {
+        self.looked.set((now, self.bytes.get()));
+    }
+
+    /// Whether the client sends too slowly, or takes too long altogether, if `waiting` for it.
+    pub(crate) fn is_too_slow(&self, now: Timestamp, waiting: bool) -> bool {
+        let Some(rules) = self.rules.get().filter(|rules| !rules.is_conversation) else {
+            return false;
+        };
+        let (since, before) = self.looked.get();
+        let elapsed = now.since(since);
+        if elapsed < RATE_WINDOW {
+            return now >= rules.until;
+        }
+        self.begin(now);
+        let wanted = rules.rate.saturating_mul(elapsed.as_secs());
+        now >= rules.until || (waiting && self.bytes.get() - before < wanted)
+    }
+
+    /// Bytes received so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.get()
     }
 
     fn is(&self, state: PaceState) -> bool {
@@ -113,58 +203,70 @@ impl Pace {
 }
 
 impl Upload {
-    /// Takes over a request's body, of which `allowed` bytes may come.
+    /// Takes over a request's body, if there is one.
     pub(crate) fn new(
         body: Inbound,
         client: &Rc<Client>,
-        allowed: Option<u64>,
+        rules: Option<UploadRules>,
     ) -> Result<Self, Invalid> {
-        if body.is_end_stream() {
+        let Some(rules) = rules else {
             return Ok(Self::Empty);
-        }
-        let allowed = allowed.unwrap_or(u64::MAX);
-        if body.size_hint().lower() > allowed {
+        };
+        if body.size_hint().lower() > rules.bytes_max {
             return Err(Invalid::BodyTooLarge);
         }
+        let pace = Pace::default();
+        pace.rules.set(Some(rules));
         Ok(Self::Stream(Box::new(Stream {
+            reading: BytesMut::new(),
             ahead: Bytes::new(),
             trailers: None,
             body,
-            allowed,
+            allowed: rules.bytes_max,
+            rules,
+            counted: 0,
             client: Rc::clone(client),
             waiting: false,
-            pace: Rc::default(),
+            pace: Rc::new(pace),
         })))
     }
 
-    /// Reads what should be read before a slot is asked for.
-    pub(crate) async fn read_ahead(self) -> Result<Self, Invalid> {
-        let Self::Stream(mut stream) = self else {
-            return Ok(self);
+    /// Reads what should be read before a slot is asked for, at most about `bytes_max`. Called
+    /// again after it was cancelled it goes on where it was.
+    pub(crate) async fn read_ahead(&mut self, bytes_max: u64) -> Result<(), Invalid> {
+        let Self::Stream(stream) = self else {
+            return Ok(());
         };
-        let announced = stream.body.size_hint().exact();
-        let mut ahead = BytesMut::new();
-        while (ahead.len() as u64) < READ_AHEAD_MAX {
-            let Some(frame) = stream.next(announced.is_some()).await? else {
-                break;
-            };
-            match frame {
-                Piece::Data(data) if ahead.is_empty() && stream.body.is_end_stream() => {
-                    return Ok(Self::Full(data));
-                }
-                Piece::Data(data) => ahead.extend_from_slice(&data),
-                Piece::Trailers(trailers) => {
-                    stream.trailers = Some(trailers);
-                    break;
-                }
-                Piece::End => return Ok(Self::Full(ahead.freeze())),
-            }
-            if stream.body.is_end_stream() {
-                return Ok(Self::Full(ahead.freeze()));
-            }
+        if let Some(whole) = stream.read_ahead(bytes_max).await? {
+            *self = Self::Full(whole);
         }
-        stream.ahead = ahead.freeze();
-        Ok(Self::Stream(stream))
+        Ok(())
+    }
+
+    /// Ends the reading ahead: what has come is passed on first.
+    pub(crate) fn end_reading_ahead(&mut self) {
+        if let Self::Stream(stream) = self {
+            stream.set_waiting(false);
+            stream.ahead = std::mem::take(&mut stream.reading).freeze();
+        }
+    }
+
+    /// Whether it is known how much has still to come.
+    pub(crate) fn is_announced(&self) -> bool {
+        match self {
+            Self::Stream(stream) => stream.body.size_hint().exact().is_some(),
+            _ => true,
+        }
+    }
+
+    /// Whose upload this is, if a part has still to come for which it needs a place.
+    pub(crate) fn needs_place(&self) -> Option<u64> {
+        match self {
+            Self::Stream(stream) if !stream.is_received() && !stream.rules.is_conversation => {
+                Some(stream.rules.tenant)
+            }
+            _ => None,
+        }
     }
 
     /// Reads and forgets, at most `limit` bytes. True if that was all.
@@ -316,6 +418,8 @@ impl Stream {
         match self.allowed.checked_sub(data.len() as u64) {
             Some(allowed) => {
                 self.allowed = allowed;
+                let bytes = &self.pace.bytes;
+                bytes.set(bytes.get() + data.len() as u64);
                 Ok(Piece::Data(data))
             }
             None => {
@@ -333,6 +437,44 @@ impl Stream {
         }
     }
 
+    /// Reads ahead; gives the body if that was all of it and there are no trailers.
+    async fn read_ahead(&mut self, bytes_max: u64) -> Result<Option<Bytes>, Invalid> {
+        let waits = !self.rules.is_conversation;
+        while (self.reading.len() as u64) < bytes_max {
+            let Some(piece) = self.next(waits).await? else {
+                break;
+            };
+            match piece {
+                Piece::Data(data) if self.reading.is_empty() && self.body.is_end_stream() => {
+                    return Ok(Some(data));
+                }
+                Piece::Data(data) => self.keep(&data),
+                Piece::Trailers(trailers) => {
+                    self.trailers = Some(trailers);
+                    self.pace.set(PaceState::Complete);
+                    break;
+                }
+                Piece::End => return Ok(Some(std::mem::take(&mut self.reading).freeze())),
+            }
+            if self.body.is_end_stream() {
+                return Ok(Some(std::mem::take(&mut self.reading).freeze()));
+            }
+        }
+        Ok(None)
+    }
+
+    fn keep(&mut self, data: &[u8]) {
+        self.reading.extend_from_slice(data);
+        let more = data.len() as u64;
+        self.counted += more;
+        self.client.worker().state.uploads.add_bytes(more);
+    }
+
+    /// Whether the client has sent all of it.
+    fn is_received(&self) -> bool {
+        self.trailers.is_some() || self.body.is_end_stream()
+    }
+
     /// Whether nothing more will be passed on.
     fn is_over(&self) -> bool {
         self.ahead.is_empty() && self.trailers.is_none() && self.body.is_end_stream()
@@ -340,6 +482,8 @@ impl Stream {
 
     fn size(&self) -> SizeHint {
         match self.body.size_hint().exact() {
+            // A length would leave no room for them.
+            _ if self.trailers.is_some() => SizeHint::default(),
             Some(rest) => SizeHint::with_exact(rest + self.ahead.len() as u64),
             None => SizeHint::default(),
         }
@@ -383,6 +527,8 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.set_waiting(false);
+        let uploads = &self.client.worker().state.uploads;
+        uploads.remove_bytes(self.counted);
     }
 }
 

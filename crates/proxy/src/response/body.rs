@@ -51,6 +51,15 @@ impl Outbound {
         Self::Relay(Box::new(relay))
     }
 
+    /// The client takes no more for now (`true`), or takes more again.
+    pub(crate) fn set_blocked(&self, blocked: bool) {
+        if let Self::Relay(relay) = self
+            && let Some(rest) = &relay.rest
+        {
+            rest.reading.set_blocked(blocked);
+        }
+    }
+
     /// Lets the request end with the body; at once if it is here already.
     pub(crate) fn carry(&mut self, mut visit: Visit) {
         match self {

@@ -2,8 +2,9 @@
 //!
 //! A slot says that a replica is at work. Once a response fills what we and the kernel buffer
 //! for a client, the replica waits for the client, and the slot with it: one slow reader per slot
-//! would stop the service. Nothing is polled while that is full, so nobody but the
-//! worker's sweep can notice. It gives such a slot back as if the response were a stream.
+//! would stop the service. So the slot is paused as soon as the client's socket takes no more, and
+//! taken again when it does. A client that takes nothing for [`STALL`] loses the slot for good, as
+//! if the response were a stream: the worker's sweep sees to that.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,7 +15,10 @@ use tidegate_control::Timestamp;
 
 use super::Kind;
 use crate::gate::Slot;
-use crate::upstream::send::STALL;
+
+/// A client that lets a response wait this long no longer holds a slot. Chosen: longer than a
+/// round trip around the world, shorter than anybody's patience.
+const STALL: Duration = Duration::from_millis(500);
 
 /// A gRPC response that has not ended by then is a stream; a plain call would have.
 const GRPC_STREAM_AFTER: Duration = Duration::from_secs(1);
@@ -33,6 +37,8 @@ struct Inner {
     /// Since when a piece of the response waits for the client; `None` while we wait for the
     /// replica.
     waiting: Option<Timestamp>,
+    /// Whether the slot is paused.
+    blocked: bool,
     streaming: bool,
 }
 
@@ -47,6 +53,7 @@ impl Reading {
             kind,
             since: now,
             waiting: Some(now),
+            blocked: false,
             streaming,
         };
         Self {
@@ -57,6 +64,18 @@ impl Reading {
     /// A piece went to the client (`Some`), or we wait for the replica (`None`).
     pub(crate) fn set_waiting(&self, waiting: Option<Timestamp>) {
         self.inner.borrow_mut().waiting = waiting;
+    }
+
+    /// The client takes no more for now (`true`), or takes more again.
+    pub(crate) fn set_blocked(&self, blocked: bool) {
+        let mut inner = self.inner.borrow_mut();
+        if inner.streaming || inner.blocked == blocked {
+            return;
+        }
+        inner.blocked = blocked;
+        if let Some(slot) = &mut inner.slot {
+            if blocked { slot.pause() } else { slot.resume() }
+        }
     }
 
     /// The slot, when the response has ended.

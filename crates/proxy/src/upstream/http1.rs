@@ -40,6 +40,8 @@ pub(crate) struct Connection {
     sending: Sending,
     decoder: Decoder,
     keep_alive: bool,
+    /// Whether the replica has said something in this exchange.
+    heard: bool,
     /// One of those the replica may have.
     _permit: OwnedSemaphorePermit,
 }
@@ -63,6 +65,8 @@ pub(crate) enum Failed {
     Unsent,
     /// The replica has said that it did not look at the request.
     Declined,
+    /// The replica closed the connection without a byte of an answer.
+    Closed,
     /// The replica may have seen it.
     Seen(UpstreamFailure),
 }
@@ -79,6 +83,7 @@ impl Connection {
             sending: Sending::Done,
             decoder: Decoder::none(),
             keep_alive: true,
+            heard: false,
             _permit: permit,
         }
     }
@@ -109,6 +114,7 @@ impl Connection {
         self.method.clone_from(&request.method);
         self.decoder = Decoder::none();
         self.keep_alive = false;
+        self.heard = false;
     }
 
     /// The body of a request that was not sent.
@@ -129,6 +135,7 @@ impl Connection {
             let read = response::read(&mut self.input, &self.method);
             match read.map_err(|_| Failed::Seen(UpstreamFailure::Malformed))? {
                 Some(head) if is_interim(head.response.status) => {
+                    self.heard = true;
                     hear(head.response.status, head.response.headers);
                     continue;
                 }
@@ -141,6 +148,9 @@ impl Connection {
             }
             match ready!(poll_fill(&mut self.io, cx, &mut self.input, STEP)) {
                 Ok(1..) => {}
+                Ok(0) | Err(_) if self.input.is_empty() && !self.heard => {
+                    return Poll::Ready(Err(Failed::Closed));
+                }
                 Ok(0) | Err(_) => return Poll::Ready(Err(Failed::Seen(UpstreamFailure::Reset))),
             }
         }

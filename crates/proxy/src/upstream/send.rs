@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | no connection | no | another replica, whatever the method |
 //! | a pooled connection was closed before the request was written | no | another connection |
+//! | a pooled connection is closed without a byte of an answer | hardly: it was closed when the request came | a new connection, if the method is idempotent and the body can be sent again |
 //! | an HTTP/2 replica closes the connection before it looked at the request (GOAWAY) | no | another connection, unless a part of the body has been passed on and is gone |
 //! | an HTTP/2 replica refuses the stream (REFUSED_STREAM) | no | the same, if the budget allows |
 //! | the connection broke before the response's head | perhaps | another replica, if the method is idempotent, the body can be sent again and the budget allows |
@@ -15,9 +16,10 @@
 use std::error::Error as _;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use hyper::client::conn::http2::SendRequest;
@@ -43,9 +45,8 @@ use crate::request::visit::Visit;
 use crate::settings::Settings;
 use crate::worker::{LocalApplication, Worker};
 
-/// A client that lets its replica wait this long for the next piece of its body no longer holds
-/// a slot. Chosen: longer than a round trip around the world, shorter than anybody's patience.
-pub(crate) const STALL: Duration = Duration::from_millis(500);
+/// How often an upload is looked at.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Connections tried for one request that no replica has seen yet.
 const UNSEEN_MAX: u32 = 4;
@@ -62,6 +63,15 @@ pub(crate) struct Answer {
 pub(crate) struct Deadline {
     pub(crate) at: Timestamp,
     pub(crate) allowance: Allowance,
+}
+
+impl Deadline {
+    /// Gives a request its whole time from now on, unless the client itself has less.
+    pub(crate) fn restart(&mut self, now: Timestamp) {
+        if !self.allowance.by_client {
+            self.at = now + self.allowance.time;
+        }
+    }
 }
 
 /// A connection to send a request on.
@@ -84,6 +94,8 @@ pub(crate) struct Sending<'a> {
     pace: Option<Rc<Pace>>,
     /// The body once more, if it may be sent again.
     spare: Option<Upload>,
+    /// Whether a pooled connection will not do.
+    fresh: bool,
 }
 
 /// What became of one attempt.
@@ -108,6 +120,7 @@ impl<'a> Sending<'a> {
             pace: order.request.body.pace(),
             order,
             spare: None,
+            fresh: false,
         }
     }
 
@@ -118,14 +131,22 @@ impl<'a> Sending<'a> {
         let mut repeated = 0;
         loop {
             self.keep_spare(repeated);
+            let uploads = self.is_uploading();
+            if uploads {
+                self.slot.pause();
+            }
             let failure = match self.attempt().await? {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
+            if uploads {
+                self.slot.resume();
+            }
             match failure {
                 Failure::Stale if unseen < UNSEEN_MAX => {
                     unseen += 1;
-                    self.slot.reassign();
+                    // The replica is not to blame: only the connection was old.
+                    self.fresh = true;
                 }
                 Failure::Unreachable if unseen < UNSEEN_MAX && self.move_on().await? => unseen += 1,
                 Failure::Stale | Failure::Unreachable => {
@@ -192,7 +213,15 @@ impl<'a> Sending<'a> {
             Ok(answer) => return Ok(Ok(answer)),
             Err(failed) => failed,
         };
+        if failed == Failed::Closed
+            && connection.reused
+            && let Some(spare) = self.spare.take()
+        {
+            self.order.request.body = spare;
+            return Ok(Err(Failure::Stale));
+        }
         let failure = match failed {
+            Failed::Closed => UpstreamFailure::Reset,
             Failed::Declined => return Ok(Err(Failure::Stale)),
             Failed::Unsent if connection.reused => return Ok(Err(Failure::Stale)),
             Failed::Unsent => UpstreamFailure::Connect,
@@ -204,7 +233,7 @@ impl<'a> Sending<'a> {
         self.record_failure(id, failure);
         Ok(Err(match failed {
             Failed::Unsent | Failed::Declined => Failure::Unreachable,
-            Failed::Seen(failure) => Failure::Seen(failure),
+            Failed::Closed | Failed::Seen(_) => Failure::Seen(failure),
         }))
     }
 
@@ -216,7 +245,9 @@ impl<'a> Sending<'a> {
             let Some(replica) = settings.replica(id) else {
                 return Ok(Err(io::ErrorKind::NotFound.into()));
             };
-            if let Some(sender) = self.worker.pool.take(replica, self.worker.about_now()) {
+            if !self.fresh
+                && let Some(sender) = self.worker.pool.take(replica, self.worker.about_now())
+            {
                 shape(self.order, &settings, replica, &sender);
                 return Ok(Ok(Connection {
                     sender,
@@ -331,21 +362,50 @@ impl<'a> Sending<'a> {
         cause.is_go_away() || (refused && self.order.repetitions > 0 && self.spend_retry())
     }
 
-    /// Waits within the deadline. While a body is still coming in, every piece of it starts the
-    /// time again, and a client that makes the replica wait loses the slot.
+    /// Waits within the deadline. While a body is still coming in, the request is paused, and every
+    /// piece of the body starts the time again.
     async fn await_head<F>(&mut self, mut response: F) -> Result<F::Output, Fault>
     where
         F: Future + Unpin,
     {
-        let mut frames = 0;
+        if self.is_uploading() {
+            let received = Box::pin(self.await_body(&mut response)).await?;
+            if let Some(output) = received {
+                return Ok(output);
+            }
+        }
+        self.alarm.reset(self.order.deadline.at);
+        let head = self.alarm.before(&mut response).await;
+        head.map_err(|Elapsed| self.deadline_passed(UpstreamFailure::Timeout))
+    }
+
+    /// Waits until the replica has the whole body; gives the response if that comes before.
+    async fn await_body<F>(&mut self, mut response: F) -> Result<Option<F::Output>, Fault>
+    where
+        F: Future + Unpin,
+    {
+        let Some(pace) = self.pace.clone() else {
+            return Ok(None);
+        };
+        let mut frames = pace.frames();
+        pace.begin(self.worker.state.now());
         loop {
-            self.alarm.reset(match self.is_uploading() {
-                true => self.order.deadline.at.min(self.worker.state.now() + STALL),
-                false => self.order.deadline.at,
-            });
-            match self.alarm.before(&mut response).await {
+            let look = self.worker.state.now() + LOOK;
+            self.alarm.reset(self.order.deadline.at.min(look));
+            let looked = self
+                .alarm
+                .before(poll_fn(|cx| match Pin::new(&mut response).poll(cx) {
+                    Poll::Ready(output) => Poll::Ready(Some(output)),
+                    Poll::Pending => pace.poll_complete(cx).map(|()| None),
+                }));
+            match looked.await {
+                Ok(None) => {
+                    self.slot.resume();
+                    self.order.deadline.restart(self.worker.state.now());
+                    return Ok(None);
+                }
                 Ok(output) => return Ok(output),
-                Err(Elapsed) => self.on_alarm(&mut frames)?,
+                Err(Elapsed) => self.look_at_upload(&pace, &mut frames)?,
             }
         }
     }
@@ -354,23 +414,21 @@ impl<'a> Sending<'a> {
         self.pace.as_ref().is_some_and(|pace| pace.is_open())
     }
 
-    fn on_alarm(&mut self, frames: &mut u32) -> Result<(), Fault> {
+    fn look_at_upload(&mut self, pace: &Pace, frames: &mut u32) -> Result<(), Fault> {
         let now = self.worker.state.now();
-        let mut waiting = false;
-        if let Some(pace) = self.pace.as_ref().filter(|pace| pace.is_open()) {
-            let seen = pace.frames();
-            waiting = pace.is_waiting();
-            if seen != *frames && !self.order.deadline.allowance.by_client {
-                self.order.deadline.at = now + self.order.deadline.allowance.time;
-            } else if seen == *frames && waiting {
-                self.slot.stream();
-            }
-            *frames = seen;
+        let waiting = pace.is_waiting();
+        if pace.is_too_slow(now, waiting) {
+            return Err(Invalid::BodyTimeout.into());
         }
-        match now < self.order.deadline.at {
-            true => Ok(()),
-            false if waiting => Err(Invalid::BodyTimeout.into()),
-            false => Err(self.deadline_passed(UpstreamFailure::Timeout)),
+        if std::mem::replace(frames, pace.frames()) != pace.frames() {
+            self.order.deadline.restart(now);
+        }
+        if now < self.order.deadline.at {
+            Ok(())
+        } else if waiting {
+            Err(Invalid::BodyTimeout.into())
+        } else {
+            Err(self.deadline_passed(UpstreamFailure::Timeout))
         }
     }
 
@@ -449,7 +507,9 @@ async fn open(worker: &Worker, replica: &Replica) -> io::Result<Sender> {
         true => Some(opening.lock().await),
         false => None,
     };
-    if let Some(sender) = worker.pool.take(replica, worker.about_now()) {
+    if replica.is_http2()
+        && let Some(sender) = worker.pool.take(replica, worker.about_now())
+    {
         return Ok(sender);
     }
     let permit = connect::permit(replica).await?;

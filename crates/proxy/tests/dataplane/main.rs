@@ -9,6 +9,7 @@
 mod applications;
 mod classes;
 mod content;
+mod enemies;
 mod faults;
 mod forward;
 mod http2;
@@ -20,3 +21,4 @@ mod shutdown;
 mod support;
 mod tls;
 mod upgrade;
+mod uploads;

@@ -65,7 +65,8 @@ async fn a_client_that_leaves_leaves_the_queue_at_once() {
 #[tokio::test]
 async fn a_client_that_leaves_with_its_body_half_read_costs_no_slot() {
     let (service, permits) = Service::held().await;
-    let proxy = proxy(&[service.addr], ONE_SLOT);
+    let buffer = format!("{ONE_SLOT}\nlimits.upload_buffer = '32KiB'");
+    let proxy = proxy(&[service.addr], &buffer);
     let mut first = Client::connect(proxy.local_addr()).await;
     first.send(GET).await;
     eventually("the first is in service", || service.count() == 1).await;

@@ -71,8 +71,8 @@ async fn a_client_that_writes_first_reads_the_refusal() {
 #[tokio::test]
 async fn an_endless_upload_is_refused_and_cut_off() {
     let service = Service::echo().await;
-    let extra =
-        "protect.mode = 'static'\nprotect.static.share = '0%'\nlimits.refused_body = '64KiB'";
+    let extra = "protect.mode = 'static'\nprotect.static.share = '0%'\nlimits.refused_body = '64KiB'\n\
+         limits.upload_buffer = '32KiB'";
     let proxy = proxy(&[service.addr], extra);
     let mut client = Client::connect(proxy.local_addr()).await;
     client

@@ -267,6 +267,7 @@ impl<T> Sentry<T> {
             generation,
             counted: origin.passed.counted,
             streaming: false,
+            paused: None,
             returned: origin.returned.is_some(),
             content,
         }

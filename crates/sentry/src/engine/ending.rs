@@ -51,6 +51,7 @@ impl<T> Sentry<T> {
         permit: &mut Permit,
         wake: &mut dyn FnMut(T, Resolution),
     ) {
+        permit.paused = None;
         if permit.streaming {
             return;
         }

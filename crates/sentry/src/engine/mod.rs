@@ -13,6 +13,7 @@ mod arrival;
 mod departed_slots;
 mod ending;
 mod operator;
+mod pausing;
 mod policing;
 mod returning;
 mod waiting;

@@ -113,6 +113,13 @@ impl Gate {
         }
     }
 
+    /// A request that passed and left comes back, whether there is room or not.
+    pub(crate) fn return_to(&self, passed: Passed) {
+        if passed.counted {
+            self.window.force_enter();
+        }
+    }
+
     /// A request that passed has ended, or was refused further on.
     pub(crate) fn leave(&self, passed: Passed) {
         if passed.counted {

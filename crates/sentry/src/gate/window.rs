@@ -41,6 +41,11 @@ impl DynamicWindow {
             .is_ok()
     }
 
+    /// Enters whether there is room or not, for a request that was inside before.
+    pub fn force_enter(&self) {
+        self.inside.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Somebody who entered is gone.
     pub fn leave(&self) {
         let before = self.inside.fetch_sub(1, Ordering::Relaxed);

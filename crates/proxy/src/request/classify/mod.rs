@@ -155,8 +155,13 @@ impl Classifier {
     }
 }
 
+/// A method by its name, which a file may have in small letters.
+pub(super) fn method(name: &str) -> Option<Method> {
+    name.to_ascii_uppercase().parse().ok()
+}
+
 fn compile(config: &Config, rule: &ClassRule) -> Option<Rule> {
-    let methods = rule.methods.iter().map(|method| method.parse().ok());
+    let methods = rule.methods.iter().map(|name| method(name));
     Some(Rule {
         class: config.protect.class_id(&rule.class)?,
         methods: methods.collect::<Option<_>>()?,

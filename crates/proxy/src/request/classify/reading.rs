@@ -46,6 +46,11 @@ impl<'a> Readings<'a> {
         self.normal.as_deref()
     }
 
+    /// Whether any of the readings is such a path: for rules that forbid.
+    pub(crate) fn any(&self, is_such: impl Fn(&str) -> bool) -> bool {
+        is_such(&self.written) || self.normal().is_some_and(is_such)
+    }
+
     /// In the form that does not depend on how a client writes it.
     pub(crate) fn usual(&self) -> &str {
         self.normal().unwrap_or(&self.written)

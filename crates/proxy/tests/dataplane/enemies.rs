@@ -1,0 +1,180 @@
+//! What a hostile client, or a replica that closes connections, must not bring about.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use crate::support::*;
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+/// A replica that answers once per connection and closes it when the second request has come: as
+/// one does whose keep-alive time ends while a request is on its way.
+async fn closes_under_requests(seen: Arc<AtomicUsize>) -> std::net::SocketAddr {
+    raw_service(move |mut stream, _| {
+        let seen = Arc::clone(&seen);
+        async move {
+            read_head(&mut stream).await;
+            stream.write_all(OK).await.unwrap();
+            if !read_head(&mut stream).await.is_empty() {
+                seen.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn get_that_meets_a_closing_connection_is_answered_and_costs_no_retry() {
+    let closed = Arc::<AtomicUsize>::default();
+    let addr = closes_under_requests(Arc::clone(&closed)).await;
+    // No retry is granted at all.
+    let proxy = proxy(&[addr], "retry.budget = '0%'\nretry.floor = '0/s'");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    for n in 0..30 {
+        assert_eq!(client.ask(GET).await.status, 200, "request {n}");
+    }
+    assert!(closed.load(Ordering::SeqCst) > 5, "connections were reused");
+    let totals = proxy.state().metrics().totals();
+    assert_eq!(totals.retries, 0);
+    assert!(totals.failures.iter().all(|&failures| failures == 0));
+}
+
+#[tokio::test]
+async fn post_that_meets_a_closing_connection_is_not_sent_twice() {
+    let closed = Arc::<AtomicUsize>::default();
+    let addr = closes_under_requests(Arc::clone(&closed)).await;
+    let proxy = proxy(&[addr], "");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    let post = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\nx";
+    assert_eq!(client.ask(post).await.status, 200);
+    assert_eq!(client.ask(post).await.status, 502);
+}
+
+#[tokio::test]
+async fn address_that_a_stranger_claims_is_not_forwarded() {
+    let service = Service::echo().await;
+    let request = "GET / HTTP/1.1\r\nhost: a\r\nX-Real-IP: 6.6.6.6\r\n\r\n";
+    let strict = proxy(&[service.addr], "");
+    let text = ask(strict.local_addr(), request).await.text();
+    assert!(!text.contains("6.6.6.6"), "{text}");
+    let trusting = proxy(&[service.addr], "forward.trust = ['127.0.0.1/32']");
+    let text = ask(trusting.local_addr(), request).await.text();
+    assert!(text.contains("6.6.6.6"), "{text}");
+}
+
+async fn http2(
+    addr: std::net::SocketAddr,
+    request: Request<Full<Bytes>>,
+) -> hyper::Result<http::Response<hyper::body::Incoming>> {
+    let stream = TcpStream::connect(addr).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    within(sender.send_request(request)).await
+}
+
+fn grpc_call(addr: std::net::SocketAddr) -> http::request::Builder {
+    Request::post(format!("http://{addr}/pkg.Service/Call"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+}
+
+#[tokio::test]
+async fn grpc_client_reads_its_own_status_when_it_is_shed_or_late() {
+    let (service, _permits) = Service::held().await;
+    let shedding = "protect.mode = 'static'\nprotect.static.share = '0%'";
+    for (config, timeout, status) in [(shedding, "9S", "14"), ("", "100m", "4")] {
+        let proxy = proxy(&[service.addr], config);
+        let addr = proxy.local_addr();
+        let call = grpc_call(addr).header("grpc-timeout", timeout);
+        let request = call.body(Full::from("12345")).unwrap();
+        let response = http2(addr, request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["grpc-status"], status);
+        assert_eq!(response.headers()["content-type"], "application/grpc");
+        assert!(
+            http_body::Body::is_end_stream(response.body()),
+            "headers alone"
+        );
+    }
+}
+
+#[tokio::test]
+async fn http2_value_with_outer_white_space_is_rejected() {
+    let service = Service::echo().await;
+    let proxy = proxy(&[service.addr], "");
+    let addr = proxy.local_addr();
+    let padded = http::HeaderValue::from_bytes(b" padded").unwrap();
+    let request = Request::get(format!("http://{addr}/")).header("x-a", padded);
+    let response = http2(addr, request.body(Full::default()).unwrap()).await;
+    assert_eq!(response.unwrap().status(), 400);
+    assert_eq!(service.count(), 0);
+}
+
+#[tokio::test]
+async fn connections_that_send_nothing_give_way_to_those_that_do() {
+    let service = Service::echo().await;
+    let proxy = proxy(
+        &[service.addr],
+        "limits.connections = 20\ntimeouts.head = '60s'",
+    );
+    let mut slow = Vec::new();
+    for _ in 0..20 {
+        let mut client = Client::connect(proxy.local_addr()).await;
+        client.send("GET / HT").await;
+        slow.push(client);
+    }
+    eventually("all are open", || proxy.state().connections() == 20).await;
+    let mut served = 0;
+    for _ in 0..200 {
+        // Those that have just come are not closed yet.
+        let mut client = Client::connect(proxy.local_addr()).await;
+        if client.try_send(GET).await && client.try_answer(false).await.is_some() {
+            served += 1;
+            if served == 10 {
+                return;
+            }
+        } else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    panic!("{served} of 10 were served");
+}
+
+#[tokio::test]
+async fn deadline_is_exact_to_a_few_milliseconds() {
+    let (service, _permits) = Service::held().await;
+    let proxy = proxy(&[service.addr], "");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    let hasty = "GET / HTTP/1.1\r\nhost: a\r\ntidegate-deadline-ms: 30\r\n\r\n";
+    // The shortest of many: the machine may be busy, but it is not busy all the time.
+    let mut shortest = Duration::MAX;
+    for _ in 0..30 {
+        let begun = std::time::Instant::now();
+        assert_eq!(client.ask(hasty).await.status, 504);
+        shortest = shortest.min(begun.elapsed());
+    }
+    assert!(shortest >= Duration::from_millis(30), "{shortest:?}");
+    assert!(shortest < Duration::from_millis(60), "{shortest:?}");
+}
+
+#[tokio::test]
+async fn methods_in_small_letters_fit() {
+    let service = Service::echo().await;
+    let rules = "protect.classes = [{ name = 'gold' }, { name = 'tin' }]\n\
+                 classify = [{ class = 'gold', methods = ['post'] }]\ndefault_class = 'tin'";
+    let proxy = proxy(&[service.addr], rules);
+    let post = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
+    let text = ask(proxy.local_addr(), post).await.text();
+    assert!(text.contains("tidegate-class: gold"), "{text}");
+    let text = ask(proxy.local_addr(), GET).await.text();
+    assert!(text.contains("tidegate-class: tin"), "{text}");
+}
