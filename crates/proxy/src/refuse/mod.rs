@@ -526,7 +526,7 @@ mod tests {
     #[test]
     fn every_format_asks_not_to_hammer_reload() {
         let refusals = Refusals::new(&RefusalTexts::default()).unwrap();
-        for format in Format::ALL {
+        for format in [Format::Html, Format::Json, Format::Text] {
             let text = body(refusals.answer(&refusal(Duration::ZERO), format));
             assert!(text.contains("reload"), "{format:?}: {text}");
         }
