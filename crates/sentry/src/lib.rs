@@ -60,7 +60,7 @@ pub use event::{Event, Measurement, Observer, Outlook};
 pub use policing::PathKey;
 pub use status::{
     BandStatus, BrownoutReplica, BrownoutStatus, ClassStatus, ControllerStatus, GuaranteeStatus,
-    PolicingStatus, QueueStatus, ReplicaStatus, Standing, Status,
+    MomentsStatus, PolicingStatus, QueueStatus, ReplicaStatus, Standing, Status, TimesStatus,
 };
 
 pub mod brownout;

@@ -34,12 +34,34 @@ pub struct Status {
     pub policing: Option<PolicingStatus>,
     /// Parts of reports that were not finite or not in their range.
     pub bad_reports: u64,
+    /// Mean and variance of times between arrivals and of service times, for the control plane.
+    pub moments: MomentsStatus,
     /// Per replica.
     pub replicas: Vec<ReplicaStatus>,
     /// The central queue.
     pub queue: QueueStatus,
     /// Per class, the most important first.
     pub classes: Vec<ClassStatus>,
+}
+
+/// Moments of about the last minute.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+pub struct MomentsStatus {
+    /// Times between arrivals, over all classes; absent before the first.
+    pub gaps: Option<TimesStatus>,
+    /// Times that requests spent in a replica; absent before the first.
+    pub service: Option<TimesStatus>,
+}
+
+/// Mean and mean square of times.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct TimesStatus {
+    /// How many, the past discounted.
+    pub count: f64,
+    /// Mean, in seconds.
+    pub mean: f64,
+    /// Mean of the squares, in seconds squared.
+    pub square: f64,
 }
 
 /// A controller's last step.

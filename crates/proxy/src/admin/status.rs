@@ -349,7 +349,9 @@ impl<'a> ShedSample<'a> {
 impl Operator {
     /// Notes what is wrong with the process, and writes what began or ended to the log.
     pub(super) fn look_at_process(&self) {
-        let process = warnings::of_process(&self.state);
+        let mut process = warnings::of_process(&self.state);
+        let refused = self.reloader.status().error;
+        process.extend(refused.as_deref().map(warnings::of_reload));
         let lines = self
             .process_journal
             .lock()

@@ -117,6 +117,12 @@ pub(super) fn of_process(state: &State) -> Vec<Condition> {
     all
 }
 
+/// The file was refused; the reload has written that to the log.
+pub(super) fn of_reload(error: &str) -> Condition {
+    let text = format!("the file was refused, so the old configuration stays in force: {error}");
+    Condition::unlogged("reload", text)
+}
+
 /// What is wrong with one engine and its replicas.
 pub(super) fn of_engine(
     application: &Application,

@@ -15,10 +15,10 @@ use crate::error::SentryError;
 use crate::event::{Event, Measurement, Observer};
 use crate::gate::{ContentGate, Gate};
 use crate::mode::{self, Handover, Step, Strategy};
-use crate::monitor::{Interval, Totals};
+use crate::monitor::{Interval, MomentsMeter, Totals};
 use crate::plan::Plan;
 use crate::sla::Sla;
-use crate::status::{BrownoutStatus, ControllerStatus, PolicingStatus};
+use crate::status::{BrownoutStatus, ControllerStatus, MomentsStatus, PolicingStatus};
 
 /// Between the steps of slow strategies waiters still have to expire. Chosen: small against any
 /// target a person would notice.
@@ -38,6 +38,7 @@ pub(super) struct Adaptation {
     tick: Interval,
     since_step: Interval,
     since_measured: Interval,
+    moments: MomentsMeter,
     sla: Sla,
     /// Requests admitted per second in the last measured second.
     admitted_per_second: f64,
@@ -57,6 +58,7 @@ impl Adaptation {
             tick: Interval::default(),
             since_step: Interval::default(),
             since_measured: Interval::default(),
+            moments: MomentsMeter::default(),
             sla: Sla::default(),
             admitted_per_second: 0.0,
             weighing: Weighing::new(now),
@@ -106,6 +108,10 @@ impl Adaptation {
 
     pub(super) fn policing(&self) -> Option<PolicingStatus> {
         self.strategy.policing()
+    }
+
+    pub(super) fn moments(&self) -> MomentsStatus {
+        self.moments.status()
     }
 
     pub(super) fn overloaded(&self) -> Option<bool> {
@@ -241,6 +247,7 @@ impl<T> Sentry<T> {
         tick.clear();
         tick.add_tick(now - adaptation.last_tick, totals, adaptation.totals);
         self.tally.drain_into(tick);
+        adaptation.moments.on_tick(tick);
         adaptation.since_step.merge(tick);
         adaptation.since_measured.merge(tick);
         adaptation.totals = totals;

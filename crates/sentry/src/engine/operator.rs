@@ -137,6 +137,7 @@ impl<T> Sentry<T> {
             brownout: adaptation.brownout(),
             policing: adaptation.policing(),
             bad_reports: self.tally.reports.bad(),
+            moments: adaptation.moments(),
             replicas: replica_statuses(&plan),
             queue: QueueStatus {
                 requests: self.parked.load(Ordering::Relaxed) + self.held.load(Ordering::Relaxed),

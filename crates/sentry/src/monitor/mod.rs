@@ -4,11 +4,13 @@
 //! takes the difference at each tick ([`Interval`]) and adds ticks up to control intervals.
 
 mod histogram;
+mod moments;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub(crate) use histogram::{AtomicHistogram, Histogram};
+pub(crate) use moments::MomentsMeter;
 
 use crate::api::{Report, is_time};
 use crate::atomic::add_one;
