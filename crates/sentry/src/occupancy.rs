@@ -6,11 +6,10 @@
 //! that concurrency whatever the arrivals: one by one, in batches, or on a beat. Requests that are still
 //! inside, and those whose clients have left, count with their time (censored samples).
 //!
-//! Beside that, completions at a full window ([`Turnover`]): a slot that is free and taken by a waiting
-//! request at the same moment has been turned over. The time from there to the next completion is one
-//! interval between completions of a full window, however long it is and whether another request waits
-//! at its end. So the sum of these intervals over their number is not biased by when queues end: eight
-//! requests that come at once to a window of four show four completions in one service time.
+//! Beside that, the requests that took the last slot of the window, and the time in which a full
+//! window does as many. By Little's law `w` slots that are full serve one request every `R / w`, with the
+//! service time `R` of a request that was admitted to the last of them. While the window stays full all
+//! requests are of that kind, and the sum of `R / w` is the time that has passed.
 //!
 //! The time with `n` inside over the completions meanwhile is the same for arrivals one at a time, and
 //! wrong for others: eight requests that come at once and take equally long end at once too, so that the
@@ -62,6 +61,10 @@ pub(crate) fn middle_of(bin: usize) -> f64 {
     0.5 * f64::from(bottom + top_of(bin))
 }
 
+/// Shares of a slot are counted in these: a request in a window of `n` slots stands for `1 / n` of the
+/// time.
+const WHOLE: u64 = 1 << 20;
+
 /// Time that requests have spent inside, those included that are still there.
 ///
 /// `clock + present * now` is that time since the beginning, modulo 2^64: a request that enters takes
@@ -77,15 +80,17 @@ struct Stay {
 
 impl Stay {
     /// A thread that reads between the two sees too little time, never too much.
-    fn enter(&self, now: Timestamp) {
-        self.clock_ns.fetch_sub(now.as_nanos(), Ordering::SeqCst);
-        self.present.fetch_add(1, Ordering::SeqCst);
+    fn enter(&self, now: Timestamp, weight: u64) {
+        let since = now.as_nanos().wrapping_mul(weight);
+        self.clock_ns.fetch_sub(since, Ordering::SeqCst);
+        self.present.fetch_add(weight, Ordering::SeqCst);
     }
 
     /// As [`Stay::enter`]. A request whose client has left counts with its time alone.
-    fn leave(&self, now: Timestamp, done: bool) {
-        self.present.fetch_sub(1, Ordering::SeqCst);
-        self.clock_ns.fetch_add(now.as_nanos(), Ordering::SeqCst);
+    fn leave(&self, now: Timestamp, weight: u64, done: bool) {
+        let until = now.as_nanos().wrapping_mul(weight);
+        self.present.fetch_sub(weight, Ordering::SeqCst);
+        self.clock_ns.fetch_add(until, Ordering::SeqCst);
         self.done.fetch_add(u32::from(done), Ordering::Relaxed);
     }
 
@@ -110,48 +115,8 @@ impl Stay {
 #[derive(Debug)]
 pub(crate) struct Occupancy {
     stays: [Stay; BINS],
-    turnover: Turnover,
-}
-
-/// Completions of a full window, and the time between them.
-#[derive(Debug, Default)]
-struct Turnover {
-    /// When a slot of the full window was last freed; zero if it was not full.
-    freed_ns: AtomicU64,
-    /// When such a slot was last taken again at once; zero if it has been free since.
-    taken_ns: AtomicU64,
-    between_ns: AtomicU64,
-    done: AtomicU32,
-}
-
-impl Turnover {
-    /// A slot is given back; `free` are free then.
-    fn on_free(&self, now: Timestamp, free: i64, served: bool) {
-        let still_full = free <= 0;
-        let taken = if still_full { now.as_nanos() } else { 0 };
-        let before = self.taken_ns.swap(taken, Ordering::Relaxed);
-        if free <= 1 && before != 0 {
-            let between = now.as_nanos().saturating_sub(before);
-            self.between_ns.fetch_add(between, Ordering::Relaxed);
-            self.done.fetch_add(u32::from(served), Ordering::Relaxed);
-        }
-        let freed = if free == 1 { now.as_nanos() } else { 0 };
-        self.freed_ns.store(freed, Ordering::Relaxed);
-    }
-
-    /// A slot is taken, and none is left.
-    fn on_full(&self, now: Timestamp) {
-        if self.freed_ns.load(Ordering::Relaxed) == now.as_nanos() {
-            self.taken_ns.store(now.as_nanos(), Ordering::Relaxed);
-        }
-    }
-
-    fn take(&self) -> Full {
-        Full {
-            seconds: self.between_ns.swap(0, Ordering::Relaxed) as f64 * 1e-9,
-            done: f64::from(self.done.swap(0, Ordering::Relaxed)),
-        }
-    }
+    /// Of the requests that took the last slot.
+    full: Stay,
 }
 
 /// What was done with the window full.
@@ -174,32 +139,33 @@ impl Occupancy {
     pub(crate) fn new() -> Self {
         Self {
             stays: std::array::from_fn(|_| Stay::default()),
-            turnover: Turnover::default(),
+            full: Stay::default(),
         }
     }
 
     /// A request is admitted.
     pub(crate) fn on_enter(&self, now: Timestamp, place: Place) {
-        self.stays[bin_of(place.inside)].enter(now);
+        self.stays[bin_of(place.inside)].enter(now, 1);
         if place.last {
-            self.turnover.on_full(now);
+            self.full.enter(now, share_of(place.inside));
         }
     }
 
     /// It leaves, served or not.
     pub(crate) fn on_leave(&self, now: Timestamp, place: Place, served: bool) {
-        self.stays[bin_of(place.inside)].leave(now, served);
-    }
-
-    /// A request gives its slot back, and `free` slots are free then: one if the window was full, none
-    /// if more were inside than the window allows.
-    pub(crate) fn on_free(&self, now: Timestamp, free: i64, served: bool) {
-        self.turnover.on_free(now, free, served);
+        self.stays[bin_of(place.inside)].leave(now, 1, served);
+        if place.last {
+            self.full.leave(now, share_of(place.inside), served);
+        }
     }
 
     /// What was done with the window full since the last call.
-    pub(crate) fn take_full(&self) -> Full {
-        self.turnover.take()
+    pub(crate) fn take_full(&self, now: Timestamp) -> Full {
+        let (ns, done) = self.full.take(now);
+        Full {
+            seconds: ns * 1e-9 / WHOLE as f64,
+            done,
+        }
     }
 
     /// Request-seconds and requests done in a bin since the last call.
@@ -207,6 +173,10 @@ impl Occupancy {
         let (ns, done) = self.stays[bin].take(now);
         (ns * 1e-9, done)
     }
+}
+
+fn share_of(inside: u32) -> u64 {
+    WHOLE / u64::from(inside.max(1))
 }
 
 #[cfg(test)]
@@ -249,23 +219,10 @@ mod tests {
             near(inside, 0.016);
             near(done, 1.0);
         }
-    }
-
-    #[test]
-    fn batch_shows_the_rate_of_the_window_or_nothing() {
-        let occupancy = Occupancy::new();
-        // Eight at once for four slots: four are followed by the other four, which leave slots free.
-        for _ in 0..4 {
-            occupancy.on_free(at(1.0), 1, true);
-            occupancy.on_enter(at(1.0), place(4, true));
-        }
-        (1..=4).for_each(|free| occupancy.on_free(at(1.016), free, true));
-        let full = occupancy.take_full();
-        near(full.seconds / full.done, 0.004);
-        // Four that fit: nobody waits, so nothing is known of a full window.
-        occupancy.on_enter(at(2.0), place(4, true));
-        (1..=4).for_each(|free| occupancy.on_free(at(2.016), free, true));
-        assert_eq!(occupancy.take_full(), Full::default());
+        // 8 slots of 16 ms each do 500 requests a second.
+        let full = occupancy.take_full(at(2.0));
+        near(full.seconds / full.done, 0.002);
+        assert_eq!(occupancy.take_full(at(3.0)), Full::default());
     }
 
     #[test]
@@ -276,12 +233,11 @@ mod tests {
         occupancy.on_enter(at(0.0), place(2, true));
         for second in 1..=3 {
             occupancy.on_leave(at(f64::from(second)), place(2, true), true);
-            occupancy.on_free(at(f64::from(second)), 1, true);
             occupancy.on_enter(at(f64::from(second)), place(2, true));
         }
-        let full = occupancy.take_full();
-        near(full.seconds, 2.0);
-        near(full.done, 2.0);
+        let full = occupancy.take_full(at(3.0));
+        near(full.seconds, 3.0);
+        near(full.done, 3.0);
         near(occupancy.take(at(3.0), bin_of(2)).0, 6.0);
     }
 

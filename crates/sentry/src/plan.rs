@@ -337,7 +337,7 @@ mod tests {
             .changed(&config, &[ReplicaChange::Add(NonZeroU32::MIN)], now)
             .unwrap();
         assert_eq!(added, [ReplicaId(3)]);
-        plan.replicas[1].release(Timestamp::ZERO, generation, true);
+        plan.replicas[1].release(generation);
         let (plan, added) = plan
             .changed(&config, &[ReplicaChange::Add(NonZeroU32::MIN)], now)
             .unwrap();

@@ -175,19 +175,17 @@ impl Replica {
         self.ages.enter()
     }
 
-    /// Gives back a slot, of a request that was served or not; returns how many were taken.
-    pub(crate) fn release(&self, now: Timestamp, generation: u32, served: bool) -> u32 {
+    /// Gives back a slot; returns how many were taken.
+    pub(crate) fn release(&self, generation: u32) -> u32 {
         self.ages.leave(generation);
         let before = self.in_flight.fetch_sub(1, Ordering::SeqCst);
-        let left = i64::from(self.limit()) - i64::from(before) + 1;
-        self.occupancy.on_free(now, left, served);
         before
     }
 
     /// A request became a stream: its slot is free again.
-    pub(crate) fn start_stream(&self, now: Timestamp, generation: u32) {
+    pub(crate) fn start_stream(&self, generation: u32) {
         self.streams.fetch_add(1, Ordering::Relaxed);
-        self.release(now, generation, false);
+        self.release(generation);
     }
 
     /// A paused request goes on: it takes a slot, whether there is one or not. Gives the slot's age

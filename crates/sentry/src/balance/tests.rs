@@ -107,7 +107,7 @@ fn shares_one_by_one(policy: Balance, replicas: &[Arc<Replica>]) -> Vec<u32> {
         shares[usize::from(id.0)] += 1;
         let replica = &replicas[usize::from(id.0)];
         let generation = replica.enter();
-        replica.release(Timestamp::ZERO, generation, true);
+        replica.release(generation);
     }
     shares
 }
@@ -185,7 +185,7 @@ impl Bench {
     fn end(&mut self, index: usize, millis: u64) {
         self.now += Duration::from_millis(1);
         let replica = &self.replicas[index];
-        replica.release(Timestamp::ZERO, replica.enter(), true);
+        replica.release(replica.enter());
         replica.on_served(self.now, Duration::from_millis(millis));
         let policy = Balance::PeakEwma;
         self.balancer

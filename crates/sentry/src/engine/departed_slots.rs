@@ -74,7 +74,7 @@ impl DepartedSlots {
         while slots.front().is_some_and(|slot| slot.until <= now)
             && let Some(slot) = slots.pop_front()
         {
-            slot.replica.release(now, slot.generation, false);
+            slot.replica.release(slot.generation);
         }
         self.publish(&slots);
     }

@@ -33,7 +33,7 @@ impl<T> Sentry<T> {
         let before = &plan.replicas[usize::from(permit.replica.0)];
         before.on_failure(now);
         before.depart(now, permit.place, false);
-        before.release(now, permit.generation, false);
+        before.release(permit.generation);
         let state = &plan.replicas[usize::from(replica.0)];
         Ok(Permit {
             replica,
@@ -59,7 +59,7 @@ impl<T> Sentry<T> {
         let plan = self.plan.load();
         let replica = &plan.replicas[usize::from(permit.replica.0)];
         replica.depart(now, permit.place, false);
-        replica.start_stream(now, permit.generation);
+        replica.start_stream(permit.generation);
         self.leave_gate(permit);
         drop(plan);
         self.dispatch(now, wake);
@@ -91,8 +91,7 @@ impl<T> Sentry<T> {
             self.departed_slots
                 .keep(now, rest, replica, permit.generation);
         } else {
-            let served = ending == Ending::Served;
-            let inside = replica.release(now, permit.generation, served);
+            let inside = replica.release(permit.generation);
             match ending {
                 Ending::Served => {
                     self.sample(&plan, now, &permit);

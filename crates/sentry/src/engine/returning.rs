@@ -68,7 +68,7 @@ impl<T> Sentry<T> {
         let replica = &plan.replicas[usize::from(permit.replica.0)];
         replica.on_failure(now);
         replica.depart(now, permit.place, false);
-        replica.release(now, permit.generation, false);
+        replica.release(permit.generation);
         drop(plan);
         self.dispatch(now, wake);
         Ok(ticket)

@@ -312,7 +312,7 @@ impl Member {
         let occupancy = self.replica.occupancy();
         let counts = self.up && self.warming_since.is_none();
         Saw {
-            full: occupancy.take_full(),
+            full: occupancy.take_full(step.now),
             all: counts.then(|| self.search.see(step.now, step.interval.seconds, occupancy)),
         }
     }
