@@ -7,7 +7,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate_control::Timestamp;
 
-use crate::occupancy::Place;
 use crate::policing::PathKey;
 
 /// Index of a class in the configuration; 0 is the most important.
@@ -74,8 +73,8 @@ pub struct Permit {
     pub(crate) arrived: Timestamp,
     pub(crate) admitted: Timestamp,
     pub(crate) path: Option<PathKey>,
-    /// Requests in the replica when it came in, itself included, and whether it took the last slot.
-    pub(crate) place: Place,
+    /// Requests in the replica when it came in, itself included.
+    pub(crate) inside: u32,
     /// Age group of the slot, for finding requests that are in flight for far too long.
     pub(crate) generation: u32,
     /// Counted by the window at the entrance.

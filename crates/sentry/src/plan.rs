@@ -330,14 +330,14 @@ mod tests {
         let config = SentryConfig::default();
         let plan = Plan::new(&config, &[NonZeroU32::MIN; 3], Timestamp::ZERO).unwrap();
         let now = Timestamp::ZERO;
-        assert!(plan.replicas[1].take(Slots::Free));
+        assert!(plan.replicas[1].take(now, Slots::Free));
         let generation = plan.replicas[1].enter();
         plan.replicas[1].set_health(Health::Retired);
         let (plan, added) = plan
             .changed(&config, &[ReplicaChange::Add(NonZeroU32::MIN)], now)
             .unwrap();
         assert_eq!(added, [ReplicaId(3)]);
-        plan.replicas[1].release(generation);
+        plan.replicas[1].release(now, generation);
         let (plan, added) = plan
             .changed(&config, &[ReplicaChange::Add(NonZeroU32::MIN)], now)
             .unwrap();

@@ -12,7 +12,7 @@ use tidegate_control::Timestamp;
 use crate::api::{Report, is_time};
 use crate::atomic::{AtomicF64, add_one};
 use crate::balance::{Pace, Slots};
-use crate::occupancy::{Occupancy, Place};
+use crate::occupancy::Occupancy;
 use crate::replica_reports::ReplicaReports;
 
 /// A window without bound.
@@ -148,25 +148,26 @@ impl Replica {
     }
 
     /// Takes a slot, if there is one or if it does not matter.
-    pub(crate) fn take(&self, slots: Slots) -> bool {
+    pub(crate) fn take(&self, now: Timestamp, slots: Slots) -> bool {
         let limit = match slots {
             Slots::Free => self.limit(),
             Slots::Any => UNLIMITED,
         };
-        self.take_within(limit)
+        self.take_within(now, limit)
     }
 
     /// Takes a slot if there is one and fewer than so many are taken.
-    pub(crate) fn take_below(&self, most: u32) -> bool {
-        self.take_within(self.limit().min(most))
+    pub(crate) fn take_below(&self, now: Timestamp, most: u32) -> bool {
+        self.take_within(now, self.limit().min(most))
     }
 
-    fn take_within(&self, limit: u32) -> bool {
+    fn take_within(&self, now: Timestamp, limit: u32) -> bool {
         let one_more = |n: u32| (n < limit).then(|| n + 1);
         self.is_up()
             && self
                 .in_flight
                 .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more)
+                .inspect(|&before| self.occupancy.on_change(now, before, self.limit()))
                 .is_ok()
     }
 
@@ -176,16 +177,28 @@ impl Replica {
     }
 
     /// Gives back a slot; returns how many were taken.
-    pub(crate) fn release(&self, generation: u32) -> u32 {
+    pub(crate) fn release(&self, now: Timestamp, generation: u32) -> u32 {
         self.ages.leave(generation);
         let before = self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        self.occupancy.on_change(now, before, self.limit());
         before
     }
 
+    /// Keeps a slot whose client has left, until [`Replica::release_kept`].
+    pub(crate) fn keep(&self, now: Timestamp) {
+        self.occupancy(now).on_kept(true);
+    }
+
+    /// Gives back a slot that was kept.
+    pub(crate) fn release_kept(&self, now: Timestamp, generation: u32) {
+        self.release(now, generation);
+        self.occupancy.on_kept(false);
+    }
+
     /// A request became a stream: its slot is free again.
-    pub(crate) fn start_stream(&self, generation: u32) {
+    pub(crate) fn start_stream(&self, now: Timestamp, generation: u32) {
         self.streams.fetch_add(1, Ordering::Relaxed);
-        self.release(generation);
+        self.release(now, generation);
     }
 
     /// A paused request goes on: it takes a slot, whether there is one or not. Gives the slot's age
@@ -205,31 +218,18 @@ impl Replica {
         self.in_flight() == 0 && self.streams() == 0
     }
 
-    /// Notes what a request that has taken a slot finds; it goes with the permit.
-    pub(crate) fn admit(&self, now: Timestamp) -> Place {
-        let inside = self.in_flight();
-        let place = Place {
-            inside,
-            last: inside >= self.limit(),
-        };
-        self.occupancy.on_enter(now, place);
-        place
-    }
-
-    /// The request ends, goes elsewhere or becomes a stream.
-    pub(crate) fn depart(&self, now: Timestamp, place: Place, served: bool) {
-        self.occupancy.on_leave(now, place, served);
-    }
-
-    /// A request was served, `residence` after its admission.
-    pub(crate) fn on_served(&self, now: Timestamp, residence: Duration) {
+    /// A request was served, `residence` after its admission, and was one of `inside`.
+    pub(crate) fn on_served(&self, now: Timestamp, residence: Duration, inside: u32) {
         add_one(&self.served);
+        self.occupancy.on_done(inside, self.limit());
         self.recent.record(now, residence.as_secs_f64());
         self.pace.record(residence.as_secs_f64());
     }
 
-    /// Service times by concurrency.
-    pub(crate) fn occupancy(&self) -> &Occupancy {
+    /// Residence by concurrency, up to now.
+    pub(crate) fn occupancy(&self, now: Timestamp) -> &Occupancy {
+        self.occupancy
+            .on_change(now, self.in_flight(), self.limit());
         &self.occupancy
     }
 

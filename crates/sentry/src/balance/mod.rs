@@ -116,7 +116,7 @@ impl Balancer {
         slots: Slots,
         eligible: &impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        if let Some(probed) = self.probe(replicas, eligible) {
+        if let Some(probed) = self.probe(replicas, now, eligible) {
             return Some(probed);
         }
         let in_front = |index: usize| eligible(index) && !replicas[index].pace.is_aside();
@@ -129,12 +129,17 @@ impl Balancer {
     }
 
     /// One that is aside, if it is time to ask it and it has nothing to do, or if it has deserved more.
-    fn probe(&self, replicas: &[Arc<Replica>], eligible: &impl Fn(usize) -> bool) -> Option<usize> {
+    fn probe(
+        &self,
+        replicas: &[Arc<Replica>],
+        now: Timestamp,
+        eligible: &impl Fn(usize) -> bool,
+    ) -> Option<usize> {
         let at_a_time = u32::from(self.probes.is_due());
         let take = |index: &usize| {
             let replica = &replicas[*index];
             let most = replica.pace.merit().max(at_a_time);
-            replica.pace.is_aside() && eligible(*index) && replica.take_below(most)
+            replica.pace.is_aside() && eligible(*index) && replica.take_below(now, most)
         };
         let probed = self.starting_anywhere(replicas.len()).find(take)?;
         self.probes.on_probe();
@@ -150,7 +155,7 @@ impl Balancer {
         slots: Slots,
         eligible: &impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let take = |index: &usize| replicas[*index].take(slots);
+        let take = |index: &usize| replicas[*index].take(now, slots);
         let first = self.choose(policy, replicas, now, eligible)?;
         Some(first).filter(take).or_else(|| {
             let others = self.starting_anywhere(replicas.len());

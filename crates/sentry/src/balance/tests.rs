@@ -90,7 +90,7 @@ fn who_is_down_gets_nothing_and_the_others_its_part() {
 fn busy_replicas(in_flight: &[u32]) -> Vec<Arc<Replica>> {
     let busy = |&count: &u32| {
         let replica = Replica::new(1000);
-        (0..count).for_each(|_| assert!(replica.take(Slots::Free)));
+        (0..count).for_each(|_| assert!(replica.take(NOW, Slots::Free)));
         Arc::new(replica)
     };
     in_flight.iter().map(busy).collect()
@@ -107,7 +107,7 @@ fn shares_one_by_one(policy: Balance, replicas: &[Arc<Replica>]) -> Vec<u32> {
         shares[usize::from(id.0)] += 1;
         let replica = &replicas[usize::from(id.0)];
         let generation = replica.enter();
-        replica.release(generation);
+        replica.release(NOW, generation);
     }
     shares
 }
@@ -185,8 +185,8 @@ impl Bench {
     fn end(&mut self, index: usize, millis: u64) {
         self.now += Duration::from_millis(1);
         let replica = &self.replicas[index];
-        replica.release(replica.enter());
-        replica.on_served(self.now, Duration::from_millis(millis));
+        let inside = replica.release(self.now, replica.enter());
+        replica.on_served(self.now, Duration::from_millis(millis), inside);
         let policy = Balance::PeakEwma;
         self.balancer
             .on_tick(self.now, policy, &self.replicas, &mut |_| {});
@@ -195,7 +195,7 @@ impl Bench {
     /// Answers to so many requests that it was given while nobody knew.
     fn answer(&mut self, index: usize, times: u32, millis: u64) {
         for _ in 0..times {
-            assert!(self.replicas[index].take(Slots::Any));
+            assert!(self.replicas[index].take(self.now, Slots::Any));
             self.end(index, millis);
         }
     }

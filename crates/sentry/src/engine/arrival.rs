@@ -224,7 +224,7 @@ impl<T> Sentry<T> {
     ) -> Option<ReplicaId> {
         let wanted = sticky.and_then(|id| plan.replica(id).map(|replica| (id, replica)));
         match wanted {
-            Some((id, replica)) if replica.is_up() => replica.take(slots).then_some(id),
+            Some((id, replica)) if replica.is_up() => replica.take(now, slots).then_some(id),
             _ => {
                 let policy = plan.balance();
                 self.balancer
@@ -263,7 +263,7 @@ impl<T> Sentry<T> {
             arrived: origin.arrived,
             admitted: now,
             path: origin.path,
-            place: state.admit(now),
+            inside: state.in_flight(),
             generation,
             counted: origin.passed.counted,
             streaming: false,

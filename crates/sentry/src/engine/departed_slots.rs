@@ -56,6 +56,7 @@ impl DepartedSlots {
         replica: &Arc<Replica>,
         generation: u32,
     ) {
+        replica.keep(now);
         let mut slots = self.slots.lock();
         slots.push_back(Slot {
             until: now + Duration::from_secs_f64(seconds.min(LINGER_MAX)),
@@ -74,7 +75,7 @@ impl DepartedSlots {
         while slots.front().is_some_and(|slot| slot.until <= now)
             && let Some(slot) = slots.pop_front()
         {
-            slot.replica.release(slot.generation);
+            slot.replica.release_kept(slot.until, slot.generation);
         }
         self.publish(&slots);
     }
@@ -94,7 +95,7 @@ mod tests {
     fn a_slot_is_kept_for_as_long_as_a_request_takes() {
         let at = Timestamp::from_secs_f64;
         let replica = Arc::new(Replica::new(2));
-        assert!(replica.take(Slots::Free));
+        assert!(replica.take(at(0.0), Slots::Free));
         let departed_slots = DepartedSlots::new();
         departed_slots.keep(at(1.0), 0.5, &replica, replica.enter());
         departed_slots.release(at(1.4));

@@ -32,13 +32,10 @@ impl<T> Sentry<T> {
         };
         let before = &plan.replicas[usize::from(permit.replica.0)];
         before.on_failure(now);
-        before.depart(now, permit.place, false);
-        before.release(permit.generation);
-        let state = &plan.replicas[usize::from(replica.0)];
+        before.release(now, permit.generation);
         Ok(Permit {
             replica,
-            place: state.admit(now),
-            generation: state.enter(),
+            generation: plan.replicas[usize::from(replica.0)].enter(),
             ..permit
         })
     }
@@ -57,9 +54,7 @@ impl<T> Sentry<T> {
         }
         permit.streaming = true;
         let plan = self.plan.load();
-        let replica = &plan.replicas[usize::from(permit.replica.0)];
-        replica.depart(now, permit.place, false);
-        replica.start_stream(permit.generation);
+        plan.replicas[usize::from(permit.replica.0)].start_stream(now, permit.generation);
         self.leave_gate(permit);
         drop(plan);
         self.dispatch(now, wake);
@@ -85,16 +80,15 @@ impl<T> Sentry<T> {
             replica.end_stream();
             return;
         }
-        replica.depart(now, permit.place, ending == Ending::Served);
         let rest = class.forecast.linger.load();
         if ending == Ending::Abandoned && rest > 0.0 && !self.bypass() {
             self.departed_slots
                 .keep(now, rest, replica, permit.generation);
         } else {
-            let inside = replica.release(permit.generation);
+            let inside = replica.release(now, permit.generation);
             match ending {
                 Ending::Served => {
-                    self.sample(&plan, now, &permit);
+                    self.sample(&plan, now, &permit, inside);
                     learn_cost(&plan, now, &permit, inside);
                 }
                 Ending::Dropped => replica.on_failure(now),
@@ -112,7 +106,7 @@ impl<T> Sentry<T> {
         });
     }
 
-    fn sample(&self, plan: &Plan, now: Timestamp, permit: &Permit) {
+    fn sample(&self, plan: &Plan, now: Timestamp, permit: &Permit, inside: u32) {
         let class = plan.class(permit.class);
         let replica = &plan.replicas[usize::from(permit.replica.0)];
         let response = now - permit.arrived;
@@ -122,7 +116,7 @@ impl<T> Sentry<T> {
         if plan.toll(permit.class, permit.path) <= 1.0 {
             self.tally.residence.record(residence);
         }
-        replica.on_served(now, residence);
+        replica.on_served(now, residence, inside);
         match permit.optional() {
             Some(true) => {
                 self.content.on_full_response(response);
@@ -177,9 +171,7 @@ fn learn_cost(plan: &Plan, now: Timestamp, permit: &Permit, inside: u32) {
         None if plan.charges_tolls() => residence_s,
         None => return,
         Some(_) if replica.reports_cost() => return,
-        Some(_) => {
-            residence_s / logarithmic_mean(f64::from(permit.place.inside), f64::from(inside))
-        }
+        Some(_) => residence_s / logarithmic_mean(f64::from(permit.inside), f64::from(inside)),
     };
     plan.class(permit.class).cost.learn(service_s);
     plan.policer.learn(permit.path, service_s);

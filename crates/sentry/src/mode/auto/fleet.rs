@@ -309,11 +309,11 @@ impl Member {
 
     /// Takes what happened in a tick.
     fn see(&mut self, step: &Step<'_>) -> Saw {
-        let occupancy = self.replica.occupancy();
+        let occupancy = self.replica.occupancy(step.now);
         let counts = self.up && self.warming_since.is_none();
         Saw {
-            full: occupancy.take_full(step.now),
-            all: counts.then(|| self.search.see(step.now, step.interval.seconds, occupancy)),
+            full: occupancy.take_full(),
+            all: counts.then(|| self.search.see(step.interval.seconds, occupancy)),
         }
     }
 

@@ -432,7 +432,6 @@ impl Auto {
             pressure_with_tolls: ((self.offered() + tolls) / drain).max(1.0),
             overloaded: self.overload.is_overloaded(),
             queue_self_inflicted: self.overload.queue_is_self_inflicted(),
-            burstiness: self.overload.burstiness(),
             dispersion: self.total.dispersion(),
             residence,
             residence_most: residence * self.residence.spread(MOST),

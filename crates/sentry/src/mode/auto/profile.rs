@@ -18,8 +18,6 @@
 //! Times are those at one and the same speed of the service, so that a change of its capacity leaves
 //! the profile as it is.
 
-use tidegate_control::Timestamp;
-
 use super::drain::DISPERSION_MAX;
 use crate::occupancy::{BINS, Occupancy, middle_of, top_of};
 
@@ -137,10 +135,10 @@ impl Profile {
 
     /// Takes over what was seen since the last call, at a speed that makes requests take that
     /// much less time than at speed 1; returns how many were done.
-    pub(crate) fn absorb(&mut self, occupancy: &Occupancy, now: Timestamp, speed: f64) -> Seen {
+    pub(crate) fn absorb(&mut self, occupancy: &Occupancy, speed: f64) -> Seen {
         let mut all = Seen::default();
         for (index, bin) in self.bins.iter_mut().enumerate().skip(1) {
-            let (inside_seconds, done) = occupancy.take(now, index);
+            let (inside_seconds, done) = occupancy.take(index);
             let inside = inside_seconds * speed;
             let seconds = inside / middle_of(index);
             bin.add(&Bin {
@@ -154,10 +152,10 @@ impl Profile {
     }
 
     /// Leaves out what was seen since the last call.
-    pub(crate) fn pass_over(&self, occupancy: &Occupancy, now: Timestamp) -> Seen {
+    pub(crate) fn pass_over(&self, occupancy: &Occupancy) -> Seen {
         let mut all = Seen::default();
         for index in 1..BINS {
-            let (inside_seconds, done) = occupancy.take(now, index);
+            let (inside_seconds, done) = occupancy.take(index);
             all.add(inside_seconds, done);
         }
         all
@@ -276,10 +274,8 @@ impl Profile {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::occupancy::Place;
+    use tidegate_control::Timestamp;
 
     impl Profile {
         /// Of `n` inside for as long as it takes until so many of them are done, each after `seconds`.
@@ -294,18 +290,10 @@ mod tests {
 
         fn after(n: u32, done: u32, seconds: f64) -> Self {
             let (mut profile, occupancy) = (Self::new(), Occupancy::new());
-            let (came, place) = (
-                Timestamp::from_secs_f64(1.0),
-                Place {
-                    inside: n,
-                    last: false,
-                },
-            );
-            let now = came + Duration::from_secs_f64(seconds);
-            let took = Duration::from_secs_f64(seconds * f64::from(n) / f64::from(done.max(1)));
-            (0..done.max(1)).for_each(|_| occupancy.on_enter(came, place));
-            (0..done).for_each(|_| occupancy.on_leave(came + took, place, true));
-            assert_eq!(profile.absorb(&occupancy, now, 1.0).done, f64::from(done));
+            occupancy.on_change(Timestamp::ZERO, 0, u32::MAX);
+            occupancy.on_change(Timestamp::from_secs_f64(seconds), n, u32::MAX);
+            (0..done).for_each(|_| occupancy.on_done(n, u32::MAX));
+            assert_eq!(profile.absorb(&occupancy, 1.0).done, f64::from(done));
             profile
         }
     }
@@ -407,17 +395,11 @@ mod tests {
     fn what_is_passed_over_is_counted_and_forgotten() {
         let mut profile = Profile::new();
         let occupancy = Occupancy::new();
-        let (now, place) = (
-            Timestamp::from_secs_f64(1.0),
-            Place {
-                inside: 3,
-                last: false,
-            },
-        );
-        (0..100).for_each(|_| occupancy.on_enter(now, place));
-        (0..100).for_each(|_| occupancy.on_leave(now, place, true));
-        assert_eq!(profile.pass_over(&occupancy, now).done, 100.0);
-        assert_eq!(profile.absorb(&occupancy, now, 1.0).done, 0.0);
+        occupancy.on_change(Timestamp::ZERO, 0, u32::MAX);
+        occupancy.on_change(Timestamp::from_secs_f64(1.0), 3, u32::MAX);
+        (0..100).for_each(|_| occupancy.on_done(3, u32::MAX));
+        assert_eq!(profile.pass_over(&occupancy).done, 100.0);
+        assert_eq!(profile.absorb(&occupancy, 1.0).done, 0.0);
         assert_eq!(profile.base(10.0, 50.0, ANY), None);
     }
 }

@@ -114,11 +114,9 @@ impl SlowStart {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::mode::auto::profile::Profile;
-    use crate::occupancy::{Occupancy, Place};
+    use crate::occupancy::Occupancy;
 
     const TICK: f64 = 0.1;
 
@@ -127,23 +125,16 @@ mod tests {
         let (mut slow_start, mut profile, occupancy) =
             (SlowStart::new(16), Profile::new(), Occupancy::new());
         let (mut window, mut seconds, mut owed) = (16.0, 0.0, 0.0);
+        occupancy.on_change(Timestamp::ZERO, 0, u32::MAX);
         loop {
             seconds += TICK;
             owed += rate(window) * TICK;
             let done = owed.floor();
             owed -= done;
             let inside = window as u32;
-            let came = Timestamp::from_secs_f64(seconds);
-            let left = came + Duration::from_secs_f64(window / rate(window));
-            let place = Place {
-                inside,
-                last: false,
-            };
-            for _ in 0..done as u32 {
-                occupancy.on_enter(came, place);
-                occupancy.on_leave(left, place, true);
-            }
-            profile.absorb(&occupancy, left, 1.0);
+            occupancy.on_change(Timestamp::from_secs_f64(seconds), inside, u32::MAX);
+            (0..done as u32).for_each(|_| occupancy.on_done(inside, u32::MAX));
+            profile.absorb(&occupancy, 1.0);
             let (crowd, all) = (profile.crowd(SAMPLES), profile.all());
             match slow_start.on_tick(window, done, crowd, &all, long, false) {
                 Course::Grows(to) if seconds < 10.0 => window = to,

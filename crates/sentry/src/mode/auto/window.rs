@@ -337,11 +337,11 @@ impl WindowSearch {
     }
 
     /// Takes what was seen in a tick of so many seconds, before [`on_tick`](Self::on_tick).
-    pub(crate) fn see(&mut self, now: Timestamp, seconds: f64, occupancy: &Occupancy) -> Seen {
+    pub(crate) fn see(&mut self, seconds: f64, occupancy: &Occupancy) -> Seen {
         let seen = match &self.trial {
             // What a smaller window shows is for the trial to say.
-            Some(trial) if trial.kind == Kind::Down => self.profile.pass_over(occupancy, now),
-            _ => self.profile.absorb(occupancy, now, self.speed.now()),
+            Some(trial) if trial.kind == Kind::Down => self.profile.pass_over(occupancy),
+            _ => self.profile.absorb(occupancy, self.speed.now()),
         };
         self.speed.on_done(seen.done, seconds);
         seen
@@ -899,8 +899,6 @@ fn meter_of(test: &RateTest) -> DrainMeter {
 mod tests {
     use super::*;
 
-    use crate::occupancy::Place;
-
     const BOUNDS: Bounds = Bounds { min: 1, max: 4096 };
 
     /// The windows, from tick to tick, of a replica that does `rate` requests a second, whatever its window, in ten
@@ -937,13 +935,8 @@ mod tests {
         let mut tick = || {
             now += Duration::from_millis(100);
             let inside = search.window();
-            let place = Place { inside, last: true };
-            let came = Timestamp::from_secs_f64(1e6);
-            let left = came + Duration::from_secs_f64(f64::from(inside) / rate);
-            for _ in 0..(rate * 0.1) as u32 {
-                occupancy.on_enter(came, place);
-                occupancy.on_leave(left, place, true);
-            }
+            occupancy.on_change(now, inside, inside);
+            (0..(rate * 0.1) as u32).for_each(|_| occupancy.on_done(inside, inside));
             let tick = change(ReplicaTick {
                 now,
                 seconds: 0.1,
@@ -963,7 +956,7 @@ mod tests {
                 residence_doubtful: 0.1,
                 weight: 1,
             });
-            let seen = search.see(now, tick.seconds, &occupancy);
+            let seen = search.see(tick.seconds, &occupancy);
             search.on_tick(&tick, seen, &others);
             search.window()
         };
