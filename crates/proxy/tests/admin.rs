@@ -590,6 +590,6 @@ async fn lines_that_the_disk_refuses_are_in_metrics_and_status() {
     .await;
     let status = desk.get("/api/status").await.json();
     assert!(status["access_log_lines_lost"].as_u64().unwrap() >= 20);
-    let warnings = status["applications"]["default"]["warnings"].to_string();
+    let warnings = status["warnings"].to_string();
     assert!(warnings.contains("access log"), "{warnings}");
 }

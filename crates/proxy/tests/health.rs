@@ -114,7 +114,8 @@ async fn a_replica_that_answers_badly_or_hangs_is_out_until_it_answers_well() {
         let told = |event: &serde_json::Value| event["line"].as_str().unwrap().contains(cause);
         events.wait_for("notice", told).await;
         becomes(&mut events, 1, false).await;
-        let warnings = desk.get("/api/status").await.json()["warnings"].to_string();
+        let status = desk.get("/api/status").await.json();
+        let warnings = status["applications"]["default"]["warnings"].to_string();
         assert!(warnings.contains(cause), "{warnings}");
         let metrics = desk.get("/metrics").await.body;
         let series = format!(
@@ -191,7 +192,8 @@ async fn the_only_replica_is_asked_however_it_fails_and_that_is_said() {
     events.wait_for("notice", says("no other one works")).await;
     let status = desk.get("/api/status").await.json();
     assert_eq!(status["applications"]["default"]["replicas"][0]["up"], true);
-    let warning = status["warnings"][0].as_str().unwrap();
+    let warning = &status["applications"]["default"]["warnings"][0]["text"];
+    let warning = warning.as_str().unwrap();
     assert!(warning.contains("connections to it fail"), "{warning}");
     let ready = desk.get("/readyz").await;
     assert_eq!(ready.status, 503);

@@ -203,9 +203,10 @@ impl Replica {
 
     /// A paused request goes on: it takes a slot, whether there is one or not. Gives the slot's age
     /// group.
-    pub(crate) fn retake(&self) -> u32 {
+    pub(crate) fn retake(&self, now: Timestamp) -> u32 {
         self.end_stream();
-        self.in_flight.fetch_add(1, Ordering::SeqCst);
+        let before = self.in_flight.fetch_add(1, Ordering::SeqCst);
+        self.occupancy.on_change(now, before, self.limit());
         self.enter()
     }
 

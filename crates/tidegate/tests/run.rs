@@ -115,7 +115,7 @@ fn it_says_where_it_listens_serves_and_ends_in_order() {
     assert!(
         running
             .ask("admin", "/api/status")
-            .contains("\"mode\":\"auto\"")
+            .contains("\"mode\":{\"name\":\"auto\"")
     );
     running.signal(Signal::TERM);
     assert!(running.process.wait().unwrap().success());
@@ -149,7 +149,7 @@ fn flags_come_on_top_of_the_file() {
     assert!(
         running
             .ask("admin", "/api/status")
-            .contains("\"mode\":\"off\"")
+            .contains("\"mode\":{\"name\":\"off\"")
     );
 }
 

@@ -187,7 +187,7 @@ fn title(application: &Value, ui: &Ui) -> Line<'static> {
 fn figures(application: &Value) -> Line<'static> {
     let recent = &application["recent"];
     Line::from(format!(
-        "goodput {}/s of capacity {}/s, p50 {} p95 {} p99 {} ms, queue {}",
+        "goodput {}/s, capacity {}/s, p50/95/99 {}/{}/{} ms, queue {}",
         number(&recent["in_target_per_second"]),
         number(&application["capacity_per_second"]),
         millis(&recent["response_p50_seconds"]),
