@@ -40,15 +40,15 @@ type Answer = Response<Full<Bytes>>;
 async fn answer(request: Request<Incoming>, board: Board) -> Result<Answer, Infallible> {
     let path = request.uri().path().to_owned();
     Ok(match (request.method(), path.as_str()) {
-        (&Method::GET, "/api/status") => json_answer(StatusCode::OK, status(&board)),
+        (&Method::GET, "/api/status") => json_answer(StatusCode::OK, &status(&board)),
         (&Method::GET, "/api/events") => {
-            json_answer(StatusCode::OK, json!({ "events": lock(&board).events }))
+            json_answer(StatusCode::OK, &json!({ "events": lock(&board).events }))
         }
         (&Method::GET, "/metrics") => text(StatusCode::OK, metrics(&board)),
         (&Method::POST, "/api/kill-switch") => kill_switch(request, &board).await,
         _ => json_answer(
             StatusCode::NOT_FOUND,
-            json!({
+            &json!({
                 "error": format!("no {} {path}", request.method()),
                 "remedy": "GET /api/status, /api/events, /metrics; POST /api/kill-switch",
             }),
@@ -78,11 +78,11 @@ async fn kill_switch(request: Request<Incoming>, board: &Board) -> Answer {
     match serde_json::from_slice(&body) {
         Ok(Switch { enabled }) => {
             lock(board).kill_switch = enabled;
-            json_answer(StatusCode::OK, json!({ "kill_switch": enabled }))
+            json_answer(StatusCode::OK, &json!({ "kill_switch": enabled }))
         }
         Err(error) => json_answer(
             StatusCode::UNPROCESSABLE_ENTITY,
-            json!({
+            &json!({
                 "error": error.to_string(),
                 "remedy": "send { \"enabled\": true } to stop acting, false to act again",
             }),
@@ -154,7 +154,7 @@ fn metrics(board: &Board) -> String {
     text
 }
 
-fn json_answer(status: StatusCode, body: serde_json::Value) -> Answer {
+fn json_answer(status: StatusCode, body: &serde_json::Value) -> Answer {
     respond(status, "application/json", format!("{body}\n"))
 }
 

@@ -285,7 +285,7 @@ impl State {
         }
         *self.pools.lock() = saved.clone();
         let config = Config::clone(&self.config());
-        let resumed = self.apply(config.clone());
+        let resumed = self.apply(config);
         if resumed.is_err() {
             self.pools.lock().clear();
         }

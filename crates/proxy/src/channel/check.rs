@@ -219,7 +219,7 @@ impl Channel {
     }
 
     /// Whether an item may go on, now that it is known whole.
-    fn judge_item(&self, claim: Claim, content: Content) -> Result<Proven, Held> {
+    fn judge_item(&self, claim: &Claim, content: Content) -> Result<Proven, Held> {
         let (stamp, now) = (&claim.stamp, claim.received);
         if stamp.content != content {
             return Err(Held::Unproven);
@@ -240,7 +240,7 @@ impl Channel {
             let mut measured = self.measured.lock();
             measured.lags.on_sample(client, lag.min(LAG_MAX));
         }
-        self.attested(&claim).ok_or(Held::Unproven)
+        self.attested(claim).ok_or(Held::Unproven)
     }
 
     fn judge_client(&self, now: Timestamp, client: ClientId) -> Result<(), Held> {
@@ -317,7 +317,7 @@ pub(crate) async fn prove(visit: &mut Visit, order: &mut Order) -> Result<(), Fa
     let Some(channel) = visit.application.shared.channel() else {
         return Ok(());
     };
-    let proven = channel.judge_item(*claim, content);
+    let proven = channel.judge_item(&claim, content);
     let proven = proven.map_err(|held| channel.count(held))?;
     visit.item = Some(Box::new(proven));
     Ok(())

@@ -91,6 +91,8 @@ pub(crate) fn serve(
         Err(fault) => Serving::Done(Some(decline(visit, &settings, fault))),
         Ok((mut order, mut entry)) => Serving::Going(Box::pin(async move {
             let served = live(&mut visit, &mut order, &mut entry).await;
+            // A request that failed gives its slot back before it is answered.
+            drop(entry);
             conclude(visit, served)
         })),
     }
@@ -166,29 +168,47 @@ async fn live(
     if visit.claim.is_some() {
         Box::pin(channel::prove(visit, order)).await?;
     }
-    let mut slot = match entry.take() {
-        Some(Entry::Admitted(slot)) => slot,
+    if !matches!(entry, Some(Entry::Admitted(_))) {
         // Boxed, like everything that seldom happens: it would make every request larger.
-        entry => Box::pin(admit(visit, order, entry)).await?,
-    };
-    if order.expects_continue && order.request.body.is_open() {
-        Box::pin(receive_continued(visit, order, &mut slot)).await?;
+        let admission = Box::pin(admit(visit, order, entry.take()));
+        *entry = Some(Entry::Admitted(admission.await?));
     }
-    visit.admitted(&slot);
-    upstream_request::prepare(visit, order, &slot);
-    let mut answer = Sending::new(visit, &mut slot, order).send().await?;
+    let slot = slot_of(entry);
+    if order.expects_continue && order.request.body.is_open() {
+        Box::pin(receive_continued(visit, order, slot)).await?;
+    }
+    visit.admitted(slot);
+    upstream_request::prepare(visit, order, slot);
+    let mut answer = Sending::new(visit, slot, order).send().await?;
     match answer.response.status {
         StatusCode::SWITCHING_PROTOCOLS if order.upgrade.is_some() => {
-            tunnel::open(visit, slot, answer)
+            tunnel::open(visit, take_slot(entry), answer)
         }
-        // It switched a protocol that nobody asked it to switch.
+        // It switched a protocol that was not asked for.
         StatusCode::SWITCHING_PROTOCOLS => {
+            let slot = take_slot(entry);
             Err(response::failed(visit, slot, UpstreamFailure::Malformed))
         }
         _ => {
             let ahead = response::read_ahead(&mut answer.body).await;
-            response::relay(visit, slot, answer, ahead)
+            response::relay(visit, take_slot(entry), answer, ahead)
         }
+    }
+}
+
+/// The slot of a request that is admitted. It stays where it is: a copy would make every request
+/// larger.
+fn slot_of(entry: &mut Option<Entry>) -> &mut Slot {
+    match entry {
+        Some(Entry::Admitted(slot)) => slot,
+        _ => unreachable!("the request was admitted before"),
+    }
+}
+
+fn take_slot(entry: &mut Option<Entry>) -> Slot {
+    match entry.take() {
+        Some(Entry::Admitted(slot)) => slot,
+        _ => unreachable!("the request was admitted before"),
     }
 }
 

@@ -247,8 +247,13 @@ impl Dimming {
     /// What requests are judged by from now on.
     pub(crate) fn rule(&self) -> ContentRule {
         let everywhere = self.scope == Scope::Everywhere;
+        // Mode `auto` keeps the queue below any floor in overload: content would come back for all.
+        let limit_s = match self.charge.refusing && !everywhere {
+            true => -1.0,
+            false => self.limit_s(),
+        };
         ContentRule {
-            limit_s: self.limit_s(),
+            limit_s,
             queued_max: self.queued_max,
             predict: self.cascade.config().predict,
             service_target_s: everywhere.then_some(self.cascade.service_setpoint_s()),

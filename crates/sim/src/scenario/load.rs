@@ -68,7 +68,7 @@ pub(super) struct Load {
 
 #[derive(Debug)]
 enum Source {
-    Open(Arrivals),
+    Open(Box<Arrivals>),
     Recorded { trace: Arc<Trace>, next: usize },
     Closed { users: u32, think: Law, rng: SimRng },
 }
@@ -223,10 +223,13 @@ fn source(spec: &LoadSpec, rng: SimRng) -> Source {
         };
     }
     match (&spec.rate, &spec.times, spec.users) {
-        (Some(rate), ..) => Source::Open(Arrivals::new(rate.clone(), spec.pattern(), rng)),
+        (Some(rate), ..) => {
+            let arrivals = Arrivals::new(rate.clone(), spec.pattern(), rng);
+            Source::Open(Box::new(arrivals))
+        }
         (_, Some(times), _) => {
             let times = times.iter().map(|time| Timestamp::ZERO + time.0);
-            Source::Open(Arrivals::recorded(times.collect(), rng))
+            Source::Open(Box::new(Arrivals::recorded(times.collect(), rng)))
         }
         (.., users) => Source::Closed {
             users: users.map_or(0, std::num::NonZeroU32::get),

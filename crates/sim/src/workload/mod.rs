@@ -161,7 +161,7 @@ pub struct Arrivals {
 
 #[derive(Debug, Clone)]
 enum Kind {
-    Flow(Flow),
+    Flow(Box<Flow>),
     Recorded {
         times: Arc<[Timestamp]>,
         next: usize,
@@ -223,7 +223,7 @@ impl Arrivals {
     /// Arrivals at `rate` with the given regularity, from time zero on.
     #[must_use]
     pub fn new(rate: RateFunction, pattern: impl Into<Pattern>, mut rng: SimRng) -> Self {
-        let kind = Kind::Flow(Flow::new(rate, pattern.into(), &mut rng));
+        let kind = Kind::Flow(Box::new(Flow::new(rate, pattern.into(), &mut rng)));
         Self { kind, rng }
     }
 

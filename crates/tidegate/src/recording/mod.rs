@@ -143,7 +143,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
             to,
             no_names,
             out,
-        } => cut(open(recording)?, *from, *to, *no_names, out)?,
+        } => cut(&open(recording)?, *from, *to, *no_names, out)?,
         Command::Import {
             log,
             format,
@@ -199,7 +199,7 @@ fn parquet(_: &Recording, _: impl Write + Send, _: &Path) -> Result<(), CliError
 }
 
 fn cut(
-    recording: Recording,
+    recording: &Recording,
     from: Dur,
     to: Option<Dur>,
     no_names: bool,
