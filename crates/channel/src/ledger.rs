@@ -200,7 +200,7 @@ mod tests {
                 panic!("at once")
             };
             waits.push(wait.as_secs_f64());
-            now = now + wait;
+            now += wait;
             assert_eq!(ledger.look(now, &item), Known::Repeated);
             ledger.enter(now, &item, HOUR);
         }

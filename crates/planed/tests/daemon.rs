@@ -87,13 +87,13 @@ fn admin() -> (Arc<Mutex<Admin>>, String) {
     let state = Arc::clone(&shared);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            answer(stream, &state);
+            answer(&stream, &state);
         }
     });
     (shared, base)
 }
 
-fn answer(stream: TcpStream, state: &Mutex<Admin>) -> Option<()> {
+fn answer(stream: &TcpStream, state: &Mutex<Admin>) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
@@ -125,7 +125,8 @@ fn answer(stream: TcpStream, state: &Mutex<Admin>) -> Option<()> {
         "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
         text.len()
     );
-    (&stream).write_all((head + &text).as_bytes()).ok()
+    let mut writer = stream;
+    writer.write_all((head + &text).as_bytes()).ok()
 }
 
 /// A daemon on a thread of its own, ended with the test.

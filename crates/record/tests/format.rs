@@ -146,7 +146,7 @@ proptest! {
         let cut = cut.index(bytes.len());
         let recording = Recording::parse("a", &bytes[..cut]).unwrap();
         let kept = recording.requests.len();
-        prop_assert!(kept % 10 == 0 || kept == requests.len());
+        prop_assert!(kept.is_multiple_of(10) || kept == requests.len());
         let mut expected = requests[..kept].to_vec();
         expected.sort_by_key(|request| request.at_us);
         prop_assert_eq!(recording.requests, expected);
