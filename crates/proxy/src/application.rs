@@ -1,7 +1,7 @@
 //! One application: its engine, its settings, its counters.
 //!
 //! Applications share threads and client connections and nothing else. What a request needs from
-//! here on comes from the application that [`router`](crate::router) found for it, and a request
+//! here on comes from the application that `router` found for it, and a request
 //! keeps its application to its end, also when a reload removes that application meanwhile.
 
 use std::hash::{BuildHasher, Hasher, RandomState};

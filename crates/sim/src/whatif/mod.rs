@@ -9,7 +9,7 @@
 //! from what really happened. That distance goes into the interval of every forecast.
 //!
 //! What breaks it: clients that come back after a refusal are replayed as they came, so that a
-//! variant that refuses less still gets their repetitions ([`Forecast::cautions`] says so when many
+//! variant that refuses less still gets their repetitions (`cautions` says so when many
 //! were refused); a replica that was never full has shown no bound; the proxy's own state at the
 //! beginning of the recording is not known.
 
