@@ -20,6 +20,7 @@ use crate::gate::Waiter;
 use crate::health::Board;
 use crate::metrics::Metrics;
 use crate::pool::Pool;
+use crate::record::{Places, Recordings};
 use crate::request::upload_places::UploadPlaces;
 use crate::settings::{Next, Scope, Settings, SettingsError};
 
@@ -37,6 +38,9 @@ pub struct Application {
     edition: AtomicU64,
     changed: Notify,
     pub(crate) uploads: UploadPlaces,
+    recordings: Arc<Recordings>,
+    /// Its numbers in recordings.
+    places: ArcSwap<Places>,
 }
 
 impl Application {
@@ -49,6 +53,7 @@ impl Application {
         clock: Clock,
         metrics: Arc<Metrics>,
         scope: Scope,
+        recordings: &Arc<Recordings>,
     ) -> Result<Self, SettingsError> {
         let seed = RandomState::new().build_hasher().finish();
         let weights: Vec<_> = pool.members.iter().map(|member| member.weight).collect();
@@ -58,6 +63,8 @@ impl Application {
         let channel = config.channel.as_ref().map(Channel::new).transpose()?;
         let settings = Settings::first(config, pool, scope)?.finish(&ids);
         let application = Self {
+            places: ArcSwap::from_pointee(recordings.places(name, &settings)),
+            recordings: Arc::clone(recordings),
             name: name.into(),
             clock,
             sentry,
@@ -100,6 +107,7 @@ impl Application {
             .reconfigure(&settings.config.health.passive, settings.replica_ids_end());
         added.iter().for_each(|&id| self.board.reset(id));
         let released = self.settings().draining_only_here(&settings);
+        self.record_settings(now, &settings);
         self.settings.store(Arc::new(settings));
         self.edition.fetch_add(1, Ordering::Release);
         self.hold_draining();
@@ -108,6 +116,25 @@ impl Application {
         }
         self.changed.notify_waiters();
         Ok(())
+    }
+
+    /// Numbers for classes and replicas that are new, before a request can have them.
+    fn record_settings(&self, now: Timestamp, settings: &Settings) {
+        let places = self.recordings.places(&self.name, settings);
+        self.places.store(Arc::new(places));
+        if settings.pool() != self.settings().pool() {
+            self.recordings.replicas_changed(&self.name, settings, now);
+        }
+    }
+
+    /// The recording of what passes.
+    pub(crate) fn recordings(&self) -> &Recordings {
+        &self.recordings
+    }
+
+    /// Its numbers in recordings.
+    pub(crate) fn places(&self) -> Guard<Arc<Places>> {
+        self.places.load()
     }
 
     /// Keeps new requests from the replicas that are drained.

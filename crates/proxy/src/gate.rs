@@ -12,6 +12,7 @@ use tidegate_sentry::{
 };
 use tokio::sync::oneshot;
 
+use crate::record::Row;
 use crate::worker::LocalApplication;
 
 /// Where the engine's answer arrives.
@@ -129,6 +130,8 @@ pub(crate) struct Slot {
     application: Rc<LocalApplication>,
     permit: Option<Permit>,
     ending: Ending,
+    /// Where the request is recorded.
+    row: Option<Rc<Row>>,
 }
 
 /// A slot that is not empty: the permit is taken out only for the engine's calls, and by drop.
@@ -140,6 +143,7 @@ impl Slot {
             application,
             permit: Some(permit),
             ending: Ending::Abandoned,
+            row: None,
         }
     }
 
@@ -180,6 +184,16 @@ impl Slot {
 
     pub(crate) fn waited(&self) -> std::time::Duration {
         self.permit().admitted() - self.permit().arrived()
+    }
+
+    /// The request is recorded there.
+    pub(crate) fn attach(&mut self, row: Option<Rc<Row>>) {
+        self.row = row;
+    }
+
+    /// Where the request is recorded, for the slot that follows this one.
+    pub(crate) fn take_row(&mut self) -> Option<Rc<Row>> {
+        self.row.take()
     }
 
     /// How the request ends, once the slot is dropped.
@@ -244,6 +258,9 @@ impl Slot {
         let application = &self.application.shared;
         let now = application.now();
         application.resolving(|sentry, wake| sentry.on_stream(now, &mut permit, wake));
+        if let Some(row) = &self.row {
+            row.left(now, &permit, Ending::Ignored);
+        }
         self.permit = Some(permit);
         self.ending = Ending::Ignored;
     }
@@ -255,6 +272,9 @@ impl Drop for Slot {
             return;
         };
         let now = self.application.shared.now();
+        if let Some(row) = self.row.take() {
+            row.left(now, &permit, self.ending);
+        }
         if self.ending == Ending::Served {
             let (service, response) = (now - permit.admitted(), now - permit.arrived());
             let (class, replica) = (permit.class(), permit.replica());

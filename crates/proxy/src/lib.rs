@@ -38,6 +38,7 @@ mod operator_log;
 mod pipe;
 pub mod pool;
 pub mod proxy;
+pub mod record;
 mod refuse;
 pub mod reload;
 mod request;

@@ -52,6 +52,9 @@ pub enum SettingsError {
         /// What the system said.
         cause: io::Error,
     },
+    /// The recording cannot begin.
+    #[error("record: {0}")]
+    Record(#[from] crate::record::RecordingError),
     /// One of several applications cannot be set up.
     #[error("application `{name}`: {cause}")]
     Application {

@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::http1::HeadLimits;
 use crate::metrics::Metrics;
 use crate::pool::{Member, Pool, PoolOverride};
+use crate::record::{RecordCommand, RecordingError, RecordingStatus, Recordings};
 use crate::request::upload_places::UploadPlaces;
 use crate::router::Router;
 use crate::settings::{Next, Scope, Settings, SettingsError};
@@ -53,6 +54,7 @@ pub struct State {
     pub(crate) uploads: UploadPlaces,
     /// Client connections over all workers, for their limit.
     pub(crate) connections: AtomicUsize,
+    recordings: Arc<Recordings>,
 }
 
 impl fmt::Debug for State {
@@ -140,14 +142,20 @@ impl State {
         let clock = Clock::start();
         let threads = config.threads.unwrap_or_else(cores).max(1);
         let metrics = Arc::new(Metrics::new(threads));
+        let recordings = Arc::<Recordings>::default();
+        if config.record.dir.is_some() {
+            recordings.start(None, &config, clock.now())?;
+        }
         let workshop = Workshop {
             clock,
             threads,
             metrics: &metrics,
             pools: &BTreeMap::new(),
             old: None,
+            recordings: &recordings,
         };
         let (changes, outside) = workshop.changes(&config)?;
+        recordings.reconfigured(&config, clock.now());
         let applications = table(&config, &changes, outside.as_ref());
         let limits = applications.outside.settings().head_limits();
         Ok(Arc::new(Self {
@@ -168,6 +176,7 @@ impl State {
             threads,
             uploads: UploadPlaces::default(),
             connections: AtomicUsize::new(0),
+            recordings,
         }))
     }
 
@@ -201,6 +210,7 @@ impl State {
             metrics: &self.metrics,
             pools,
             old: Some(&old),
+            recordings: &self.recordings,
         };
         let (changes, outside) = workshop.changes(&config)?;
         let applications = table(&config, &changes, outside.as_ref());
@@ -209,6 +219,7 @@ impl State {
                 application.commit(*next)?;
             }
         }
+        self.recordings.reconfigured(&config, self.now());
         self.put_in_force(config, applications, &old);
         Ok(())
     }
@@ -257,6 +268,7 @@ impl State {
         application.commit(prepared)?;
         next.insert(name.to_owned(), pool);
         *pools = next;
+        self.recordings.reconfigured(&config, self.now());
         Ok(Some(Arc::clone(application)))
     }
 
@@ -330,7 +342,28 @@ impl State {
         self.observers.write().push(observer);
     }
 
+    /// Starts or stops a recording. Waits for the disk.
+    ///
+    /// # Errors
+    /// The directory cannot be written, none is known, or a recording is running.
+    pub fn record(&self, command: &RecordCommand) -> Result<RecordingStatus, RecordingError> {
+        if command.enabled {
+            let (dir, now) = (command.dir.as_deref(), self.now());
+            self.recordings.start(dir, &self.config(), now)?;
+        } else {
+            self.recordings.stop();
+        }
+        Ok(self.recordings.status())
+    }
+
+    /// How the recording goes.
+    #[must_use]
+    pub fn recording(&self) -> RecordingStatus {
+        self.recordings.status()
+    }
+
     pub(crate) fn tell_observers(&self, application: &Application, event: &Event) {
+        self.recordings.event(application, event);
         for observer in self.observers.read().iter() {
             observer(application, event);
         }
@@ -436,6 +469,7 @@ struct Workshop<'a> {
     metrics: &'a Arc<Metrics>,
     pools: &'a BTreeMap<String, PoolOverride>,
     old: Option<&'a Applications>,
+    recordings: &'a Arc<Recordings>,
 }
 
 impl Workshop<'_> {
@@ -496,7 +530,15 @@ impl Workshop<'_> {
             Scope::Connections => Arc::clone(self.metrics),
             Scope::Application => Arc::new(Metrics::new(self.threads)),
         };
-        let made = Application::new(name, config, pool, self.clock, metrics, scope);
+        let made = Application::new(
+            name,
+            config,
+            pool,
+            self.clock,
+            metrics,
+            scope,
+            self.recordings,
+        );
         let made = made.map_err(|cause| cause.of(name))?;
         Ok(Change::New(Arc::new(made)))
     }

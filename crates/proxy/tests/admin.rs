@@ -260,6 +260,7 @@ async fn every_documented_call_is_served_and_every_served_one_documented() {
         "GET /api/config",
         "GET /api/events",
         "GET /api/history",
+        "GET /api/record",
         "GET /api/requests",
         "GET /api/status",
         "GET /healthz",
@@ -278,6 +279,7 @@ async fn every_documented_call_is_served_and_every_served_one_documented() {
         "POST /api/kill-switch",
         "POST /api/mode",
         "POST /api/parameters",
+        "POST /api/record",
         "POST /api/reload",
         "PUT /api/applications/{name}/replicas",
     ];

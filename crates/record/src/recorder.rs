@@ -56,8 +56,10 @@ pub struct Status {
 
 #[derive(Debug, Default)]
 struct Shared {
+    /// Messages that found the ring full.
     lost: AtomicU64,
-    lost_in_file: AtomicU64,
+    /// Messages that the disk or the cap refused.
+    lost_writing: AtomicU64,
     requests: AtomicU64,
     bytes: AtomicU64,
     full: AtomicBool,
@@ -137,7 +139,7 @@ impl Recorder {
         Status {
             file: lock(&shared.file).clone(),
             requests: shared.requests.load(Ordering::Relaxed),
-            lost: shared.lost.load(Ordering::Relaxed) + shared.lost_in_file.load(Ordering::Relaxed),
+            lost: shared.lost.load(Ordering::Relaxed) + shared.lost_writing.load(Ordering::Relaxed),
             bytes: shared.bytes.load(Ordering::Relaxed),
             full: shared.full.load(Ordering::Relaxed),
         }
@@ -226,6 +228,10 @@ impl<F: FnOnce(&io::Error)> Thread<F> {
         {
             complain(&error);
         }
+        let lost_writing = self.writer.lost_total() - lost;
+        self.shared
+            .lost_writing
+            .store(lost_writing, Ordering::Relaxed);
         self.shared
             .bytes
             .store(self.writer.total_bytes(), Ordering::Relaxed);

@@ -58,7 +58,12 @@ pub struct FileWriter {
     inputs: Vec<u8>,
     names: Names,
     new_names: Vec<u8>,
+    /// Losses that do not stand in the file yet.
     lost: u64,
+    /// All losses.
+    lost_total: u64,
+    /// Requests and events that were added since the last write.
+    unwritten: u64,
     full: bool,
     frames: Vec<u8>,
     content: Vec<u8>,
@@ -72,24 +77,7 @@ impl FileWriter {
     pub fn create(dir: &Path, meta: Meta, rotation: Rotation) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
         let path = file_name(dir, &meta);
-        let mut writer = Self {
-            dir: dir.to_owned(),
-            file: File::create_new(&path)?,
-            path,
-            meta,
-            rotation,
-            file_bytes: 0,
-            before: VecDeque::new(),
-            rows: Vec::with_capacity(ROWS),
-            events: Vec::new(),
-            inputs: Vec::new(),
-            names: Names::default(),
-            new_names: Vec::new(),
-            lost: 0,
-            full: false,
-            frames: Vec::new(),
-            content: Vec::new(),
-        };
+        let mut writer = Self::open(dir, path, meta, rotation)?;
         writer.before = writer.found()?;
         writer.begin_file()?;
         Ok(writer)
@@ -105,10 +93,16 @@ impl FileWriter {
             total_bytes: u64::MAX,
             keep_first: true,
         };
-        let mut writer = Self {
-            dir: PathBuf::new(),
-            file: File::create_new(path)?,
-            path: path.to_owned(),
+        let mut writer = Self::open(Path::new(""), path.to_owned(), meta, rotation)?;
+        writer.begin_file()?;
+        Ok(writer)
+    }
+
+    fn open(dir: &Path, path: PathBuf, meta: Meta, rotation: Rotation) -> io::Result<Self> {
+        Ok(Self {
+            dir: dir.to_owned(),
+            file: File::create_new(&path)?,
+            path,
             meta,
             rotation,
             file_bytes: 0,
@@ -119,12 +113,12 @@ impl FileWriter {
             names: Names::default(),
             new_names: Vec::new(),
             lost: 0,
+            lost_total: 0,
+            unwritten: 0,
             full: false,
             frames: Vec::new(),
             content: Vec::new(),
-        };
-        writer.begin_file()?;
-        Ok(writer)
+        })
     }
 
     /// Recordings that are in the directory already count for the cap.
@@ -165,10 +159,12 @@ impl FileWriter {
             self.close_rows();
         }
         self.rows.push(request);
+        self.unwritten += 1;
     }
 
     /// Adds an event.
     pub fn event(&mut self, event: &Event) {
+        self.unwritten += 1;
         put(&mut self.events, event.at_us);
         put(&mut self.events, event.json.len() as u64);
         self.events.extend_from_slice(event.json.as_bytes());
@@ -179,6 +175,7 @@ impl FileWriter {
 
     /// Adds an input of the engine, or what it decided, as bytes that the engine's crate reads.
     pub fn input(&mut self, bytes: &[u8]) {
+        self.unwritten += 1;
         put(&mut self.inputs, bytes.len() as u64);
         self.inputs.extend_from_slice(bytes);
         if self.inputs.len() >= CONTENT_BYTES {
@@ -196,6 +193,14 @@ impl FileWriter {
     /// Requests and events that did not get here.
     pub fn lost(&mut self, count: u64) {
         self.lost += count;
+        self.lost_total += count;
+    }
+
+    /// Requests and events that are in no file: those that did not get here, those that the disk
+    /// refused, and those that came after the cap.
+    #[must_use]
+    pub fn lost_total(&self) -> u64 {
+        self.lost_total
     }
 
     /// The names of classes and replicas changed, with the configuration.
@@ -234,36 +239,41 @@ impl FileWriter {
     /// # Errors
     /// What the system says; what was added since the last time is lost then, and counted.
     pub fn flush(&mut self) -> io::Result<()> {
-        let rows = self.rows.len() as u64;
         self.close_rows();
         self.close_events();
         self.close_inputs();
         close(&mut self.frames, Kind::Names, &mut self.new_names);
-        if self.lost > 0 && !self.full {
+        let unwritten = std::mem::take(&mut self.unwritten);
+        if self.lost > 0 {
             let mut content = Vec::new();
-            put(&mut content, std::mem::take(&mut self.lost));
+            put(&mut content, self.lost);
             put_frame(&mut self.frames, Kind::Loss, &content);
         }
-        self.write_frames().inspect_err(|_| self.lost += rows)?;
+        match self.write_frames() {
+            Ok(true) => self.lost = 0,
+            Ok(false) => self.lost(unwritten),
+            Err(error) => {
+                self.lost(unwritten);
+                return Err(error);
+            }
+        }
         self.rotate_if_due()
     }
 
-    fn write_frames(&mut self) -> io::Result<()> {
-        let frames = std::mem::take(&mut self.frames);
-        if self.full || frames.is_empty() {
-            return Ok(());
-        }
-        if self.rotation.keep_first
-            && self.total_bytes() + frames.len() as u64 > self.rotation.total_bytes
-        {
-            self.full = true;
-            return Ok(());
+    /// False when the cap was reached.
+    fn write_frames(&mut self) -> io::Result<bool> {
+        let mut frames = std::mem::take(&mut self.frames);
+        let over = self.rotation.keep_first
+            && self.total_bytes() + frames.len() as u64 > self.rotation.total_bytes;
+        self.full |= over;
+        if self.full {
+            return Ok(false);
         }
         self.file.write_all(&frames)?;
         self.file_bytes += frames.len() as u64;
+        frames.clear();
         self.frames = frames;
-        self.frames.clear();
-        Ok(())
+        Ok(true)
     }
 
     fn rotate_if_due(&mut self) -> io::Result<()> {
@@ -289,7 +299,7 @@ impl FileWriter {
             put_name(&mut self.new_names, kind, hash, name);
         }
         close(&mut self.frames, Kind::Names, &mut self.new_names);
-        self.write_frames()
+        self.write_frames().map(drop)
     }
 
     fn remove_oldest(&mut self) {
@@ -331,7 +341,7 @@ fn file_name(dir: &Path, meta: &Meta) -> PathBuf {
     let (begun, process, sequence) = (meta.epoch_unix_us / 1000, meta.process, meta.sequence);
     let process = process & 0xffff;
     dir.join(format!(
-        "{PREFIX}{begun:013}-{process:04x}-{sequence:05}.{EXTENSION}"
+        "{PREFIX}{begun:013}-{process:04x}-{sequence:010}.{EXTENSION}"
     ))
 }
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_config::{ConfigError, Dur};
 use tidegate_proxy::admin::{Operations, OperationsError};
 use tidegate_proxy::config::{self, Admin, Config, Listener, Loaded, Log, Replica, Severity};
+use tidegate_proxy::record::RecordCommand;
 use tidegate_proxy::reload::Source;
 use tidegate_proxy::{BindError, Bound, Proxy, Running, SavedState, notice};
 use tidegate_sentry::ModeName;
@@ -49,6 +50,9 @@ pub(crate) struct Args {
     /// Where operators connect, or `off` [default: 127.0.0.1:9190]
     #[arg(long, value_name = "ADDR")]
     admin: Option<Admin>,
+    /// Record what passes into this directory, for `tidegate whatif` and `tidegate recording`.
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
     /// How lines about the proxy are written on standard error: text or json [default: text]
     #[arg(long, value_name = "FORMAT")]
     log: Option<Log>,
@@ -75,6 +79,9 @@ impl Args {
         if let Some(admin) = &self.admin {
             config.admin.enabled = admin.enabled;
             config.admin.addr = admin.addr;
+        }
+        if let Some(dir) = &self.record {
+            config.record.dir = Some(dir.clone());
         }
         config.log = self.log.unwrap_or(config.log);
         config.protect.target = self.target.or(config.protect.target);
@@ -166,11 +173,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         announced => announced?,
     }
     let running = bound.start()?;
+    let state = Arc::clone(running.state());
     systemd::ready();
     upgrade::relieve_predecessor();
     let code = runtime.block_on(operate(running, operations, handover, signals));
     // A file that hangs must not keep the process.
     runtime.shutdown_background();
+    // What passed until the end belongs to the recording.
+    let stopped = state.record(&RecordCommand::default());
+    stopped.map_err(|error| CliError::Usage(error.to_string()))?;
     Ok(code)
 }
 

@@ -23,6 +23,7 @@ use super::{Operator, exposition, guard, openapi};
 use crate::application::Application;
 use crate::channel::{Channel, ChannelCommand};
 use crate::metrics::{RequestId, text};
+use crate::record::{RecordCommand, RecordingError};
 use crate::reload::{ReloadError, Trigger};
 use crate::settings::SettingsError;
 
@@ -85,6 +86,8 @@ async fn call(operator: &Arc<Operator>, request: Request<Incoming>) -> Result<An
         }
         Endpoint::Reload => reload(operator).await,
         Endpoint::Channel => channel(operator),
+        Endpoint::Recording => json(&operator.state.recording()),
+        Endpoint::Record => record(operator, parse(&body)?).await,
         Endpoint::CommandChannel => command_channel(operator, &parse(&body)?),
     }
 }
@@ -275,6 +278,24 @@ fn drain(operator: &Operator, name: Option<&str>, switch: Switch) -> Result<Answ
     };
     operator.notice(&format!("{}{said}", of(name)));
     json(&switch)
+}
+
+async fn record(operator: &Arc<Operator>, command: RecordCommand) -> Result<Answer, ApiError> {
+    let its = Arc::clone(operator);
+    let done = blocking(move || its.state.record(&command)).await?;
+    let status = done.map_err(|error| {
+        let status = match error {
+            RecordingError::Running(_) => StatusCode::CONFLICT,
+            _ => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        ApiError::from_message(status, &error.to_string())
+    })?;
+    operator.notice(if status.enabled {
+        "recording begins"
+    } else {
+        "recording ends"
+    });
+    json(&status)
 }
 
 fn kill_switch(

@@ -11,6 +11,7 @@ use super::status::{ApplicationStatus, RefusalView, StatusView};
 use crate::channel::ChannelCommand;
 use crate::config::Config;
 use crate::pool::PoolPatch;
+use crate::record::{RecordCommand, RecordingStatus};
 use crate::reload::ReloadStatus;
 
 /// How it is called.
@@ -59,6 +60,8 @@ pub(super) enum Endpoint {
     KillSwitch,
     Reload,
     Channel,
+    Recording,
+    Record,
     CommandChannel,
     OpenApi,
     Metrics,
@@ -170,7 +173,7 @@ const fn open(route: Route) -> Route {
 }
 
 /// The table.
-pub(super) static ROUTES: [Route; 28] = [
+pub(super) static ROUTES: [Route; 30] = [
     open(get(
         "/",
         Endpoint::Page,
@@ -334,6 +337,19 @@ pub(super) static ROUTES: [Route; 28] = [
         "Pardons a client, prolongs or moves deadlines, changes gains, or begins a relay experiment. Answers with the channel's state.",
         Some(describe::<ChannelCommand>),
         describe::<Value>,
+    ),
+    get(
+        "/api/record",
+        Endpoint::Recording,
+        "How the recording goes: the file written now, requests in it, losses, bytes.",
+        Answer::Json(describe::<RecordingStatus>),
+    ),
+    post(
+        "/api/record",
+        Endpoint::Record,
+        "Starts or stops a recording of what passes. A stop answers when everything recorded is on the disk.",
+        Some(describe::<RecordCommand>),
+        describe::<RecordingStatus>,
     ),
     get(
         "/openapi.json",

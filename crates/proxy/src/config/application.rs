@@ -153,6 +153,7 @@ impl Application {
             },
             refusal: own(&self.refusal, &top.refusal),
             access_log: top.access_log.clone(),
+            record: top.record.clone(),
             log: top.log,
             admin: top.admin.clone(),
             state_file: top.state_file.clone(),

@@ -53,7 +53,7 @@ pub use classify::{
 pub use health::{ActiveHealth, Health, PassiveHealth};
 pub use listen::{Certificate, ClientCertificate, Listener};
 pub use load::{Loaded, check, load, load_with};
-pub use operate::{AccessLog, Admin, LineFormat, Log, LogFormat, LogTarget};
+pub use operate::{AccessLog, Admin, LineFormat, Log, LogFormat, LogTarget, Record};
 pub use traffic::{Forward, Limits, RefusalTexts, Retry, Sticky, Timeouts};
 pub use types::{Addr, Secret, StatusRange};
 pub use upstream::{HostHeader, Http2, Origin, Replica, Upstream, UpstreamTls};
@@ -105,6 +105,8 @@ pub struct Config {
     /// One line per request: `"stderr"`, a file's name, or a table.
     #[serde(deserialize_with = "types::short")]
     pub access_log: AccessLog,
+    /// A recording of what passes; none by default.
+    pub record: Record,
     /// Lines about the proxy itself, on standard error: `"text"`, `"json"`, or a table.
     #[serde(deserialize_with = "types::short")]
     pub log: Log,
@@ -182,6 +184,7 @@ impl Config {
             ("`admin.enabled`", self.admin.enabled != other.admin.enabled),
             ("`admin.addr`", self.admin.addr != other.admin.addr),
             ("`channel`", self.channels() != other.channels()),
+            ("`record`", self.record != other.record),
         ];
         let changed = differences.iter().filter(|(_, differs)| *differs);
         let names: Vec<_> = changed.map(|(name, _)| *name).collect();
@@ -215,6 +218,7 @@ impl Config {
         }
         self.admin.token_file.iter_mut().for_each(resolve);
         self.state_file.iter_mut().for_each(resolve);
+        self.record.dir.iter_mut().for_each(resolve);
         if let LogTarget::File(path) = &mut self.access_log.to {
             resolve(path);
         }

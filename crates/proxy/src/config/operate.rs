@@ -8,6 +8,8 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use tidegate_config::Size;
+
 use super::types::{Addr, Secret, written_as_string};
 
 /// The admin listener: status, live changes, metrics. Clients never reach it.
@@ -186,4 +188,31 @@ pub enum LogFormat {
     Json,
     /// The common log format of web servers.
     Common,
+}
+
+/// What passes, recorded for `tidegate whatif` and `tidegate recording`: arrivals, decisions and
+/// times, no bodies and no header values. Also begun and ended by `tidegate ctl record`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Record {
+    /// Directory the recording is written into, from the start of the proxy on; none by default.
+    #[schemars(example = &"/var/lib/tidegate/recording")]
+    pub dir: Option<PathBuf>,
+    /// Whether paths are recorded with their names, ids folded, beside their keyed hashes.
+    pub names: bool,
+    /// A file of this size is followed by another.
+    pub file_size: Size,
+    /// The oldest files are removed when all together are larger than this.
+    pub total_size: Size,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self {
+            dir: None,
+            names: true,
+            file_size: Size(64 << 20),
+            total_size: Size(1 << 30),
+        }
+    }
 }

@@ -18,6 +18,7 @@ use super::classify::{Asked, PathPattern, method};
 use super::cookie::cookies;
 use crate::config::{Config, KeySource, SessionKey};
 use crate::message::Fields;
+use crate::record::Row;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -25,8 +26,9 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 #[derive(Debug)]
 pub(crate) struct Keys {
     hasher: RandomState,
-    /// None where nobody asks what a path costs.
-    paths: Option<PathHasher>,
+    paths: PathHasher,
+    /// Whether the engine asks what a path costs.
+    engine_paths: bool,
     tenant: Option<Source>,
     session: Option<Session>,
     /// Proxies whose word counts.
@@ -66,8 +68,8 @@ impl Keys {
         let hasher = before.map_or_else(RandomState::new, |before| before.hasher.clone());
         let key = (hasher.hash_one("paths, 0"), hasher.hash_one("paths, 1"));
         Self {
-            paths: (config.protect.remembers_paths())
-                .then(|| PathHasher::new(key, &config.protect.paths.fold)),
+            paths: PathHasher::new(key, &config.protect.paths.fold),
+            engine_paths: config.protect.remembers_paths(),
             hasher,
             tenant: config.tenant.as_ref().map(Source::new),
             session: config.session.as_ref().map(Session::new),
@@ -78,9 +80,8 @@ impl Keys {
     /// The keys of a request that came from `peer`.
     pub(crate) fn marks(&self, asked: &Asked<'_>, peer: IpAddr) -> Marks {
         let session = self.session.as_ref();
-        let hash = |paths: &PathHasher| paths.hash(asked.path().usual());
         Marks {
-            path: self.paths.as_ref().map(hash),
+            path: (self.engine_paths).then(|| self.paths.hash(asked.path().usual())),
             tenant: self.tenant.as_ref().map(|source| {
                 let told = self.told(source, asked, asked.trusted);
                 told.unwrap_or_else(|| self.by_address(asked, peer))
@@ -88,6 +89,13 @@ impl Keys {
             session: session.and_then(|session| self.told(&session.source, asked, true)),
             session_entry: session.is_some_and(|session| session.may_begin(asked)),
         }
+    }
+
+    /// Records a request's path; `known` where its hash is known already.
+    pub(crate) fn record_path(&self, asked: &Asked<'_>, known: Option<PathKey>, row: &Row) {
+        let path = asked.path().usual();
+        let hash = known.unwrap_or_else(|| self.paths.hash(path));
+        row.path(hash.0, || self.paths.name(path));
     }
 
     /// The key of a tenant that is told by its address.

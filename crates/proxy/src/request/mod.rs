@@ -379,6 +379,9 @@ fn enter(visit: &Visit, order: &Order, now: Timestamp) -> Result<Entry, Fault> {
 
 fn shed(visit: &Visit, refusal: Refusal) -> Fault {
     visit.application.metrics().record_shed(&refusal);
+    if let Some(row) = visit.row() {
+        row.shed(&refusal);
+    }
     refusal.into()
 }
 
@@ -409,6 +412,9 @@ async fn admit(visit: &Visit, order: &mut Order, entry: Option<Entry>) -> Result
 /// Waits in the engine's queue. A client that leaves drops this future, and with it its place.
 async fn queue(visit: &Visit, mut wait: Wait, order: &Order) -> Result<Slot, Fault> {
     let mut alarm = Alarm::set(&**visit.worker(), order.deadline.at);
+    if let Some(row) = visit.row() {
+        row.waits();
+    }
     let slot = match alarm.before(wait.answer()).await {
         Ok(Some(answer)) => answer.map_err(|refusal| shed(visit, refusal))?,
         Ok(None) => return Err(Fault::Departed),

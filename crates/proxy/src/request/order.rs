@@ -81,9 +81,13 @@ impl Order {
         let marks = settings.keys.marks(&asked, visit.client.peer.ip());
         let rules =
             (!request.body.is_end_stream()).then(|| upload_rules(visit, settings, &asked, &marks));
+        let allowance = deadline::allowance(&known, *settings.config.timeouts.request);
+        if let Some(row) = visit.row() {
+            settings.keys.record_path(&asked, marks.path, row);
+            row.asked(marks.tenant, allowance.by_client.then_some(allowance.time));
+        }
         visit.classified(class);
         visit.path = marks.path;
-        let allowance = deadline::allowance(&known, *settings.config.timeouts.request);
         let upgrade = wanted_upgrade(&request, &known).cloned().map(Box::new);
         let expects_continue = known.expect.is_some();
         let host_named = known.host.is_some();

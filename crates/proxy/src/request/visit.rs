@@ -13,6 +13,7 @@ use crate::client::{Client, Order, Protocol};
 use crate::gate::Slot;
 use crate::message::Request;
 use crate::metrics::{Direction, RequestId, UpstreamFailure};
+use crate::record::Row;
 use crate::refuse::Format;
 use crate::worker::{LocalApplication, Worker};
 
@@ -36,6 +37,8 @@ pub(crate) struct Visit {
     /// Its path, for what it costs.
     pub(crate) path: Option<PathKey>,
     record: Option<Box<Record>>,
+    /// Its row in the recording.
+    row: Option<Rc<Row>>,
     end: End,
 }
 
@@ -53,8 +56,10 @@ impl Visit {
         request: &Request<B>,
     ) -> Self {
         let logs = client.worker().settings().access_log.is_some();
+        let arrived = client.worker().state.now();
         Self {
-            arrived: client.worker().state.now(),
+            arrived,
+            row: Row::begin(&application, arrived),
             format: Format::Text,
             sticky: None,
             holds_back: false,
@@ -85,10 +90,22 @@ impl Visit {
         if let Some(record) = &mut self.record {
             record.class = Some(class);
         }
+        if let Some(row) = &self.row {
+            row.classified(class);
+        }
+    }
+
+    /// Where it is recorded.
+    pub(crate) fn row(&self) -> Option<&Rc<Row>> {
+        self.row.as_ref()
     }
 
     /// It was admitted to a replica.
-    pub(crate) fn admitted(&mut self, slot: &Slot) {
+    pub(crate) fn admitted(&mut self, slot: &mut Slot) {
+        if let Some(row) = &self.row {
+            row.admitted(slot.waited());
+            slot.attach(Some(Rc::clone(row)));
+        }
         if let Some(record) = &mut self.record {
             record.waited = Some(slot.waited());
             record.replica = Some(slot.replica());
@@ -99,6 +116,9 @@ impl Visit {
     /// It is answered with this status, by us if there is a reason.
     pub(crate) fn answered(&mut self, status: StatusCode, reason: Option<&'static str>) {
         self.application.metrics().record_response(status.as_u16());
+        if let Some(row) = &self.row {
+            row.answered(status.as_u16(), reason);
+        }
         if let Some(record) = &mut self.record {
             record.status = status.as_u16();
             record.reason = reason;
@@ -122,6 +142,9 @@ impl Visit {
         if let Some(record) = &mut self.record {
             record.bytes += bytes;
         }
+        if let Some(row) = &self.row {
+            row.count_response_bytes(bytes);
+        }
     }
 
     pub(crate) fn count_response_bytes(&self, bytes: usize) {
@@ -131,6 +154,9 @@ impl Visit {
     }
 
     pub(crate) fn count_request_bytes(&self, bytes: usize) {
+        if let Some(row) = &self.row {
+            row.count_request_bytes(bytes as u64);
+        }
         self.application
             .metrics()
             .record_bytes(Direction::Request, bytes as u64);
@@ -170,6 +196,14 @@ impl Drop for Visit {
         self.client.end_request(cancelled);
         if cancelled {
             self.charge_reset();
+        }
+        if let Some(row) = self.row.take() {
+            let reason = match self.end {
+                End::Complete => None,
+                End::Cancelled => Some("departed"),
+                End::Truncated(failure) => Some(failure.as_str()),
+            };
+            row.ended(self.worker().state.now(), cancelled, reason);
         }
         let took = match self.record {
             Some(_) => self.since_arrival(),

@@ -181,11 +181,13 @@ impl<'a> Sending<'a> {
     async fn wait_again(&mut self, mut wait: Wait) -> Result<(), Fault> {
         self.alarm.reset(self.order.deadline.at);
         let answer = self.alarm.before(wait.answer()).await;
+        let row = self.slot.take_row();
         *self.slot = match answer {
             Ok(Some(answer)) => answer?,
             Ok(None) => return Err(Fault::Departed),
             Err(Elapsed) => return Err(Fault::Deadline),
         };
+        self.slot.attach(row);
         Ok(())
     }
 

@@ -97,11 +97,27 @@ enum Command {
     Reload,
     /// The configuration in force, secrets redacted.
     Config,
+    /// Records what passes, for `tidegate whatif` and `tidegate recording`.
+    #[command(subcommand)]
+    Record(RecordCall),
     /// The channel to clients: what they were told, and which did not hold back.
     Channel {
         /// A command for it, as JSON; its state if not given.
         command: Option<String>,
     },
+}
+
+#[derive(Debug, Subcommand)]
+enum RecordCall {
+    /// Begins a recording.
+    Start {
+        /// Directory on the proxy's machine; `record.dir` of its configuration if not given.
+        dir: Option<String>,
+    },
+    /// Ends the recording, when everything recorded is on the disk.
+    Stop,
+    /// How the recording goes.
+    Status,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -145,6 +161,7 @@ impl Args {
             Command::Drain { switch } => self.switch("/api/drain", "drain", *switch).await,
             Command::Reload => self.change("/api/reload", &json!({}), "reload").await,
             Command::Config => self.print_json(&self.admin.get("/api/config").await?),
+            Command::Record(call) => self.record(call).await,
             Command::Channel { command: None } => {
                 self.print_json(&self.admin.get("/api/channel").await?)
             }
@@ -217,6 +234,22 @@ impl Args {
         match self.json {
             true => self.print_json(&answer),
             false => print(&format!("{name} {}\n", if on { "on" } else { "off" })),
+        }
+    }
+
+    async fn record(&self, call: &RecordCall) -> Result<(), CliError> {
+        let path = "/api/record";
+        let status = match call {
+            RecordCall::Start { dir } => {
+                let begin = json!({ "enabled": true, "dir": dir });
+                self.admin.post(path, &begin).await?
+            }
+            RecordCall::Stop => self.admin.post(path, &json!({ "enabled": false })).await?,
+            RecordCall::Status => self.admin.get(path).await?,
+        };
+        match self.json {
+            true => self.print_json(&status),
+            false => print(&show::recording(&status)),
         }
     }
 

@@ -167,3 +167,21 @@ pub(super) fn event(event: &Value) -> String {
     }
     out + "\n"
 }
+
+/// How a recording goes.
+pub(super) fn recording(status: &Value) -> String {
+    let file = text(&status["file"]);
+    let (requests, lost) = (&status["requests"], &status["lost"]);
+    let figures = format!(
+        "{requests} requests, {lost} lost, {} bytes",
+        status["bytes"]
+    );
+    match (status["enabled"].as_bool(), file) {
+        (Some(true), _) if status["full"] == true => {
+            format!("the size cap is reached, nothing more is recorded: {file}: {figures}\n")
+        }
+        (Some(true), _) => format!("recording into {file}: {figures}\n"),
+        (_, "") => "nothing is recorded\n".to_owned(),
+        (_, file) => format!("nothing is recorded; the last file was {file}: {figures}\n"),
+    }
+}
