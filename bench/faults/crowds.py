@@ -1,12 +1,19 @@
 """Clients that are too many, too slow or too heavy."""
 
+import resource
 import socket
+import threading
 import time
 
 from stage import adjust, ask, outcome, rss_kib
 from support import free_port
 
 SLOW_CONNECTIONS = 10_000
+# All of 127/8 is this machine's: an attack from an address of its own.
+ATTACKERS_ADDRESS = "127.0.0.66"
+SLOW = [b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nx",
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"]
 
 
 def slow_clients(stage):
@@ -32,6 +39,65 @@ def slow_clients(stage):
     for client in slow:
         client.close()
     return f"{good / sent:.2%} of {sent} good, {per_connection:.1f} KiB per slow connection", good >= 0.999 * sent
+
+
+def crowded_connections(stage):
+    """more slow connections of one address than there may be in all, default limits: good traffic at least 99.9 %"""
+    # Each takes a descriptor here and one in the proxy; the default is 10 000.
+    room = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 500, 10_500)
+    allowed = int(room / 1.05)
+    port = free_port()
+    stage.app(port)
+    stage.proxy([port], f"limits.connections = {allowed}\nprotect.target = '1s'")
+    flood = Flood(stage.port, room)
+    flood.start()
+    flood.opened.wait()
+    sent, good, _ = outcome(stage.load(200, 20))
+    open_now = stage.gauge("tidegate_client_connections ")
+    flood.stop()
+    return (f"{good / sent:.2%} of {sent} good, {flood.attempts} connections tried, {open_now:.0f} of {allowed} held",
+            good >= 0.999 * sent)
+
+
+class Flood(threading.Thread):
+    """Keeps so many slow connections from another address, and opens a new one for each that is cut."""
+
+    def __init__(self, port, count):
+        super().__init__(daemon=True)
+        self.port, self.count, self.attempts = port, count, 0
+        self.over, self.opened = threading.Event(), threading.Event()
+
+    def connect(self, number):
+        self.attempts += 1
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.bind((ATTACKERS_ADDRESS, 0))
+        try:
+            client.connect(("127.0.0.1", self.port))
+            client.sendall(SLOW[number % len(SLOW)])
+        except OSError:
+            pass
+        return client
+
+    def run(self):
+        clients = []
+        for number in range(self.count):
+            clients.append(self.connect(number))
+        self.opened.set()
+        while not self.over.wait(0.5):
+            for number, client in enumerate(clients):
+                try:
+                    # A byte of a head, of a body, or of the next request.
+                    client.send(b"x")
+                except OSError:
+                    client.close()
+                    clients[number] = self.connect(number)
+        for client in clients:
+            client.close()
+
+    def stop(self):
+        self.over.set()
+        self.join()
 
 
 def connection_flood(stage):

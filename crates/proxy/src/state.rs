@@ -17,6 +17,7 @@ use crate::application::Application;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::http1::HeadLimits;
+use crate::listen::per_address::ConnectionsByAddress;
 use crate::metrics::Metrics;
 use crate::pool::{Member, Pool, PoolOverride};
 use crate::record::{RecordCommand, RecordingError, RecordingStatus, Recordings};
@@ -54,6 +55,7 @@ pub struct State {
     pub(crate) uploads: UploadPlaces,
     /// Client connections over all workers, for their limit.
     pub(crate) connections: AtomicUsize,
+    pub(crate) connections_by_address: ConnectionsByAddress,
     recordings: Arc<Recordings>,
 }
 
@@ -176,6 +178,7 @@ impl State {
             threads,
             uploads: UploadPlaces::default(),
             connections: AtomicUsize::new(0),
+            connections_by_address: ConnectionsByAddress::default(),
             recordings,
         }))
     }

@@ -5,6 +5,7 @@
 //! ([`crate::gate`]).
 
 use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
@@ -23,6 +24,7 @@ use crate::application::Application;
 use crate::client::lobby::Lobby;
 use crate::client::timeouts::ConnectionTimeouts;
 use crate::client::{Client, Order, Protocol};
+use crate::listen::per_address::Address;
 use crate::message::Request;
 use crate::metrics::{Core, TurnedAway};
 use crate::response::slow_reader::SlowReaders;
@@ -41,6 +43,13 @@ const REST_AFTER: Duration = Duration::from_secs(1);
 /// A connection that does nothing for this long may be closed for another. Chosen: an honest
 /// client sends its head within a round trip or a few.
 const RECLAIM_AFTER: Duration = Duration::from_secs(1);
+
+/// An address with too many connections loses those whose requests have waited for the client for
+/// this long. Chosen: the time over which an upload's rate is measured.
+const WAITING_MAX: Duration = Duration::from_secs(10);
+
+/// At `limits.connections` an address counts as one with too many above this share of them.
+const CROWDING_SHARE: f64 = 1.0 / 16.0;
 
 /// Connections closed together when there are too many: to find them takes a walk over all.
 const RECLAIMED_AT_ONCE: usize = 64;
@@ -67,6 +76,8 @@ pub(crate) struct Worker {
     swept: Cell<Timestamp>,
     /// Connections past the accept that have not been registered or closed yet count too.
     open: Cell<usize>,
+    /// Whose connections were looked through in vain, and at which sweep: see [`Worker::reclaim`].
+    vain_walk: Cell<Option<(Option<Address>, Timestamp)>>,
 }
 
 #[derive(Debug)]
@@ -75,12 +86,32 @@ struct Registered {
     timeouts: ConnectionTimeouts,
 }
 
+/// Why a connection may be closed for another, the best reason last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Reclaim {
+    /// A request of it waits for the client, whose address has too many connections.
+    Waiting,
+    Idle,
+    Unfinished,
+}
+
 impl Registered {
     /// How readily it is closed for others, if at all.
-    fn rank(&self, now: Timestamp) -> Option<(bool, Duration)> {
-        let unfinished = self.timeouts.unfinished_for(now).map(|age| (true, age));
-        let rank = unfinished.or_else(|| self.timeouts.idle_for(now).map(|age| (false, age)));
-        rank.filter(|(_, age)| *age >= RECLAIM_AFTER)
+    fn rank(&self, now: Timestamp) -> Option<(Reclaim, Duration)> {
+        let unfinished = self.timeouts.unfinished_for(now);
+        let idle = self.timeouts.idle_for(now);
+        let rank = match (unfinished, idle) {
+            (Some(age), _) => (Reclaim::Unfinished, age),
+            (None, Some(age)) => (Reclaim::Idle, age),
+            (None, None) => (Reclaim::Waiting, self.timeouts.waiting_for(now)?),
+        };
+        let (reason, age) = rank;
+        let least = if reason == Reclaim::Waiting {
+            WAITING_MAX
+        } else {
+            RECLAIM_AFTER
+        };
+        (age >= least).then_some(rank)
     }
 }
 
@@ -101,6 +132,7 @@ impl Worker {
             date: RefCell::new(Date::now()),
             swept: Cell::new(Timestamp::ZERO),
             open: Cell::new(0),
+            vain_walk: Cell::new(None),
         })
     }
 
@@ -186,7 +218,10 @@ impl Worker {
         self.open.update(|open| open + 1);
         self.state.connections.fetch_add(1, Ordering::Relaxed);
         self.metrics().record_opened();
-        OpenGuard(Rc::clone(self))
+        OpenGuard {
+            worker: Rc::clone(self),
+            address: None,
+        }
     }
 
     /// Puts a connection under the sweep's eye until the guard is dropped.
@@ -219,27 +254,59 @@ impl Worker {
         }
     }
 
-    /// Closes connections that do nothing, for others that may: those that have not sent a whole
-    /// head for the longest time, then those that are idle. False if there are none.
-    pub(crate) fn reclaim(self: &Rc<Self>) -> bool {
-        let now = self.state.now();
-        let mut idlest: Vec<_> = self
-            .clients
-            .borrow()
-            .iter()
-            .filter(|(_, entry)| entry.client.order() == Order::None)
-            .filter_map(|(_, entry)| Some((entry.rank(now)?, Rc::clone(&entry.client))))
-            .collect();
-        idlest.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
+    /// Closes connections that do nothing, for another one of `newcomer`: those that have not sent
+    /// a whole head for the longest time, then those that are idle, then those of crowding
+    /// addresses whose requests wait for their clients. With `TurnedAway::Address` these are the
+    /// newcomer's own. False if there are none.
+    pub(crate) fn reclaim(self: &Rc<Self>, newcomer: Option<Address>, why: TurnedAway) -> bool {
+        // Ages change with the sweep only: what found nothing finds nothing until the next.
+        let walk = (
+            newcomer.filter(|_| why == TurnedAway::Address),
+            self.swept.get(),
+        );
+        if self.vain_walk.get() == Some(walk) {
+            return false;
+        }
+        let mut idlest = self.reclaimable(newcomer, why);
+        idlest.sort_unstable_by_key(|(rank, _)| Reverse(*rank));
         idlest.truncate(RECLAIMED_AT_ONCE);
         for (_, client) in &idlest {
             client.give(Order::Abort);
-            self.metrics().record_turned_away(TurnedAway::Limit);
+            self.metrics().record_turned_away(why);
             if let Some(seat) = client.seat() {
                 self.lobby.call(self, seat);
             }
         }
+        self.vain_walk.set(idlest.is_empty().then_some(walk));
         !idlest.is_empty()
+    }
+
+    /// Connections that may be closed for one of `newcomer`.
+    fn reclaimable(
+        &self,
+        newcomer: Option<Address>,
+        why: TurnedAway,
+    ) -> Vec<((Reclaim, Duration), Rc<Client>)> {
+        let now = self.state.now();
+        let table = &self.state.connections_by_address;
+        let limit = self.settings().config.limits.connections as f64 * CROWDING_SHARE;
+        let fewer = newcomer
+            .map_or(0, |address| table.of(address))
+            .max(limit as usize);
+        let crowds = |address: Option<Address>| match why {
+            TurnedAway::Address => true,
+            _ => address.is_some_and(|address| table.of(address) > fewer),
+        };
+        let clients = self.clients.borrow();
+        let ready = clients.iter().map(|(_, entry)| entry).filter(|entry| {
+            let own = why != TurnedAway::Address || entry.client.address() == newcomer;
+            own && entry.client.order() == Order::None
+        });
+        let ranked = ready.filter_map(|entry| Some((entry.rank(now)?, &entry.client)));
+        ranked
+            .filter(|((reason, _), client)| *reason > Reclaim::Waiting || crowds(client.address()))
+            .map(|(rank, client)| (rank, Rc::clone(client)))
+            .collect()
     }
 
     fn sweep_clients(self: &Rc<Self>, now: Timestamp) {
@@ -391,19 +458,37 @@ fn goodbye(entry: &Registered, now: Timestamp) -> Order {
 
 /// Counts a connection as long as it lives.
 #[derive(Debug)]
-pub(crate) struct OpenGuard(Rc<Worker>);
+pub(crate) struct OpenGuard {
+    worker: Rc<Worker>,
+    /// The address it counts for, if it does.
+    address: Option<Address>,
+}
 
 impl OpenGuard {
     pub(crate) fn worker(&self) -> &Rc<Worker> {
-        &self.0
+        &self.worker
+    }
+
+    pub(crate) fn address(&self) -> Option<Address> {
+        self.address
+    }
+
+    /// Counts it for an address as well; gives the number of connections that this one has.
+    pub(crate) fn count_for(&mut self, address: Address) -> usize {
+        self.address = Some(address);
+        self.worker.state.connections_by_address.add(address)
     }
 }
 
 impl Drop for OpenGuard {
     fn drop(&mut self) {
-        self.0.open.update(|open| open - 1);
-        self.0.state.connections.fetch_sub(1, Ordering::Relaxed);
-        self.0.metrics().record_closed();
+        let state = &self.worker.state;
+        self.worker.open.update(|open| open - 1);
+        state.connections.fetch_sub(1, Ordering::Relaxed);
+        if let Some(address) = self.address {
+            state.connections_by_address.remove(address);
+        }
+        self.worker.metrics().record_closed();
     }
 }
 

@@ -567,7 +567,7 @@ fn connections(text: &mut Text, totals: &Totals) {
     .sample(&[], totals.opened as f64);
     let mut turned_away = text.counter(
         "tidegate_client_connections_turned_away_total",
-        "Client connections closed before HTTP began: beyond `limits.connections`, without the header of the PROXY protocol that the listener demands, without a TLS session.",
+        "Client connections closed before HTTP began: beyond `limits.connections` or `limits.connections_per_address`, without the header of the PROXY protocol that the listener demands, without a TLS session.",
     );
     for (cause, count) in TurnedAway::ALL.into_iter().zip(totals.turned_away) {
         turned_away.sample(&[("cause", cause.as_str())], count as f64);

@@ -34,6 +34,7 @@ use http::{HeaderValue, StatusCode};
 use crate::config::Limits;
 use crate::hop::{self, Border};
 use crate::http1::write;
+use crate::listen::per_address::Address;
 use crate::message::Fields;
 use crate::worker::{OpenGuard, Worker};
 use frames::IDLE_FRAMES_MAX;
@@ -103,6 +104,8 @@ pub(crate) struct Client {
     uploads_waiting: Cell<u32>,
     lingering: Cell<bool>,
     linger: Cell<bool>,
+    /// Whether TLS is being agreed on.
+    handshakes: Cell<bool>,
     /// Whether another protocol is spoken by now.
     upgraded: Cell<bool>,
     /// Whether nobody would notice that the client leaves.
@@ -153,6 +156,7 @@ impl Client {
             uploads_waiting: Cell::new(0),
             lingering: Cell::new(false),
             linger: Cell::new(false),
+            handshakes: Cell::new(false),
             upgraded: Cell::new(false),
             unwatched: Cell::new(false),
             presence: Cell::new(Presence::Unasked),
@@ -183,6 +187,11 @@ impl Client {
         self.open.worker()
     }
 
+    /// The address whose connections it counts for, if it does.
+    pub(crate) fn address(&self) -> Option<Address> {
+        self.open.address()
+    }
+
     /// The client's address for `x-forwarded-for`.
     pub(crate) fn forwarded_for(&self) -> &HeaderValue {
         self.forwarded_for.get_or_init(|| {
@@ -204,6 +213,11 @@ impl Client {
 
     pub(crate) fn protocol(&self) -> Protocol {
         self.protocol.get()
+    }
+
+    /// TLS is being agreed on, or no longer.
+    pub(crate) fn set_handshakes(&self, handshakes: bool) {
+        self.handshakes.set(handshakes);
     }
 
     pub(crate) fn set_protocol(&self, protocol: Protocol) {

@@ -108,7 +108,7 @@ pub(crate) async fn serve_on(
 
 /// What follows when a connection is to be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum After {
+pub(crate) enum After {
     /// It sees that itself, and finishes what is in flight.
     Finish,
     /// Nothing is in flight.
@@ -116,7 +116,7 @@ enum After {
 }
 
 /// Runs a connection's future until it ends or the sweep wants it to. `None` if it was cut off.
-async fn obey<F: Future>(
+pub(crate) async fn obey<F: Future>(
     client: &Client,
     mut future: Pin<&mut F>,
     after_close: After,

@@ -17,6 +17,8 @@ const LINGER: Duration = Duration::from_secs(2);
 /// What a connection is doing. The number tells one turn of the same phase from the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
+    /// TLS is being agreed on.
+    Handshake,
     /// No request has come yet.
     Opening,
     /// Part of a head has come.
@@ -37,6 +39,7 @@ impl Client {
         let requests = self.requests.get();
         match self.in_flight.get() {
             _ if self.lingering.get() => Phase::Lingering,
+            _ if self.handshakes.get() => Phase::Handshake,
             _ if waiting => Phase::Stalled(self.progress.get()),
             0 if self.partial_head.get() => Phase::Head(self.heads.get()),
             0 if requests == 0 => Phase::Opening,
@@ -53,6 +56,8 @@ pub(crate) struct ConnectionTimeouts {
     since: Timestamp,
     /// When it was found to have been told to go.
     told: Option<Timestamp>,
+    /// Since when every sweep has found it waiting for the client, progress or not.
+    waiting_since: Option<Timestamp>,
 }
 
 impl ConnectionTimeouts {
@@ -61,6 +66,7 @@ impl ConnectionTimeouts {
             phase: Phase::Opening,
             since: now,
             told: None,
+            waiting_since: None,
         }
     }
 
@@ -73,6 +79,10 @@ impl ConnectionTimeouts {
             self.since = now;
         }
         self.phase = phase;
+        self.waiting_since = match phase {
+            Phase::Stalled(_) => self.waiting_since.or(Some(now)),
+            _ => None,
+        };
         if self.overstays(client, now) {
             return Order::Abort;
         }
@@ -85,7 +95,8 @@ impl ConnectionTimeouts {
             Phase::Idle(_) => (*timeouts.client_idle, Order::Close),
             Phase::Stalled(_) => (*timeouts.body_idle, Order::Abort),
             Phase::Lingering => (LINGER, Order::Abort),
-            Phase::Serving => return Order::None,
+            // A handshake has a time limit of its own.
+            Phase::Serving | Phase::Handshake => return Order::None,
         };
         match now.since(self.since) >= limit {
             true => order,
@@ -106,9 +117,15 @@ impl ConnectionTimeouts {
     /// Whether it has sent no whole head yet, or not the next one, and for how long.
     pub(crate) fn unfinished_for(&self, now: Timestamp) -> Option<Duration> {
         match self.phase {
-            Phase::Opening | Phase::Head(_) => Some(now.since(self.since)),
+            Phase::Handshake | Phase::Opening | Phase::Head(_) => Some(now.since(self.since)),
             _ => None,
         }
+    }
+
+    /// Whether a request of it waits for the client to send or to read, and for how long; that a
+    /// byte passes now and then makes no difference.
+    pub(crate) fn waiting_for(&self, now: Timestamp) -> Option<Duration> {
+        self.waiting_since.map(|since| now.since(since))
     }
 
     /// Whether it is between requests, and for how long.
@@ -215,6 +232,35 @@ mod tests {
         assert_eq!(connection.judge(&client, at(100), &timeouts), Order::None);
         client.end_request(false);
         assert_eq!(connection.judge(&client, at(101), &timeouts), Order::Abort);
+    }
+
+    #[test]
+    fn waiting_for_a_client_lasts_although_a_byte_passes_now_and_then() {
+        let (client, timeouts) = (client(), timeouts());
+        let mut connection = ConnectionTimeouts::new(at(0));
+        client.begin_request();
+        client.upload_waits(true);
+        for second in 1..=20 {
+            client.progressed();
+            connection.judge(&client, at(second), &timeouts);
+        }
+        let waited = connection.waiting_for(at(20));
+        assert_eq!(waited, Some(Duration::from_secs(19)));
+        client.upload_waits(false);
+        connection.judge(&client, at(21), &timeouts);
+        assert_eq!(connection.waiting_for(at(21)), None);
+    }
+
+    #[test]
+    fn handshake_counts_as_unfinished_and_has_its_own_limit() {
+        let (client, timeouts) = (client(), timeouts());
+        let mut connection = ConnectionTimeouts::new(at(0));
+        client.set_handshakes(true);
+        assert_eq!(connection.judge(&client, at(1), &timeouts), Order::None);
+        assert_eq!(connection.judge(&client, at(60), &timeouts), Order::None);
+        let unfinished = connection.unfinished_for(at(60));
+        assert_eq!(unfinished, Some(Duration::from_secs(59)));
+        assert_eq!(connection.idle_for(at(60)), None);
     }
 
     #[test]

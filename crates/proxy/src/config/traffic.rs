@@ -63,6 +63,11 @@ pub struct Limits {
     /// second, or are idle, are closed for new ones; if there are none, the new ones.
     #[schemars(range(min = 1))]
     pub connections: usize,
+    /// Share of `connections` that one address may have; of IPv6 a network of 64 bits. Beyond it
+    /// its connections that have sent no whole head for a second, are idle, or keep the proxy
+    /// waiting are closed for its new ones. Proxies in `forward.trust` are not counted; with the
+    /// PROXY protocol it is the client's address that counts. `"100%"` for no such limit.
+    pub connections_per_address: Share,
     /// Bytes of a request's head: request line and headers together. Then 431.
     pub head_bytes: Size,
     /// Headers in a request. Then 431.
@@ -102,6 +107,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 10_000,
+            connections_per_address: Share(0.5),
             head_bytes: Size(32 << 10),
             headers: 100,
             body_bytes: None,

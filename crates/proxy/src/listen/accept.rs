@@ -19,6 +19,7 @@ use tokio::task::spawn_local;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use super::per_address::Address;
 use super::tls::ServerTls;
 use super::{LATECOMERS, defer, proxy_protocol};
 use crate::client::identity::Identity;
@@ -111,14 +112,43 @@ fn welcome(
     index: usize,
 ) -> Option<impl Future<Output = ()> + use<>> {
     let settings = worker.settings();
-    let connections = worker.state.connections();
-    if connections >= settings.config.limits.connections && !worker.reclaim() {
+    let peer = canonical(peer);
+    let manner = Manner::of(&settings, index);
+    let newcomer = (!manner.proxy_protocol).then(|| peer.ip().into());
+    let full = worker.state.connections() >= settings.config.limits.connections;
+    if full && !worker.reclaim(newcomer, TurnedAway::Limit) {
         worker.metrics().record_turned_away(TurnedAway::Limit);
         return None;
     }
-    let manner = Manner::of(&settings, index);
-    let (worker, open) = (Rc::clone(worker), worker.count_open());
-    Some(connection(worker, stream, canonical(peer), manner, open))
+    let mut open = worker.count_open();
+    if !manner.proxy_protocol
+        && let Err(cause) = count_address(worker, &settings, peer, &mut open)
+    {
+        worker.metrics().record_turned_away(cause);
+        return None;
+    }
+    let worker = Rc::clone(worker);
+    Some(connection(worker, stream, peer, manner, open))
+}
+
+/// Counts a connection for its address, unless that one has too many: see [`super::per_address`].
+fn count_address(
+    worker: &Rc<Worker>,
+    settings: &Settings,
+    peer: SocketAddr,
+    open: &mut OpenGuard,
+) -> Result<(), TurnedAway> {
+    let limits = &settings.config.limits;
+    let share = limits.connections_per_address.0;
+    if share >= 1.0 || is_trusted(settings, peer) {
+        return Ok(());
+    }
+    let most = (limits.connections as f64 * share).max(1.0) as usize;
+    let address = Address::from(peer.ip());
+    if open.count_for(address) <= most || worker.reclaim(Some(address), TurnedAway::Address) {
+        return Ok(());
+    }
+    Err(TurnedAway::Address)
 }
 
 /// Runs a connection as far as it goes without waiting, and gives it a task if that was not to
@@ -191,7 +221,7 @@ async fn open_connection(
     mut stream: Stream,
     mut peer: SocketAddr,
     manner: Manner,
-    open: OpenGuard,
+    mut open: OpenGuard,
 ) -> Result<(), TurnedAway> {
     if manner.proxy_protocol {
         let watched = stream.into_watched();
@@ -201,12 +231,15 @@ async fn open_connection(
             return Err(TurnedAway::ProxyProtocol);
         };
         stream = Stream::Watched(Tcp::new(watched));
-        peer = told.map_or(peer, canonical);
+        if let Some(client) = told.map(canonical) {
+            peer = client;
+            count_address(worker, &worker.settings(), peer, &mut open)?;
+        }
     }
     let link = Link {
         peer,
         tls: manner.tls.is_some(),
-        trusted: is_trusted(worker, peer),
+        trusted: is_trusted(&worker.settings(), peer),
         linger_bytes: manner.linger_bytes,
     };
     let client = Rc::new(Client::new(link, open));
@@ -228,8 +261,13 @@ async fn secure(
     config: Arc<ServerConfig>,
     limit: Duration,
 ) -> Result<(), TurnedAway> {
-    let handshake = TlsAcceptor::from(config).accept(socket);
-    let Ok(Ok(stream)) = timeout(limit, handshake).await else {
+    let handshake = pin!(TlsAcceptor::from(config).accept(socket));
+    client.set_handshakes(true);
+    let watched = worker.register(Rc::clone(&client));
+    let agreed = timeout(limit, serve::obey(&client, handshake, serve::After::End)).await;
+    drop(watched);
+    client.set_handshakes(false);
+    let Ok(Some(Ok(stream))) = agreed else {
         return Err(TurnedAway::Tls);
     };
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
@@ -243,8 +281,7 @@ async fn secure(
     Ok(())
 }
 
-fn is_trusted(worker: &Worker, peer: SocketAddr) -> bool {
-    let settings = worker.settings();
+fn is_trusted(settings: &Settings, peer: SocketAddr) -> bool {
     let trusts = |net: &IpNet| net.contains(&peer.ip());
     settings.config.forward.trust.iter().any(trusts)
 }

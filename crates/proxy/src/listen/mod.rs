@@ -3,6 +3,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod inherited;
+pub(crate) mod per_address;
 pub(crate) mod proxy_protocol;
 pub(crate) mod tls;
 

@@ -64,6 +64,8 @@ impl UpstreamFailure {
 pub enum TurnedAway {
     /// There were too many.
     Limit,
+    /// There were too many of its address.
+    Address,
     /// It did not begin with a header of the PROXY protocol, on a listener that demands one.
     ProxyProtocol,
     /// No TLS session was agreed on.
@@ -72,13 +74,14 @@ pub enum TurnedAway {
 
 impl TurnedAway {
     /// Every cause, in the order of the counters.
-    pub const ALL: [Self; 3] = [Self::Limit, Self::ProxyProtocol, Self::Tls];
+    pub const ALL: [Self; 4] = [Self::Limit, Self::Address, Self::ProxyProtocol, Self::Tls];
 
     /// The word in metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Limit => "limit",
+            Self::Address => "address",
             Self::ProxyProtocol => "proxy_protocol",
             Self::Tls => "tls",
         }
@@ -177,7 +180,7 @@ pub struct Core {
     opened: AtomicU64,
     closed: AtomicU64,
     resting: AtomicU64,
-    turned_away: [AtomicU64; 3],
+    turned_away: [AtomicU64; TurnedAway::ALL.len()],
     retries: AtomicU64,
     retries_denied: AtomicU64,
     unrouted: AtomicU64,
@@ -386,7 +389,7 @@ pub struct Totals {
     /// Client connections that wait without a task: idle for a while, or refused time and again.
     pub resting: u64,
     /// Client connections closed before HTTP began, in the order of [`TurnedAway::ALL`].
-    pub turned_away: [u64; 3],
+    pub turned_away: [u64; TurnedAway::ALL.len()],
     /// Requests sent a second time.
     pub retries: u64,
     /// Retries that the budget denied.

@@ -124,7 +124,7 @@ async fn connections_that_send_nothing_give_way_to_those_that_do() {
     let service = Service::echo().await;
     let proxy = proxy(
         &[service.addr],
-        "limits.connections = 20\ntimeouts.head = '60s'",
+        "limits.connections = 20\nlimits.connections_per_address = '100%'\ntimeouts.head = '60s'",
     );
     let mut slow = Vec::new();
     for _ in 0..20 {
@@ -147,6 +147,99 @@ async fn connections_that_send_nothing_give_way_to_those_that_do() {
         }
     }
     panic!("{served} of 10 were served");
+}
+
+/// A connection from another address of this machine.
+async fn connect_from(source: [u8; 4], addr: std::net::SocketAddr) -> TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind((source, 0).into()).unwrap();
+    within(socket.connect(addr)).await.unwrap()
+}
+
+/// Bodies that never end: the proxy can only wait for such a client.
+const ENDLESS: &[u8] = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\nx";
+
+#[tokio::test]
+async fn address_has_no_more_than_its_share_of_the_connections() {
+    let service = Service::echo().await;
+    let proxy = proxy(&[service.addr], "limits.connections = 20");
+    let mut slow = Vec::new();
+    for _ in 0..30 {
+        let mut stream = connect_from([127, 0, 0, 2], proxy.local_addr()).await;
+        stream.write_all(ENDLESS).await.unwrap();
+        slow.push(stream);
+    }
+    let refused = || proxy.state().metrics().totals().turned_away[1] == 20;
+    eventually("its share is held and the rest closed", refused).await;
+    assert_eq!(proxy.state().connections(), 10);
+    for _ in 0..20 {
+        assert_eq!(ask(proxy.local_addr(), GET).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn proxy_that_is_trusted_has_as_many_connections_as_there_are() {
+    let service = Service::echo().await;
+    let trust = "limits.connections = 20\nforward.trust = ['127.0.0.2/32']";
+    let proxy = proxy(&[service.addr], trust);
+    let mut slow = Vec::new();
+    for _ in 0..20 {
+        let mut stream = connect_from([127, 0, 0, 2], proxy.local_addr()).await;
+        stream.write_all(ENDLESS).await.unwrap();
+        slow.push(stream);
+    }
+    eventually("all are open", || proxy.state().connections() == 20).await;
+    assert_eq!(proxy.state().metrics().totals().turned_away, [0; 4]);
+}
+
+#[tokio::test]
+async fn address_that_the_proxy_protocol_names_is_the_one_that_counts() {
+    let service = Service::echo().await;
+    let config = format!(
+        "upstream = 'http://{}'\nadmin = 'off'\nthreads = 1\nprotect.mode = 'off'\n\
+         listen = {{ addr = '127.0.0.1:0', proxy_protocol = true }}\n\
+         limits = {{ connections = 100, connections_per_address = '10%' }}",
+        service.addr
+    );
+    let proxy = proxy_from(&config);
+    let mut open = Vec::new();
+    for number in 0..30 {
+        let mut client = Client::connect(proxy.local_addr()).await;
+        let source = if number < 25 { 7 } else { number };
+        client
+            .send(format!("PROXY TCP4 192.0.2.{source} 192.0.2.1 5 80\r\n"))
+            .await;
+        client.send(ENDLESS).await;
+        open.push(client);
+    }
+    let refused = || proxy.state().metrics().totals().turned_away[1] == 15;
+    eventually("one of the clients has too many", refused).await;
+    eventually("others have theirs", || proxy.state().connections() == 15).await;
+}
+
+#[tokio::test]
+async fn connections_of_one_address_that_send_nothing_give_way_to_its_own() {
+    let service = Service::echo().await;
+    let proxy = proxy(
+        &[service.addr],
+        "limits.connections = 40\ntimeouts.head = '60s'",
+    );
+    let mut slow = Vec::new();
+    for _ in 0..20 {
+        let mut client = Client::connect(proxy.local_addr()).await;
+        client.send("GET / HT").await;
+        slow.push(client);
+    }
+    eventually("its share is open", || proxy.state().connections() == 20).await;
+    let mut answers = 0;
+    let mut ticks = tokio::time::interval(Duration::from_millis(20));
+    while answers < 5 {
+        within(ticks.tick()).await;
+        let mut client = Client::connect(proxy.local_addr()).await;
+        if client.try_send(GET).await {
+            answers += usize::from(client.try_answer(false).await.is_some());
+        }
+    }
 }
 
 #[tokio::test]

@@ -421,7 +421,7 @@ async fn the_proxy_protocol_names_the_client() {
         "nobody comes in without the header"
     );
     eventually("it is counted", || {
-        proxy.state().metrics().totals().turned_away == [0, 1, 0]
+        proxy.state().metrics().totals().turned_away == [0, 0, 1, 0]
     })
     .await;
 }

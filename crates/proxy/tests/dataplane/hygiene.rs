@@ -256,14 +256,15 @@ async fn a_head_that_never_ends_is_answered_408() {
 #[tokio::test]
 async fn connections_beyond_the_limit_are_closed() {
     let service = Service::echo().await;
-    let proxy = proxy(&[service.addr], "limits.connections = 2");
+    let limits = "limits = { connections = 2, connections_per_address = '100%' }";
+    let proxy = proxy(&[service.addr], limits);
     let mut first = Client::connect(proxy.local_addr()).await;
     let mut second = Client::connect(proxy.local_addr()).await;
     assert_eq!(first.ask(GET).await.status, 200);
     assert_eq!(second.ask(GET).await.status, 200);
     let mut third = Client::connect(proxy.local_addr()).await;
     assert!(third.is_closed().await);
-    assert_eq!(proxy.state().metrics().totals().turned_away, [1, 0, 0]);
+    assert_eq!(proxy.state().metrics().totals().turned_away, [1, 0, 0, 0]);
     drop(first);
     eventually("the first connection is gone", || {
         proxy.state().connections() < 2

@@ -85,6 +85,11 @@ pub(super) fn limits(limits: &Limits, report: &mut Report) {
         );
     }
     report.error_if(
+        limits.connections_per_address.0 == 0.0,
+        "limits.connections_per_address",
+        "zero would refuse everything; give a share such as \"50%\"",
+    );
+    report.error_if(
         limits.head_bytes < HEAD_BYTES_MIN,
         "limits.head_bytes",
         "browsers send more than that; give at least \"1KiB\"",
