@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
 use tidegate_control::Timestamp;
 use tidegate_sentry::{Ending, Permit, ReplicaId, Resolution, Sentry};
 use tokio::sync::Notify;
@@ -37,6 +38,8 @@ pub struct Application {
     /// Moves with every change of the settings: a look at it is cheaper than at them.
     edition: AtomicU64,
     changed: Notify,
+    /// Held while engine and settings differ.
+    committing: Mutex<()>,
     pub(crate) uploads: UploadPlaces,
     recordings: Arc<Recordings>,
     /// Its numbers in recordings.
@@ -74,6 +77,7 @@ impl Application {
             settings: ArcSwap::from_pointee(settings),
             edition: AtomicU64::new(0),
             changed: Notify::new(),
+            committing: Mutex::default(),
             uploads: UploadPlaces::default(),
         };
         application.hold_draining();
@@ -98,6 +102,7 @@ impl Application {
 
     /// Puts prepared settings in force, whole or not at all.
     pub(crate) fn commit(&self, next: Next) -> Result<(), SettingsError> {
+        let _committing = self.committing.lock();
         let now = self.now();
         let (protect, changes) = (next.protect(), next.changes());
         let added =
@@ -116,6 +121,12 @@ impl Application {
         }
         self.changed.notify_waiters();
         Ok(())
+    }
+
+    /// Waits until engine and settings are of one edition. For a request that was admitted to a
+    /// replica which the settings do not have yet; a commit takes microseconds.
+    pub(crate) fn await_commit(&self) {
+        drop(self.committing.lock());
     }
 
     /// Numbers for classes and replicas that are new, before a request can have them.

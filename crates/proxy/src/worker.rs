@@ -18,6 +18,7 @@ use http::header::HOST;
 use httpdate::HttpDate;
 use slab::Slab;
 use tidegate_control::Timestamp;
+use tidegate_sentry::ReplicaId;
 
 use crate::alarm::{Alarms, SWEEP};
 use crate::application::Application;
@@ -404,6 +405,16 @@ impl LocalApplication {
             self.settings.replace(Rc::new(settings));
         }
         Rc::clone(&self.settings.borrow())
+    }
+
+    /// The settings in force, which have this replica if the engine has it.
+    pub(crate) fn settings_with(&self, id: ReplicaId) -> InForce {
+        let settings = self.settings();
+        if settings.replica(id).is_some() {
+            return settings;
+        }
+        self.shared.await_commit();
+        self.settings()
     }
 
     /// The worker's counters of the application's requests.

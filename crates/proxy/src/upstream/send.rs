@@ -243,7 +243,7 @@ impl<'a> Sending<'a> {
     async fn connection(&mut self, id: ReplicaId) -> Result<io::Result<Connection>, Fault> {
         let replica = {
             // Settings are looked at, not kept: a count shared by all cores is worth avoiding.
-            let settings = self.application.settings();
+            let settings = self.application.settings_with(id);
             let Some(replica) = settings.replica(id) else {
                 return Ok(Err(io::ErrorKind::NotFound.into()));
             };

@@ -226,6 +226,27 @@ async fn reload_that_adds_changes_and_removes_applications_loses_no_request() {
     crowd.end().await;
 }
 
+/// A request may be admitted to a new replica before the settings that name it are in force.
+#[tokio::test]
+async fn reload_that_replaces_all_replicas_loses_no_request() {
+    let (a, b) = (named("a").await, named("b").await);
+    let file = |addr| {
+        [
+            TOP.to_owned(),
+            application("shop", "hosts = ['a']", &[addr]),
+        ]
+        .concat()
+    };
+    let proxy = proxy_from(&file(a.addr));
+    let crowd = Crowd::of(proxy.local_addr(), "a");
+    for addr in [b.addr, a.addr].into_iter().cycle().take(100) {
+        tokio::task::yield_now().await;
+        let config = Config::from_text("t.toml", &file(addr)).unwrap();
+        proxy.state().apply(config).unwrap();
+    }
+    crowd.end().await;
+}
+
 #[tokio::test]
 async fn reload_is_whole_or_not_at_all_over_applications() {
     let (a, b) = (named("a").await, named("b").await);
