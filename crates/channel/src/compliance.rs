@@ -148,7 +148,7 @@ struct Windows {
 }
 
 impl Auditor {
-    /// Nobody was told anything yet.
+    /// No client has received terms yet.
     #[must_use]
     pub fn new(config: AuditorConfig) -> Self {
         Self {
@@ -389,7 +389,7 @@ pub enum Timing {
     Late(Late),
 }
 
-/// What clocks that nobody compares may differ by: no client gains anything by being ahead.
+/// What unsynchronised clocks may differ by: no client gains anything by being ahead.
 const AHEAD_MAX: Duration = Duration::from_secs(10);
 
 impl DeadlinePolicy {

@@ -2,7 +2,7 @@
 //!
 //! An item is a client and a number. What a service has received under that name must not come
 //! again with another content; the same content may, since answers get lost: the service knows it by
-//! its name. A repetition is no offence, for whoever saw the request on its way can send it again in
+//! its name. A repetition is no offence, for an observer of the network can send it again in
 //! its client's name. It has to wait, longer each time:
 //!
 //! ```text

@@ -60,7 +60,7 @@ pub fn first_seq(now: Timestamp) -> u64 {
     (millis(now) << RUN_BITS) | 1
 }
 
-/// Messages of the same run that lie between two numbers. Between two runs nobody knows.
+/// Messages of the same run that lie between two numbers. Between two runs the number is unknown.
 #[must_use]
 pub fn missed(last: u64, next: u64) -> u64 {
     if last >> RUN_BITS == next >> RUN_BITS {

@@ -7,7 +7,7 @@
 //! **Step bound** (001 §5.4). With `N` clients and a mean work of `s`, an interval of `N s` just
 //! fills the server; that is the scale of all sensible changes, so one step moves the interval by
 //! at most [`STEP_SHARE`] of it. The share of the groups has the scale `setpoint/(N s)`, the share
-//! that holds the setpoint when everybody wants to send.
+//! that holds the setpoint when all clients want to send.
 //!
 //! **Closing** ([`CLOSE_ABOVE`]). How many clients want to send is not known until they are held back.
 //! While few do, most of the range of the command does nothing, and a controller whose gains suit
@@ -135,7 +135,7 @@ pub struct Regulator {
 }
 
 impl Regulator {
-    /// Starts open: nobody is held back.
+    /// Starts open: no client is held back.
     ///
     /// # Errors
     /// Gains, times or a scale that mean nothing.
@@ -342,7 +342,7 @@ impl RegulatorConfig {
         }
     }
 
-    /// Interval or share that holds the setpoint when everybody wants to send.
+    /// Interval or share that holds the setpoint when all clients want to send.
     fn operating_point(&self) -> f64 {
         let fill_s = self.scale.clients * self.scale.service_s;
         match self.means {
@@ -356,7 +356,7 @@ impl RegulatorConfig {
         (command - other) * self.sign() > 0.0
     }
 
-    /// What `command` has to become when everybody who wants to send still comes too fast; `None`
+    /// What `command` has to become when all clients that want to send still send too fast; `None`
     /// when the delay is not so long, or the command is where it would hold the setpoint with all
     /// of them wanting to send.
     fn closed(&self, command: f64, delay_s: f64) -> Option<f64> {
@@ -369,7 +369,7 @@ impl RegulatorConfig {
         }
         Some(match self.means {
             Means::Group { .. } => (command / excess).max(limit),
-            // Whoever waits for no interval has no rate that could be divided.
+            // A client without an interval has no rate that could be divided.
             Means::Interval { .. } => (command.max(self.period.as_secs_f64()) * excess).min(limit),
         })
     }

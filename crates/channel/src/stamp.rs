@@ -69,7 +69,7 @@ impl Stamper for SecretKey {
     }
 }
 
-/// The number of a client that has a key: nobody can take another's.
+/// The number of a client that has a key: no client can take another's.
 #[must_use]
 pub fn client_id(key: &PublicKey) -> ClientId {
     ClientId(first_of_digest(&key.0))
@@ -151,7 +151,7 @@ pub fn item_name(client: ClientId, item: u64) -> String {
     format!("\"{:016x}-{item}\"", client.0)
 }
 
-/// How old the stamp of somebody who joins may be, and how far clocks may differ.
+/// How old the stamp of a joining client may be, and how far clocks may differ.
 const JOIN_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// What a member signs when it joins: its address, empty for one that does not relay.
@@ -160,7 +160,7 @@ fn join_content(address: &str) -> Content {
 }
 
 /// A member's word that it is about to relay at this address: its content is the address, so that
-/// nobody else can register with it.
+/// no other client can register with it.
 #[must_use]
 pub fn join_stamp(member: &dyn Stamper, address: &str, now: Timestamp) -> Option<String> {
     let stamp = Stamp {

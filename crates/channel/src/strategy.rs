@@ -66,11 +66,11 @@ pub struct Groups {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
-    /// Everybody, at any time.
+    /// All clients, at any time.
     Open,
     /// Groups take turns.
     Group(Groups),
-    /// Everybody, one item per interval.
+    /// All clients, one item per interval.
     Interval(Duration),
 }
 
@@ -81,11 +81,11 @@ impl Groups {
     pub fn with_share(share: f64, slot: Duration) -> Self {
         let of_256 = (share * 256.0).round().clamp(1.0, 256.0) as u16;
         if of_256 == 256 {
-            let everybody = Class {
+            let all = Class {
                 divisor: 1,
                 modulo: 0,
             };
-            let classes = vec![everybody];
+            let classes = vec![all];
             return Self { slot, classes };
         }
         // Digit i (1/2, 1/4, ..) is the class of numbers that end in i-1 ones and a zero.
@@ -211,10 +211,10 @@ mod tests {
 
     #[test]
     fn an_empty_list_lets_nobody_send() {
-        let nobody = Groups {
+        let none = Groups {
             slot: SLOT,
             classes: Vec::new(),
         };
-        assert_eq!(nobody.next_turn(ClientId(1), at(1.0)), None);
+        assert_eq!(none.next_turn(ClientId(1), at(1.0)), None);
     }
 }

@@ -1,26 +1,26 @@
 //! Who subscribes where: assigns parents, paces joins, and notices who has died. Pure.
 //!
 //! A relay registers with its own address and says now and then who its parents are and how many
-//! listen to it; a leaf (a browser, a client behind a firewall) only asks. Everybody gets two
+//! listen to it; a leaf (a browser, a client behind a firewall) only asks. Each one gets two
 //! parents where there are two: the ones nearest to the publisher that still have room, never as
 //! far from it as the asker, so that there are no circles.
 //!
 //! **What the publisher pays does not depend on how many there are.** It takes `arity` children
-//! itself, and more only where nobody else is to be had, up to a bound. Whoever was sent to it and
+//! itself, and more only where no relay has room, up to a bound. A listener that was sent to it and
 //! has had no time to connect counts as its child: a thousand that join together are told to come
 //! over five seconds. Registrations are spread such that [`REGISTRATIONS_PER_SECOND`] come, however
 //! many relays there are; what dies in between is reported by its children.
 //!
 //! **Strangers are not believed.** A relay is given to others once the publisher has reached it
 //! itself ([`Tracker::next_probe`]) or a member has vouched for it. That a relay is dead is a
-//! complaint: the relay is given to nobody while the publisher looks, and goes when the publisher
+//! complaint: the relay is not handed out while the publisher checks it, and goes when the publisher
 //! cannot reach it either, or when a second member complains. One that was reached just now is not
 //! looked at again at once, so that complaints keep no relay out.
 //!
 //! **Pacing.** When a thousand clients lose their parent in the same moment, the answers tell them
 //! to come one after the other, [`JOINS_PER_SECOND`]. Members have a queue of their own. In the
 //! others' one an address has one place a second, and what else it asks for waits behind itself:
-//! nobody can make others wait by asking often, and nobody waits longer than [`WAIT_MAX`].
+//! a client cannot make others wait by asking often, and none waits longer than [`WAIT_MAX`].
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -34,7 +34,7 @@ use crate::key::PublicKey;
 /// Joins that the tracker lets go ahead per second: a thousand clients are back in five seconds.
 pub const JOINS_PER_SECOND: u32 = 200;
 
-/// Nobody is told to wait longer: those beyond come together with others.
+/// No client waits longer: those beyond come together with others.
 pub const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// An address takes one place in the common queue within this time.
@@ -52,22 +52,22 @@ pub const REGISTER_EVERY: Duration = Duration::from_secs(30);
 /// A relay that has missed so many registrations is not given to anybody.
 const MISSED_MAX: u32 = 3;
 
-/// A relay that nobody has reached yet is forgotten after this long.
+/// A relay that was never reached is forgotten after this long.
 const UNPROVEN_FOR: Duration = Duration::from_secs(30);
 
-/// A relay that was reached is not looked at again for this long, whoever complains.
+/// A relay that was reached is not looked at again for this long, whatever the complaints.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 
 /// Relays that are known at most.
 const RELAYS_MAX: usize = 20_000;
 
-/// Parents that everybody gets.
+/// Parents that each listener gets.
 pub const PARENTS: usize = 2;
 
-/// How long somebody who was told to connect may take to do so.
+/// How long a listener may take to connect where it was sent.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
 
-/// Who finds nobody with room asks again after this long,
+/// A listener that finds no room asks again after this long,
 const AGAIN_SOON: Duration = Duration::from_millis(500);
 
 /// this often, while relays are being looked at; then the publisher takes it.
@@ -89,7 +89,7 @@ pub struct Assignment {
     pub again_ms: u64,
 }
 
-/// What somebody who joins says, and what is known of it.
+/// What a joining listener claims, and what is known of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Joining {
     /// Its own address, if it is a relay.
@@ -116,11 +116,11 @@ pub struct Joining {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// Nobody has reached it yet.
+    /// It was never reached.
     Unproven,
     /// The publisher has reached it, or a member vouches for it.
     Proven,
-    /// Somebody complained, and the publisher looks.
+    /// A listener complained, and the publisher checks.
     Suspect,
 }
 
@@ -190,9 +190,9 @@ pub struct Probe {
 /// How many children the publisher takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// Children that everybody takes.
+    /// Children that each relay takes.
     pub arity: usize,
-    /// Children of the publisher, where nobody else is to be had.
+    /// Children of the publisher, where no relay has room.
     pub listeners_max: usize,
     /// Children of the publisher from one address.
     pub per_address: usize,
@@ -282,7 +282,7 @@ impl Tracker {
         self.relays.iter().filter(of).count()
     }
 
-    /// Somebody wants to know where to subscribe; `listeners` is how many of those that were sent
+    /// A listener asks where to subscribe; `listeners` is how many of those that were sent
     /// to the publisher listen there.
     pub fn join(&mut self, now: Timestamp, listeners: usize, joining: &Joining) -> Assignment {
         self.relays.retain(|node| node.expires > now);
@@ -325,7 +325,7 @@ impl Tracker {
         }
     }
 
-    /// Somebody has come to the publisher; true when it was sent.
+    /// A listener has connected to the publisher; true when it was sent there.
     pub fn arrive(&mut self, now: Timestamp, from: Option<IpAddr>) -> bool {
         let coming = &mut self.coming_to_root;
         let sent = |(until, whence): &(Timestamp, Option<IpAddr>)| *until > now && *whence == from;
@@ -361,7 +361,7 @@ impl Tracker {
         relays.position(|node| node.address == address)
     }
 
-    /// Somebody says that a relay is dead.
+    /// A listener reports a relay as dead.
     fn complain(&mut self, now: Timestamp, dead: &str, member: Option<PublicKey>) {
         let Some(index) = self.position(dead) else {
             return;
@@ -470,7 +470,7 @@ impl Tracker {
         chosen
     }
 
-    /// Whether the publisher takes somebody beyond its arity: there is nobody else, and no relay
+    /// Whether the publisher takes a listener beyond its arity: no relay has room, and no relay
     /// about to be.
     fn is_last_resort(&self, joining: &Joining) -> bool {
         let own = joining.relay.as_ref();
@@ -487,7 +487,7 @@ impl Tracker {
             && joining.listening + coming.count() < self.room.per_address
     }
 
-    /// Somebody was sent there, and is to arrive before `until`.
+    /// A listener was sent there, and is to arrive before `until`.
     fn expect_child(&mut self, index: usize, until: Timestamp, from: Option<IpAddr>) {
         match index.checked_sub(1) {
             None => self.coming_to_root.push((until, from)),

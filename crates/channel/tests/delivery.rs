@@ -157,7 +157,7 @@ async fn the_clock_is_signed_and_answers_the_question_asked() {
 
 #[tokio::test]
 async fn messages_that_come_another_way_do_not_wait_for_the_tracker() {
-    // Nobody listens there any more.
+    // Nothing listens there any more.
     let gone = listener().await.1;
     let parents = Parents::Tracked {
         tracker: format!("http://{gone}"),
@@ -291,7 +291,7 @@ async fn page_of(base: &str) -> serde_json::Value {
 async fn a_relay_is_given_to_others_once_the_publisher_has_reached_it() {
     let root = publisher().await;
     root.hub.publish(&signed(1, &key()));
-    // Nobody listens there: it is never given.
+    // Nothing listens there: it is never handed out.
     let gone = listener().await.1;
     let join = format!("{JOIN_PATH}?relay=http://{gone}");
     assert!(page(&root.url(), &join).await.is_some());

@@ -73,7 +73,7 @@ fn knowing(peers: &[&Peer]) -> GossipConfig {
     }
 }
 
-/// Publishes until everybody has a message of the publisher's.
+/// Publishes until each peer has a message of the publisher's.
 async fn everybody_hears(root: &support::Node, peers: &[&Peer], from: u64) -> u64 {
     let mut seq = from;
     loop {

@@ -105,7 +105,7 @@ impl Client {
         let relay_status = relay.status();
         let told = changes.clone();
         let listen = relay.run(move |message| {
-            // Nobody is left to tell once the client is closed.
+            // The receiver is gone once the client is closed.
             let _ = told.send(Change::Message(message));
         });
         let drive = drive(Arc::clone(&shared), arrivals, changes.clone(), inlet);

@@ -80,7 +80,7 @@ pub enum Outcome {
     Answered(Response<Bytes>),
     /// A newer item of its key took its place.
     Replaced,
-    /// Nobody would have wanted it any more.
+    /// It was no longer of use.
     Expired,
     /// The client was closed; the item is in the outbox and goes next time.
     Kept,
@@ -228,7 +228,7 @@ impl Shared {
     fn finish(&self, number: u64, outcome: Outcome) -> Result<(), OutboxError> {
         self.outbox.delete(&[number])?;
         if let Some(tell) = self.waiting.lock().remove(&number) {
-            // Whoever submitted it need not wait.
+            // The submitter need not wait.
             let _ = tell.send(outcome);
         }
         Ok(())

@@ -195,7 +195,7 @@ fn a_program_without_async_waits_for_its_answer() {
     let (publisher, (addr, _)) =
         runtime.block_on(async { (publisher().await, Service::start().await) });
     publisher.say(1, Strategy::Open);
-    // The servers live as long as somebody runs them.
+    // The servers live as long as they are run.
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let servers = std::thread::spawn(move || runtime.block_on(stopped));
     let client = blocking::Client::open(config(&publisher.url(), folder.path())).unwrap();

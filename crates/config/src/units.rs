@@ -201,7 +201,7 @@ fn parse_size(text: &str) -> Option<u64> {
         _ => return None,
     };
     let bytes = number * bytes;
-    // Beyond 2^53 an f64 no longer counts single bytes, and nobody means that much.
+    // Beyond 2^53 an f64 no longer counts single bytes, and no limit is that large.
     (bytes.fract() == 0.0 && bytes < 9e15).then_some(bytes as u64)
 }
 

@@ -78,7 +78,7 @@ async fn work_for_clients_that_left_is_wasted() {
     assert!(report.requests.timeouts > 0, "20/s cannot serve 100/s");
     let answered = report.requests.ok + report.requests.timeouts;
     assert_eq!(answered, report.requests.total);
-    // Everybody is worked for in the end, whether still there or not.
+    // All requests are served in the end, abandoned or not.
     tokio::time::timeout(
         PATIENCE,
         until(|| {

@@ -50,7 +50,7 @@ impl World {
         Timestamp::from_nanos(self.second * 1_000_000_000)
     }
 
-    /// Runs for some seconds with these rates; a rate of NaN is an interval that nobody reports.
+    /// Runs for some seconds with these rates; a rate of NaN is an interval without a report.
     fn run(&mut self, seconds: u64, rates: &[f64]) {
         for _ in 0..seconds {
             self.second += 1;

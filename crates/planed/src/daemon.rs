@@ -354,7 +354,7 @@ impl Daemon {
 }
 
 impl Shared {
-    /// Keeps an event. One that repeats the last of its kind (a recommendation that nobody carried
+    /// Keeps an event. One that repeats the last of its kind (a recommendation that was not carried
     /// out, a proxy that is still away) is not kept again.
     fn note(&mut self, what: What, applied: Option<bool>) {
         let same = |noted: &&Noted| noted.applied == applied && repeats(&noted.what, &what);

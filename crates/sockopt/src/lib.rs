@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// What the system says.
 pub fn defer_accept(listener: impl AsFd, seconds: u16) -> io::Result<()> {
     let seconds = libc::c_int::from(seconds);
-    #[expect(unsafe_code, reason = "a system call that nobody else makes for us")]
+    #[expect(unsafe_code, reason = "a system call that no library makes for us")]
     // SAFETY: the descriptor is borrowed and so open; the kernel reads an integer of the size that it
     // is told, which lives until the call returns, and keeps no pointer to it.
     let result = unsafe {

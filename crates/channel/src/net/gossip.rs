@@ -7,7 +7,7 @@
 //! signature within. A peer's identity is its ed25519 key, the same that stamps a client's items,
 //! so that a closed group is a list of public keys: connections of others are refused.
 //!
-//! What breaks it: peers that know only dead peers. Everybody should be given several.
+//! What breaks it: peers that know only dead peers. Give each peer several addresses.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub enum GossipError {
     /// A key that is none.
     #[error("`{0}` is not the public key of a member")]
     Member(PublicKey),
-    /// An address where nobody can listen.
+    /// An address that cannot be listened on.
     #[error("cannot listen on {0}: {1}; the form is /ip4/ADDRESS/tcp/PORT")]
     Listen(Multiaddr, String),
     /// libp2p refuses its configuration.
@@ -192,7 +192,7 @@ impl Gossip {
                     acceptance,
                 );
             }
-            // Whoever has just come may have missed what was said before.
+            // A new peer may have missed earlier messages.
             SwarmEvent::Behaviour(BehaviourEvent::Gossip(gossipsub::Event::Subscribed {
                 ..
             })) => self.publish(hub.newest()),
@@ -250,7 +250,7 @@ fn behaviour(members: &[PublicKey], topic: &IdentTopic) -> Result<Behaviour, Gos
 /// Gossipsub's own words need room beside the message.
 const MESH_BYTES_MIN: usize = 4096;
 
-/// Refuses everybody else; `None` where anybody may come.
+/// Refuses all other peers; `None` admits any peer.
 fn closed_group(
     members: &[PublicKey],
 ) -> Result<Option<allow_block_list::Behaviour<allow_block_list::AllowedPeers>>, GossipError> {

@@ -1,4 +1,4 @@
-//! The newest message, and everybody who listens for it.
+//! The newest message, and its listeners.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -44,7 +44,7 @@ struct Counters {
     bytes: AtomicU64,
 }
 
-/// Hands the newest message to whoever listens.
+/// Hands the newest message to all listeners.
 #[derive(Debug, Clone)]
 pub struct Hub {
     newest: watch::Sender<Option<Packed>>,

@@ -118,7 +118,7 @@ struct Table {
     times: Bucket,
     connections: usize,
     listeners: usize,
-    /// Of these, those that nobody sent.
+    /// Of these, those that the tracker did not send.
     uninvited: usize,
 }
 
@@ -340,7 +340,7 @@ mod tests {
                 places.extend(limits.listen(at(1.0), peer, false));
             }
         }
-        // Three of one address, five that nobody sent.
+        // Three of one address, five that the tracker did not send.
         assert_eq!(places.len(), 5);
         let sent: Vec<_> = (0..9_u8)
             .filter_map(|host| limits.listen(at(1.0), IpAddr::from([192, 0, 2, host]), true))

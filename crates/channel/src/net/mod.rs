@@ -6,7 +6,7 @@
 //!      └── tracker: who subscribes where, joins paced ───────────────┘
 //! ```
 //!
-//! A [`Hub`] holds the newest message and hands it to whoever listens; a listener that is slow
+//! A [`Hub`] holds the newest message and hands it to its listeners; one that is slow
 //! skips to the newest, since older ones mean nothing any more. A [`relay`] subscribes to parents,
 //! verifies, and feeds a hub of its own: the same message, the same check at every hop. Joining
 //! is paced by the [`tracker`], and repair is jittered: when every client notices silence at once

@@ -27,7 +27,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 pub enum Parents {
     /// These, always.
     Fixed(Vec<String>),
-    /// Whoever the tracker there assigns.
+    /// The relay that the tracker there assigns.
     Tracked {
         /// The publisher's address.
         tracker: String,
@@ -144,7 +144,7 @@ impl Relay {
         }
     }
 
-    /// Passes accepted messages on by this hub, which somebody serves already.
+    /// Passes accepted messages on by this hub, which is served already.
     #[must_use]
     pub fn with_hub(mut self, hub: Hub) -> Self {
         self.hub = hub;
@@ -255,7 +255,7 @@ impl Relay {
                 accepted(message);
             });
             if let Some(judged) = judged {
-                // Whoever asked may have gone.
+                // The caller may have gone.
                 let _ = judged.send(judgement);
             }
         }

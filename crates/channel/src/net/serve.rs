@@ -260,7 +260,7 @@ impl Publisher {
     }
 
     /// In a closed group only members become relays, and only they are believed about the dead. In
-    /// an open one a relay is where it says it is, and not somebody else.
+    /// an open one a relay is where it says it is, and not another one.
     fn may_join(
         &self,
         joining: &Joining,

@@ -1,4 +1,4 @@
-//! The server's clock, asked for now and then: by clients, by relays, by whoever judges messages.
+//! The server's clock, requested now and then by clients, relays and verifiers of messages.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::message::{from_text, to_text};
 const EVERY: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(960));
 /// Exchanges right after each other at the beginning, of which the best counts.
 const FIRST: usize = 4;
-/// Error of a clock that nobody has compared yet: what most machines keep by themselves.
+/// Error of a clock that was never compared: what most machines keep by themselves.
 const UNKNOWN: Duration = Duration::from_secs(10);
 /// A clock that is doubted is compared again, but not more often than this.
 const DOUBT_EVERY: Duration = Duration::from_secs(5);

@@ -128,7 +128,7 @@ struct Family {
     /// Questions that the tracker has not answered yet.
     asked: JoinSet<Assignment>,
     depth: Option<usize>,
-    /// How often the tracker had nobody for us, in a row.
+    /// How often in a row the tracker had no parent for us.
     tries: u32,
     /// How many parents there were so far.
     generation: u64,
@@ -194,7 +194,7 @@ impl Family {
     /// Says who we are and what we lack.
     fn ask(&mut self, tracker: &str, own: Option<&str>, dead: Option<&str>) {
         let mut query = format!("children={}", self.hub.listeners());
-        // A leaf can be anywhere: nobody is below it.
+        // A leaf can be anywhere: it has no children.
         let depth = own.and(self.depth).map(|depth| depth.to_string());
         let tries = (self.tries > 0).then(|| self.tries.to_string());
         let said = [
@@ -263,7 +263,7 @@ impl Family {
             Listening(tokio::spawn(async move {
                 tokio::time::sleep(wait).await;
                 listener.listen(&parent).await;
-                // Nobody is left to tell only when the relay is gone.
+                // The receiver is gone only when the relay is.
                 let _ = dead.send(parent);
             }))
         });
@@ -324,6 +324,6 @@ enum Ending {
         heard: bool,
     },
     Silent,
-    /// Nobody needs it any more.
+    /// It is no longer needed.
     Useless,
 }

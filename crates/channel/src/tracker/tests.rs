@@ -46,7 +46,7 @@ fn forest() -> (Tracker, HashMap<String, Vec<String>>) {
     let mut parents = HashMap::new();
     for index in 0..1000 {
         let joining = relay(index);
-        // Nobody has connected to the publisher yet.
+        // No listener has connected to the publisher yet.
         let assignment = join(&mut tracker, at(1.0), 0, &joining);
         parents.insert(joining.relay.unwrap(), assignment.parents);
     }
@@ -73,7 +73,7 @@ fn everybody_has_two_parents_and_nobody_too_many_children() {
             *children.entry(parent).or_default() += 1;
         }
     }
-    // The last to come may find everybody full.
+    // The last to come may find all relays full.
     assert!(children.values().all(|&count| count <= 6), "{children:?}");
     let deepest = parents.keys().map(|node| depth(&parents, node)).max();
     assert!(deepest.unwrap() <= 12, "{deepest:?}");
@@ -123,7 +123,7 @@ fn strangers_cannot_make_others_wait() {
     insist.from = address(2);
     let newcomer = tracker.join(at(13.0), 0, &insist).wait_ms;
     assert!(newcomer <= 100, "{newcomer}");
-    // A thousand addresses do, and others wait no longer than everybody does.
+    // A thousand addresses do, and others wait no longer than all do.
     for index in 0..20_000_u32 {
         let [_, _, a, b] = index.to_be_bytes();
         insist.from = Some(IpAddr::from([10, 0, a, b]));
@@ -183,7 +183,7 @@ fn the_dead_go_when_the_publisher_cannot_reach_them_either() {
     // It was reached just now.
     tracker.join(at(2.0), 1, &complaint);
     assert_eq!(tracker.next_probe(), None);
-    // Later the publisher looks, and gives it to nobody meanwhile.
+    // Later the publisher looks, and does not hand it out meanwhile.
     assert_eq!(
         tracker.join(at(9.0), 1, &complaint).parents,
         ["http://root"]
@@ -248,14 +248,17 @@ fn the_publisher_takes_its_arity_however_many_come() {
         };
         let now = at(index as f64);
         let assignment = join(&mut tracker, now, at_root, &joining);
-        // Whoever was sent there connects at once.
+        // Each listener connects at once where it was sent.
         if assignment.parents.contains(&"http://root".to_owned()) {
             assert!(tracker.arrive(now, None));
             at_root += 1;
         }
     }
     assert_eq!(at_root, 5);
-    assert!(!tracker.arrive(at(2001.0), None), "nobody else was sent");
+    assert!(
+        !tracker.arrive(at(2001.0), None),
+        "no other listener was sent"
+    );
 }
 
 #[test]
@@ -329,7 +332,7 @@ fn reached(parents: &Family) -> usize {
     }
 }
 
-/// In a round everybody finds out which of its parents are dead, and asks for others. The
+/// In a round each listener finds out which of its parents are dead, and asks for others. The
 /// number of rounds until all the living are reached.
 fn rounds_to_repair(is_dead: impl Fn(usize) -> bool) -> u32 {
     let (mut tracker, mut parents) = forest();
@@ -372,7 +375,7 @@ fn the_rest_is_reached_again_within_a_few_questions_whoever_dies() {
         let random = |index| ClientId(index as u64).phase() < f64::from(percent) / 100.0;
         let rounds = rounds_to_repair(random);
         assert!(rounds <= 4, "{percent} % of all: {rounds}");
-        // Those who came first are nearest to the publisher: nobody else hears it.
+        // Those who came first are nearest to the publisher: no other relay hears it.
         let rounds = rounds_to_repair(|index| index < 10 * percent as usize);
         assert!(rounds <= 8, "the first {percent} %: {rounds}");
     }
@@ -388,7 +391,7 @@ fn a_restarted_tracker_believes_where_a_relay_was() {
         ..relay(2)
     };
     assert_eq!(tracker.join(at(1.0), 0, &returning).depth, 7);
-    // Nobody above it is put below it.
+    // No relay above it is put below it.
     let above = Joining {
         depth: Some(7),
         ..relay(3)

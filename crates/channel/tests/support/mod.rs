@@ -66,9 +66,9 @@ pub(crate) async fn listener() -> (TcpListener, SocketAddr) {
     (listener, addr)
 }
 
-/// A publisher with a tracker that gives everybody two children; for `members` alone, if any.
+/// A publisher with a tracker that gives each relay two children; for `members` alone, if any.
 pub(crate) async fn publisher_for(members: &[PublicKey]) -> Node {
-    // Everybody in a test has the same address.
+    // All peers of a test have the same address.
     publisher_with(members, Limits::new(PerAddress::unlimited(), 1000, 1000)).await
 }
 

@@ -1,7 +1,7 @@
 //! The static controller of 002 §2.2: one fixed command, whatever is measured.
 //!
 //! For an admitted rate it is `u_fix = rho_ref / x̄`, with the mean service time `x̄`. It breaks
-//! as soon as the service time is not what it was when somebody computed it.
+//! as soon as the service time is not what it was when the output was computed.
 
 use super::{Actuator, ActuatorConfig, Controller, Terms};
 use crate::error::{ControlError, require_finite, require_positive};

@@ -89,7 +89,7 @@ impl Fopdt {
     }
 }
 
-/// Sampling intervals of dead time that still make a system somebody could control.
+/// Sampling intervals of dead time at most for a system that can be controlled.
 const MAX_DELAY: f64 = 10_000.0;
 
 struct Recursion {

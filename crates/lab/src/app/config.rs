@@ -34,7 +34,7 @@ pub struct AppConfig {
     pub slow_paths: Vec<SlowPath>,
     /// Length of the answer's body.
     pub response: Size,
-    /// Whether work stops when the client leaves. Most servers finish it, for nobody.
+    /// Whether work stops when the client leaves. Most servers finish it.
     pub cancel: bool,
     /// Whether answers carry `tidegate-utilization`, and where there is optional content
     /// `tidegate-service-ms`.

@@ -76,7 +76,7 @@ pub struct Stats {
     pub time_s: f64,
     /// Requests that came.
     pub arrivals: u64,
-    /// Requests served to the end, for somebody or for nobody.
+    /// Requests served to the end, abandoned ones included.
     pub completions: u64,
     /// Requests refused because the queue was full.
     pub refused: u64,

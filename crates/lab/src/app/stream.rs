@@ -10,7 +10,7 @@ use hyper::body::{Body, Frame};
 use tidegate_config::Dur;
 use tokio::time::{Interval, interval};
 
-/// Streams end by themselves: nobody means a day of events per second.
+/// Streams end by themselves: a day of events per second is a mistake.
 const EVENTS_MAX: u64 = 100_000;
 
 /// So many events, one after each interval.

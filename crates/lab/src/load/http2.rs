@@ -75,7 +75,7 @@ impl Lease {
         sent.map_err(|_| Failure::Broken)
     }
 
-    /// The shared sender, after (re)connecting where nobody has yet.
+    /// The shared sender, after (re)connecting where there is no connection.
     async fn sender(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
         let mut shared = self.pool.connections[self.index].sender.lock().await;
         match &*shared {

@@ -1,7 +1,7 @@
 //! Counting outcomes: totals, latency histograms and one row per second.
 //!
 //! Latency runs from the time a request was *meant* to be sent to the last byte of its answer, so
-//! a server that stalls is charged for everybody who would have come meanwhile (no coordinated
+//! a server that stalls is charged for all requests that were due meanwhile (no coordinated
 //! omission).
 
 use std::collections::BTreeMap;

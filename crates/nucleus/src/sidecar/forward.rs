@@ -78,7 +78,7 @@ impl Forwarder {
     }
 }
 
-/// Joins the two connections of an upgrade; `None` when the service upgrades one that nobody asked
+/// Joins the two connections of an upgrade; `None` when the service upgrades one that was not asked
 /// it to.
 fn switch(
     mut response: Response<Incoming>,
@@ -92,7 +92,7 @@ fn switch(
     Some(response)
 }
 
-/// Carries bytes both ways until both sides are done; whoever breaks off ends it for both.
+/// Carries bytes both ways until both sides are done; a side that breaks off ends it for both.
 async fn tunnel(front: OnUpgrade, back: OnUpgrade) {
     if let (Ok(front), Ok(back)) = (front.await, back.await) {
         let (mut front, mut back) = (TokioIo::new(front), TokioIo::new(back));

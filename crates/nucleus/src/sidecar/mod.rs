@@ -47,7 +47,7 @@ pub async fn serve(
             () = &mut stop => break,
         }
     }
-    // Whoever connects from here on is refused at once, and another process can have the port.
+    // A connection from here on is refused at once, and another process can have the port.
     drop(listener);
     match tokio::time::timeout(grace, graceful.shutdown()).await {
         Ok(()) => 0,

@@ -16,7 +16,7 @@ pub(super) fn of(processes: &Processes, cgroups: &Path, pid: u32) -> Option<Path
     cgroup.join("cgroup.type").exists().then_some(cgroup)
 }
 
-/// Whether nobody but a service lives in a cgroup. Process 1 is what starts it in a container.
+/// Whether a cgroup holds the service alone. Process 1 is what starts it in a container.
 pub(super) fn belongs_to(cgroup: &Path, family: &[u32]) -> bool {
     let Ok(text) = fs::read_to_string(cgroup.join("cgroup.procs")) else {
         return false;

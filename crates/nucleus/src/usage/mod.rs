@@ -6,7 +6,7 @@
 //! | a process with a cgroup (v2) to itself | `cpu.stat` of the cgroup |
 //! | any other process | `/proc/*/stat` of it and of its children |
 //!
-//! A cgroup is taken only when nobody else lives in it: one shell session is one cgroup, and what
+//! A cgroup is taken only when it holds nothing else: one shell session is one cgroup, and what
 //! the load generator next door uses is not the service's. A service with several processes (a
 //! master and its workers) is found whole either way.
 
@@ -35,9 +35,9 @@ pub enum Whose {
     This,
     /// The process with this id, and its children.
     Process(u32),
-    /// Everybody in this cgroup (v2), given by its directory.
+    /// All processes of this cgroup (v2), given by its directory.
     Cgroup(PathBuf),
-    /// Whoever on this machine listens on one of these addresses.
+    /// The processes of this machine that listen on one of these addresses.
     Listener(Vec<SocketAddr>),
 }
 
@@ -55,7 +55,7 @@ pub enum UsageError {
         /// What the system said.
         source: io::Error,
     },
-    /// Nobody listens there, or it is somebody whose processes we may not see.
+    /// Nothing listens there, or a process that we may not see.
     #[error("found no process that listens on {0:?}: it is not started, or another user's")]
     NobodyListens(Vec<SocketAddr>),
 }

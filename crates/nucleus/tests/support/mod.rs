@@ -43,7 +43,7 @@ pub(crate) async fn service(router: Router) -> SocketAddr {
     addr
 }
 
-/// An address that is taken, and where nobody listens.
+/// An address that is taken, and where nothing listens.
 pub(crate) fn nobody() -> (socket2::Socket, SocketAddr) {
     use socket2::{Domain, Socket, Type};
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
