@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip supply-chain dist package test-deb dashboard dashboard-optional dashboard-test
+.PHONY: help bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip supply-chain dist package test-deb dashboard dashboard-optional dashboard-test
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ bench-policing: ## decisions per second, in batches and by the threshold
 
 bench-classes: ## figure 3 of paper 003, live: who is refused when gold, silver and bronze want too much
 	bench/classes/run
+
+bench-tower: setup ## limiters for tower in one process: ours, tower, tower-resilience, little-loadshedder
+	cd bench/tower && $(CARGO) run --quiet --locked
 
 bench-refusal: ## CPU of a refusal by class through the proxy, against nginx and HAProxy
 	bench/classes/refuse
