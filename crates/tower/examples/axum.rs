@@ -28,7 +28,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .route("/", get(|| work(browse)))
         .route("/checkout", get(|| work(checkout)))
         .layer(protection)
-        .route("/load", get(|| async move { format!("{:#?}", load.status()) }));
+        .route(
+            "/load",
+            get(|| async move { format!("{:#?}", load.status()) }),
+        );
     let address = std::env::args().nth(1);
     let address = address.as_deref().unwrap_or("127.0.0.1:3000");
     let listener = tokio::net::TcpListener::bind(address).await?;
