@@ -9,6 +9,7 @@ use tidegate_control::Timestamp;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Decision {
     /// When it was made.
+    #[serde(serialize_with = "as_unix_seconds")]
     pub at: Timestamp,
     /// For which application.
     pub application: String,
@@ -27,6 +28,10 @@ pub struct Decision {
 
 fn as_seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(time.as_secs_f64())
+}
+
+fn as_unix_seconds<S: serde::Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(at.as_secs_f64())
 }
 
 /// What leads to a decision.
@@ -74,6 +79,7 @@ pub enum PlaneEvent {
     /// Proxies should change.
     Proxies {
         /// When.
+        #[serde(serialize_with = "as_unix_seconds")]
         at: Timestamp,
         /// For which application.
         application: String,
@@ -87,6 +93,7 @@ pub enum PlaneEvent {
     /// The number of servers was set from elsewhere.
     Foreign {
         /// When it was noticed.
+        #[serde(serialize_with = "as_unix_seconds")]
         at: Timestamp,
         /// Of which application.
         application: String,
@@ -100,6 +107,7 @@ pub enum PlaneEvent {
     /// Servers that were ordered do not get ready.
     Stuck {
         /// When.
+        #[serde(serialize_with = "as_unix_seconds")]
         at: Timestamp,
         /// Of which application.
         application: String,
@@ -109,6 +117,7 @@ pub enum PlaneEvent {
     /// Nothing is known about an application: its servers stay.
     Blind {
         /// When.
+        #[serde(serialize_with = "as_unix_seconds")]
         at: Timestamp,
         /// Which application.
         application: String,

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 
 use crate::api;
 use crate::config::{File, Mode, OnExit};
-use crate::driver::{Driver, driver};
+use crate::driver::{Driver, Saved, Seen, driver};
 use crate::observe::{Counted, together};
 use crate::proxy::Proxy;
 use crate::saved::{State, StateFile};
@@ -31,6 +31,7 @@ pub struct DaemonError(String);
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Noted {
     /// Unix time, in seconds.
+    #[serde(rename = "time")]
     pub(crate) at: f64,
     /// Whether it was carried out; absent where there is nothing to carry out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,6 +79,7 @@ pub struct Daemon {
     looked: Instant,
     state_file: Option<StateFile>,
     saved: Instant,
+    servers_saved: BTreeMap<String, Vec<Saved>>,
     board: Board,
     listener: Option<TcpListener>,
     addr: SocketAddr,
@@ -134,6 +136,7 @@ impl Daemon {
             counted: BTreeMap::new(),
             looked: Instant::now(),
             saved: Instant::now(),
+            servers_saved: BTreeMap::new(),
             board: Arc::new(Mutex::new(shared)),
             listener: Some(listener),
             addr,
@@ -217,9 +220,17 @@ impl Daemon {
             self.problem(warning.clone());
         }
         lock(&self.board).warnings = warnings;
-        if self.saved.elapsed() >= SAVE_INTERVAL {
+        if self.saved.elapsed() >= SAVE_INTERVAL || self.servers() != self.servers_saved {
             self.save();
         }
+    }
+
+    /// Servers that a later daemon can take over.
+    fn servers(&self) -> BTreeMap<String, Vec<Saved>> {
+        let drivers = self.drivers.iter();
+        drivers
+            .map(|(name, driver)| (name.clone(), driver.saved()))
+            .collect()
     }
 
     fn names(&self) -> Vec<String> {
@@ -236,15 +247,11 @@ impl Daemon {
         for (index, proxy) in self.proxies.iter().enumerate() {
             match proxy.engine(name).await {
                 Ok(engine) => {
-                    let share = engine
-                        .policing
-                        .as_ref()
-                        .and_then(|policing| policing.cpu_share);
-                    cpu.push(share.unwrap_or(f64::NAN));
+                    cpu.push(engine.cpu_share());
                     let counted = self.counted.entry((name.to_owned(), index)).or_default();
                     parts.extend(counted.since(&engine, seconds));
                 }
-                Err(error) => warnings.push(format!("proxy does not answer: {error}")),
+                Err(error) => warnings.push(format!("a proxy gives no status: {error}")),
             }
         }
         let now = unix_now();
@@ -262,26 +269,30 @@ impl Daemon {
     /// What the servers are; in mode `recommend` those that the proxies have.
     async fn advance(&mut self, name: &str, warnings: &mut Vec<String>) {
         let acts = self.acts();
-        let seen = match self.drivers.get_mut(name).filter(|_| acts) {
-            Some(driver) => {
-                let seen = driver.advance(&self.proxies, warnings).await;
-                seen.map(|seen| (seen.desired, seen.ready))
-            }
-            None => self.replicas(name, warnings).await,
+        let seen = match self.drivers.get_mut(name) {
+            Some(driver) if acts => driver.advance(&self.proxies, warnings).await,
+            Some(driver) => driver.seen(),
+            None => None,
         };
-        if let Some((desired, ready)) = seen {
+        let seen = match seen {
+            None if !acts => self.replicas(name, warnings).await,
+            seen => seen,
+        };
+        if let Some(Seen { desired, ready }) = seen {
             let event = self.plane.on_servers(unix_now(), name, desired, ready);
             self.take(event.into_iter().collect()).await;
         }
     }
 
-    async fn replicas(&self, name: &str, warnings: &mut Vec<String>) -> Option<(u32, u32)> {
+    async fn replicas(&self, name: &str, warnings: &mut Vec<String>) -> Option<Seen> {
         let engine = self.proxies.first()?.engine(name).await;
         let engine = engine
             .map_err(|error| warnings.push(error.to_string()))
             .ok()?;
-        let up = engine.replicas.iter().filter(|replica| replica.up).count();
-        Some((engine.replicas.len() as u32, up as u32))
+        Some(Seen {
+            desired: engine.replicas.len() as u32,
+            ready: engine.replicas_up() as u32,
+        })
     }
 
     fn acts(&self) -> bool {
@@ -307,6 +318,7 @@ impl Daemon {
         };
         match driver.set(decision).await {
             Ok(()) => {
+                self.convey_target(decision).await;
                 self.plane.on_applied(unix_now(), decision);
                 self.save();
                 true
@@ -314,6 +326,23 @@ impl Daemon {
             Err(problem) => {
                 self.problem(format!("{}: {problem}", decision.application));
                 false
+            }
+        }
+    }
+
+    /// Proxies police requests by the target of the decision (003 §4.1), where targets can change.
+    async fn convey_target(&self, decision: &Decision) {
+        let mut applications = self.file.plane.applications.iter();
+        let bands = applications.any(|application| {
+            application.name == decision.application && !application.targets.is_empty()
+        });
+        if !bands {
+            return;
+        }
+        for proxy in &self.proxies {
+            let name = &decision.application;
+            if let Err(error) = proxy.set_target(name, decision.target).await {
+                self.problem(format!("{name}: the target was not set: {error}"));
             }
         }
     }
@@ -335,15 +364,13 @@ impl Daemon {
 
     fn save(&mut self) {
         self.saved = Instant::now();
+        self.servers_saved = self.servers();
         let Some(file) = &self.state_file else {
             return;
         };
-        let drivers = self.drivers.iter();
         let state = State {
             plane: self.plane.snapshot(),
-            servers: drivers
-                .map(|(name, driver)| (name.clone(), driver.saved()))
-                .collect(),
+            servers: self.servers_saved.clone(),
         };
         if let Err(error) = file.write(&state) {
             let problem =

@@ -3,18 +3,19 @@
 //! Counters that went back are those of a proxy that was restarted: that interval is missing, not
 //! zero.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use tidegate_plane::{Moments, Observation};
 
-/// The part of `/api/status` that is looked at, per application.
+/// The part of an application's status that is looked at.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub(crate) struct Engine {
     /// Requests per second of all replicas.
     #[serde(default)]
-    pub(crate) drain_rate: Option<f64>,
-    #[serde(default)]
-    pub(crate) classes: Vec<Class>,
-    #[serde(default)]
+    pub(crate) capacity_per_second: Option<f64>,
+    /// By name.
+    pub(crate) classes: BTreeMap<String, Class>,
     pub(crate) replicas: Vec<Replica>,
     #[serde(default)]
     pub(crate) policing: Option<Policing>,
@@ -31,10 +32,13 @@ pub(crate) struct EngineMoments {
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub(crate) struct Class {
+    /// 0 is the most important.
+    #[serde(default)]
+    pub(crate) rank: u32,
     pub(crate) arrived: u64,
     pub(crate) served: u64,
     #[serde(default)]
-    pub(crate) shed: Vec<(String, u64)>,
+    pub(crate) shed: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -45,6 +49,27 @@ pub(crate) struct Replica {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub(crate) struct Policing {
     pub(crate) cpu_share: Option<f64>,
+}
+
+impl Engine {
+    /// CPU use of the proxy where it is known, NaN elsewhere.
+    pub(crate) fn cpu_share(&self) -> f64 {
+        let policing = self.policing.as_ref();
+        policing
+            .and_then(|policing| policing.cpu_share)
+            .unwrap_or(f64::NAN)
+    }
+
+    pub(crate) fn replicas_up(&self) -> usize {
+        self.replicas.iter().filter(|replica| replica.up).count()
+    }
+
+    /// The most important class first.
+    fn by_rank(&self) -> Vec<&Class> {
+        let mut classes: Vec<&Class> = self.classes.values().collect();
+        classes.sort_by_key(|class| class.rank);
+        classes
+    }
 }
 
 /// Refusals that more servers would not have cured.
@@ -60,11 +85,12 @@ struct Counts {
 
 impl Counts {
     fn of(engine: &Engine) -> Self {
-        let curable = |(reason, _): &&(String, u64)| !INCURABLE.contains(&reason.as_str());
-        let shed = engine.classes.iter().flat_map(|class| &class.shed);
+        let curable = |(reason, _): &(&String, &u64)| !INCURABLE.contains(&reason.as_str());
+        let classes = engine.by_rank();
+        let shed = classes.iter().flat_map(|class| &class.shed);
         Self {
-            classes: engine.classes.iter().map(|class| class.arrived).collect(),
-            served: engine.classes.iter().map(|class| class.served).sum(),
+            classes: classes.iter().map(|class| class.arrived).collect(),
+            served: classes.iter().map(|class| class.served).sum(),
             shed: shed.filter(curable).map(|(_, count)| count).sum(),
         }
     }
@@ -88,8 +114,9 @@ impl Counted {
         let pairs = now.classes.iter().zip(&before.classes);
         let classes: Option<Vec<u64>> = pairs.map(|(now, then)| now.checked_sub(*then)).collect();
         let classes: Vec<f64> = classes?.into_iter().map(|count| count as f64).collect();
-        let up = engine.replicas.iter().filter(|replica| replica.up).count();
-        let capacity = engine.drain_rate.filter(|rate| *rate > 0.0 && up > 0);
+        let up = engine.replicas_up();
+        let capacity = engine.capacity_per_second;
+        let capacity = capacity.filter(|rate| *rate > 0.0 && up > 0);
         let moments = engine.moments.unwrap_or_default();
         Some(Observation {
             seconds,
@@ -132,20 +159,15 @@ mod tests {
     use super::*;
 
     fn engine(arrived: u64, shed: u64) -> Engine {
-        Engine {
-            drain_rate: Some(120.0),
-            classes: vec![Class {
-                arrived,
-                served: arrived - shed,
-                shed: vec![("predicted".into(), shed), ("draining".into(), 7)],
-            }],
-            replicas: vec![
-                Replica { up: true },
-                Replica { up: true },
-                Replica { up: false },
-            ],
-            ..Engine::default()
-        }
+        let text = serde_json::json!({
+            "capacity_per_second": 120.0,
+            "classes": { "silver": {
+                "rank": 1, "arrived": arrived, "served": arrived - shed,
+                "shed": { "predicted": shed, "draining": 7 },
+            }, "gold": { "rank": 0, "arrived": 5, "served": 5, "shed": {} } },
+            "replicas": [{ "up": true }, { "up": true }, { "up": false }],
+        });
+        serde_json::from_value(text).unwrap()
     }
 
     #[test]
@@ -155,6 +177,7 @@ mod tests {
         let seen = counted.since(&engine(150, 30), 1.0).unwrap();
         assert_eq!((seen.arrived, seen.shed, seen.served), (50.0, 20.0, 30.0));
         assert_eq!(seen.capacity, Some(60.0));
+        assert_eq!(seen.classes, [0.0, 50.0]);
         assert_eq!(counted.since(&engine(20, 0), 1.0), None);
         assert!(counted.since(&engine(30, 0), 1.0).is_some());
     }

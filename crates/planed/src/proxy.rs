@@ -1,7 +1,10 @@
 //! A proxy, by its admin API.
 
+use std::time::Duration;
+
 use http::Method;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::http::{CallError, call};
@@ -20,8 +23,23 @@ pub(crate) struct Member {
     pub(crate) url: String,
     #[serde(default)]
     pub(crate) in_flight: u32,
+    /// Long streams, which hold no slot.
+    #[serde(default)]
+    pub(crate) streams: u32,
+    #[serde(default)]
+    pub(crate) state: String,
     #[serde(default)]
     pub(crate) healthy: bool,
+}
+
+impl Member {
+    pub(crate) fn is_busy(&self) -> bool {
+        self.in_flight > 0 || self.streams > 0
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.state == "draining"
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -41,40 +59,43 @@ impl Proxy {
         &self.base
     }
 
-    /// The engine of an application: by its name, or the only one where a proxy has no names.
-    pub(crate) async fn engine(&self, application: &str) -> Result<Engine, CallError> {
-        let url = format!("{}/api/status", self.base);
-        let body = call(Method::GET, &url, self.token.as_deref(), Vec::new()).await?;
-        let failed = |cause: String| CallError::Failed {
-            url: url.clone(),
-            cause,
-        };
-        let status: Value =
-            serde_json::from_slice(&body).map_err(|error| failed(error.to_string()))?;
-        let named = status.pointer(&format!("/applications/{application}/engine"));
-        let engine = named.or_else(|| status.get("engine").filter(|engine| !engine.is_null()));
-        let engine =
-            engine.ok_or_else(|| failed(format!("it has no application `{application}`")))?;
-        serde_json::from_value(engine.clone()).map_err(|error| failed(error.to_string()))
+    fn url(&self, application: &str, rest: &str) -> String {
+        format!("{}/api/applications/{application}{rest}", self.base)
     }
 
-    fn replicas_url(&self, application: &str) -> String {
-        format!("{}/api/applications/{application}/replicas", self.base)
+    async fn get<T: DeserializeOwned>(&self, url: String) -> Result<T, CallError> {
+        let body = call(Method::GET, &url, self.token.as_deref(), Vec::new()).await?;
+        serde_json::from_slice(&body).map_err(|error| CallError::Failed {
+            url,
+            cause: format!("not the answer of a proxy of this version: {error}"),
+        })
+    }
+
+    /// The status of an application.
+    pub(crate) async fn engine(&self, application: &str) -> Result<Engine, CallError> {
+        self.get(self.url(application, "")).await
+    }
+
+    /// Sets the response-time target of an application.
+    pub(crate) async fn set_target(
+        &self,
+        application: &str,
+        target: Duration,
+    ) -> Result<(), CallError> {
+        let url = self.url(application, "/parameters");
+        let body = json!({ "target": format!("{}ms", target.as_millis()) });
+        let body = body.to_string().into_bytes();
+        call(Method::POST, &url, self.token.as_deref(), body).await?;
+        Ok(())
     }
 
     pub(crate) async fn replicas(&self, application: &str) -> Result<Vec<Member>, CallError> {
-        let url = self.replicas_url(application);
-        let body = call(Method::GET, &url, self.token.as_deref(), Vec::new()).await?;
-        let members: Members =
-            serde_json::from_slice(&body).map_err(|error| CallError::Failed {
-                url,
-                cause: error.to_string(),
-            })?;
+        let members: Members = self.get(self.url(application, "/replicas")).await?;
         Ok(members.replicas)
     }
 
     async fn patch(&self, application: &str, change: &Value) -> Result<(), CallError> {
-        let url = self.replicas_url(application);
+        let url = self.url(application, "/replicas");
         let body = change.to_string().into_bytes();
         call(Method::PATCH, &url, self.token.as_deref(), body).await?;
         Ok(())
@@ -83,6 +104,11 @@ impl Proxy {
     pub(crate) async fn add(&self, application: &str, server: &str) -> Result<(), CallError> {
         let change = json!({ "add": [{ "url": server, "weight": 1 }] });
         self.patch(application, &change).await
+    }
+
+    pub(crate) async fn undrain(&self, application: &str, server: &str) -> Result<(), CallError> {
+        self.patch(application, &json!({ "undrain": [server] }))
+            .await
     }
 
     pub(crate) async fn drain(&self, application: &str, server: &str) -> Result<(), CallError> {

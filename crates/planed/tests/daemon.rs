@@ -35,10 +35,10 @@ impl Admin {
             .keys()
             .map(|_| json!({ "up": true }))
             .collect();
-        json!({ "engine": {
-            "classes": [{ "arrived": self.arrived, "served": self.arrived, "shed": [] }],
+        json!({
+            "classes": { "default": { "rank": 0, "arrived": self.arrived, "served": self.arrived, "shed": {} } },
             "replicas": up,
-        }})
+        })
     }
 
     fn listed(&mut self) -> Value {
@@ -115,10 +115,10 @@ fn answer(stream: &TcpStream, state: &Mutex<Admin>) -> Option<()> {
     let answer = if line.starts_with("PATCH") {
         state.patch(&serde_json::from_slice(&body).ok()?);
         json!({})
-    } else if line.contains("/api/status") {
-        state.status()
-    } else {
+    } else if line.contains("/replicas") {
         state.listed()
+    } else {
+        state.status()
     };
     let text = answer.to_string();
     let head = format!(
@@ -380,7 +380,7 @@ fn proxy_that_is_away_is_said_and_decides_nothing() {
     );
     let plane = Plane::start(&file);
     until("the warning", || {
-        plane.get("/api/status").contains("does not answer")
+        plane.get("/api/status").contains("gives no status")
     });
     assert!(!plane.get("/api/events").contains("\"decision\""));
 }

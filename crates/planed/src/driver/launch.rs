@@ -11,6 +11,9 @@ use tokio::time::timeout;
 /// A process is ended for good after this time.
 const TERM_TIME: Duration = Duration::from_secs(5);
 
+/// How often a process that is no child of ours is looked at while it ends.
+const ENDED_INTERVAL: Duration = Duration::from_millis(50);
+
 /// A server that was started.
 #[derive(Debug)]
 pub(crate) struct Launched {
@@ -47,14 +50,24 @@ impl Process {
 
     /// Asks it to end, and ends it if it does not.
     pub(crate) async fn stop(mut self) {
-        let pid = self.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        if let Some(pid) = pid {
-            let _ = kill_process(pid, Signal::TERM);
+        let Some(pid) = self.id().and_then(|id| Pid::from_raw(id.cast_signed())) else {
+            return;
+        };
+        let _ = kill_process(pid, Signal::TERM);
+        if timeout(TERM_TIME, self.wait()).await.is_err() {
+            let _ = kill_process(pid, Signal::KILL);
         }
-        if let Self::Child(child) = &mut self
-            && timeout(TERM_TIME, child.wait()).await.is_err()
-        {
-            let _ = child.kill().await;
+    }
+
+    /// Waits for its end; one that is no child of ours is looked at now and then.
+    async fn wait(&mut self) {
+        match self {
+            Self::Child(child) => drop(child.wait().await),
+            Self::Adopted(_) => {
+                while self.ended().is_none() {
+                    tokio::time::sleep(ENDED_INTERVAL).await;
+                }
+            }
         }
     }
 }
@@ -129,6 +142,7 @@ impl Processes {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
+            .process_group(0) // ctrl-C in the daemon's terminal is not for servers
             .spawn();
         let child = child.map_err(|error| {
             format!("cannot start `{program}`: {error}; correct `command` of the driver")

@@ -18,7 +18,7 @@ use tidegate_plane::Decision;
 
 use super::launch::{Launched, Process};
 use super::{Driver, Launcher, Seen, Task};
-use crate::http::call;
+use crate::http::{CallError, call};
 use crate::proxy::{Proxy, same_server};
 
 /// Pauses after a server that could not be started, or ended at once.
@@ -184,14 +184,7 @@ impl Members {
             return;
         }
         for proxy in proxies {
-            let known = match proxy.replicas(&self.application).await {
-                Ok(members) => members.iter().any(|member| same_server(&member.url, url)),
-                Err(error) => {
-                    problems.push(error.to_string());
-                    return;
-                }
-            };
-            if !known && let Err(error) = proxy.add(&self.application, url).await {
+            if let Err(error) = let_in(proxy, &self.application, url).await {
                 problems.push(error.to_string());
                 return;
             }
@@ -258,6 +251,17 @@ impl Members {
     }
 }
 
+/// Adds a server to a proxy; one that a daemon before was draining gets requests again.
+async fn let_in(proxy: &Proxy, application: &str, url: &str) -> Result<(), CallError> {
+    let members = proxy.replicas(application).await?;
+    let known = members.iter().find(|member| same_server(&member.url, url));
+    match known {
+        None => proxy.add(application, url).await,
+        Some(member) if member.is_draining() => proxy.undrain(application, url).await,
+        Some(_) => Ok(()),
+    }
+}
+
 /// Whether no proxy has a request at the server.
 async fn is_empty(application: &str, url: &str, proxies: &[Proxy]) -> bool {
     for proxy in proxies {
@@ -265,7 +269,7 @@ async fn is_empty(application: &str, url: &str, proxies: &[Proxy]) -> bool {
             return false;
         };
         let busy =
-            |member: &crate::proxy::Member| same_server(&member.url, url) && member.in_flight > 0;
+            |member: &crate::proxy::Member| same_server(&member.url, url) && member.is_busy();
         if members.iter().any(busy) {
             return false;
         }
@@ -286,10 +290,14 @@ impl Driver for Members {
     ) -> Task<'a, Option<Seen>> {
         Box::pin(async move {
             self.step(proxies, problems).await;
-            Some(Seen {
-                desired: self.desired,
-                ready: self.ready(),
-            })
+            self.seen()
+        })
+    }
+
+    fn seen(&self) -> Option<Seen> {
+        Some(Seen {
+            desired: self.desired,
+            ready: self.ready(),
         })
     }
 

@@ -45,6 +45,11 @@ pub(crate) trait Driver: Send {
         problems: &'a mut Vec<String>,
     ) -> Task<'a, Option<Seen>>;
 
+    /// What there is, while nothing may be done; nothing where only the proxies know.
+    fn seen(&self) -> Option<Seen> {
+        None
+    }
+
     /// Servers to take over after a restart.
     fn saved(&self) -> Vec<Saved> {
         Vec::new()

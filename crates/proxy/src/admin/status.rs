@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate_sentry::{
-    BrownoutStatus, ClassStatus, ControllerStatus, PolicingStatus, QueueStatus, Refusal,
-    ReplicaStatus, SentryConfig, Status,
+    BrownoutStatus, ClassStatus, ControllerStatus, MomentsStatus, PolicingStatus, QueueStatus,
+    Refusal, ReplicaStatus, SentryConfig, Status,
 };
 
 use super::Operator;
@@ -97,6 +97,8 @@ pub(super) struct ApplicationStatus {
     brownout: Option<BrownoutStatus>,
     /// How requests are judged, in mode `sentry`.
     policing: Option<PolicingStatus>,
+    /// Mean and mean square of inter-arrival and service times, over about the last minute.
+    moments: MomentsStatus,
     /// Parts of reports that were not finite or not in their range.
     bad_reports: u64,
 }
@@ -201,6 +203,7 @@ impl ApplicationStatus {
             blind: engine.blind,
             brownout: engine.brownout,
             policing: engine.policing,
+            moments: engine.moments,
             bad_reports: engine.bad_reports,
         }
     }
