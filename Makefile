@@ -26,7 +26,7 @@ dashboard-optional:
 
 dashboard-test: dashboard ## the web page under a real overload, in headless Chromium
 	$(CARGO) build --bin tidegate
-	cd dashboard && npm test
+	cd dashboard && TIDEGATE="$$($(CARGO) metadata --format-version 1 --no-deps | sed -E 's/.*"target_directory":"([^"]+)".*/\1/')/debug/tidegate" npm test
 
 demo: setup dashboard-optional ## builds, then shows a service under four times its capacity, with and without protection
 	$(CARGO) build --release --bin tidegate

@@ -38,8 +38,6 @@ export interface Replica {
   window: number | null;
   in_flight: number;
   served: number;
-  phase?: unknown;
-  knee?: number | null;
   recent: {
     served_per_second: number;
     service_p50_seconds: number | null;
@@ -76,6 +74,7 @@ export interface Application {
   draining: Switch;
   capacity_per_second: number | null;
   warnings: Warning[];
+  advice: string[];
   queue: { requests: number; bytes: number };
   replicas: Replica[];
   classes: Record<string, Class>;
@@ -84,6 +83,7 @@ export interface Application {
 
 export interface Status {
   version: string;
+  commit: string | null;
   time: string;
   started: string;
   connections: number;
@@ -139,7 +139,7 @@ export function get<T>(path: string): Promise<T> {
   return call(path, {}) as Promise<T>;
 }
 
-export function post<T>(path: string, body: unknown): Promise<T> {
+export function send<T>(method: "POST" | "PATCH", path: string, body: unknown): Promise<T> {
   const headers = { "content-type": "application/json" };
-  return call(path, { method: "POST", headers, body: JSON.stringify(body) }) as Promise<T>;
+  return call(path, { method, headers, body: JSON.stringify(body) }) as Promise<T>;
 }

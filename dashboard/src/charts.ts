@@ -33,22 +33,24 @@ const CHARTS: Lines[] = [
   },
 ];
 
-/** The points of the finest ring that reaches far enough back. */
+/** The finest points there are for each time: seconds lately, minutes long ago. */
 function chosen(history: History, span: number): (number | null)[][] {
   const rings = [...history.rings].sort((a, b) => a.seconds - b.seconds);
   const since = Date.now() / 1e3 - span;
-  const ring = rings.find((it) => it.seconds * it.points.length >= span) ?? rings[rings.length - 1];
-  const finer = rings.filter((it) => it.seconds < (ring?.seconds ?? 1));
-  const first = (points: (number | null)[][]) => points[0]?.[0] ?? Infinity;
-  // Where a coarse ring is still empty, what a finer one has is all there is.
-  const points = [...(ring?.points ?? [])];
-  for (const other of finer.reverse()) {
-    const last = points[points.length - 1]?.[0] ?? -Infinity;
-    if (points.length === 0 || last! > first(other.points)!) {
-      points.push(...other.points.filter((point) => point[0]! > last!));
-    }
+  let points: (number | null)[][] = [];
+  for (const ring of rings) {
+    const first = points[0]?.[0] ?? Infinity;
+    points = [...ring.points.filter((point) => point[0]! < first), ...points];
   }
   return points.filter((point) => point[0]! >= since);
+}
+
+/** Lines of the log that a change by an operator or by the file writes. */
+const CHANGES = /put in force|by the admin API|^(mode|parameters)/;
+
+function marked(event: Event): boolean {
+  if (event.type === "notice") return CHANGES.test(String(event.line));
+  return ["overload", "mode", "switch"].includes(event.type);
 }
 
 /** Vertical marks at overloads, changes of mode and operators' actions. */
@@ -79,6 +81,13 @@ function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+/** The time of day on a 24-hour clock; seconds where ticks are that close. */
+function times(_: uPlot, ticks: number[]): string[] {
+  const [first = 0, second = 60] = ticks;
+  const [from, to] = [11, second - first < 60 ? 19 : 16];
+  return ticks.map((it) => new Date(it * 1e3).toISOString().slice(from, to));
+}
+
 export class Charts {
   readonly spans = Object.keys(SPANS);
   span = this.spans[0]!;
@@ -89,9 +98,9 @@ export class Charts {
   constructor(private readonly holder: HTMLElement) {}
 
   show(history: History, events: Event[]): void {
-    this.events = events.filter((event) => ["overload", "mode", "switch"].includes(event.type));
+    this.events = events.filter(marked);
     const points = chosen(history, SPANS[this.span]!);
-    const width = Math.max(280, this.holder.clientWidth);
+    const width = Math.max(280, this.holder.clientWidth - 2);
     const look = `${width} ${this.events.length} ${matchMedia("(prefers-color-scheme: dark)").matches}`;
     if (look !== this.drawn) {
       this.plots.forEach((plot) => plot.destroy());
@@ -108,15 +117,26 @@ export class Charts {
     });
   }
 
+  /** The chosen time until now; no longer than there are points, and at least a minute. */
+  private stretch(first: number | null): [number, number] {
+    const now = Date.now() / 1e3;
+    return [Math.max(now - SPANS[this.span]!, Math.min(first ?? now, now - 60)), now];
+  }
+
   private plot(chart: Lines, width: number): uPlot {
     const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 } };
     const options: uPlot.Options = {
       title: chart.title,
       width,
       height: 200,
+      legend: { live: false },
       plugins: [marks(this.events)],
-      axes: [axis, { ...axis, size: 60, values: (_, ticks) => ticks.map((it) => `${it} ${chart.unit}`) }],
-      scales: { y: { range: (_, __, max) => [0, Math.max(1, max * 1.05)] } },
+      axes: [{ ...axis, values: times }, { ...axis, size: 76, values: (_, ticks) => ticks.map((it) => `${it} ${chart.unit}`) }],
+      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1e3), "Etc/UTC"),
+      scales: {
+        x: { range: (_, first) => this.stretch(first) },
+        y: { range: (_, __, max) => [0, Math.max(1, max * 1.05)] },
+      },
       series: [
         {},
         ...chart.columns.map(({ label, colour: name }) => ({

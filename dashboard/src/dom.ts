@@ -20,10 +20,23 @@ export function h(
   return element;
 }
 
+/**
+ * Puts children in place of those there are, unless they look the same: a button keeps its focus
+ * and a field what was typed while nothing changes.
+ */
 export function replace(element: Element, ...children: Child[]): void {
   const nodes = children.filter((child) => child !== null && child !== undefined && child !== false);
-  element.replaceChildren(...(nodes as (Node | string)[]));
+  const next = document.createElement("div");
+  next.append(...(nodes as (Node | string)[]));
+  if (next.innerHTML === drawn.get(element)) return;
+  drawn.set(element, next.innerHTML);
+  const focused = element.contains(document.activeElement) ? (document.activeElement?.id ?? "") : "";
+  element.replaceChildren(...next.childNodes);
+  if (focused !== "") document.getElementById(focused)?.focus();
 }
+
+/** What each element was last filled with. */
+const drawn = new WeakMap<Element, string>();
 
 /** A table whose first column is text and whose others are figures. */
 export function table(id: string, heads: string[], rows: Child[][], classes: string[] = []): HTMLElement {
@@ -32,10 +45,10 @@ export function table(id: string, heads: string[], rows: Child[][], classes: str
     h(
       "tr",
       { class: classes[index] ?? "" },
-      ...cells.map((cell, column) => h("td", { "data-head": heads[column] ?? "" }, cell)),
+      ...cells.map((cell, column) => h("td", { "data-head": heads[column] ?? "" }, cell === "" ? "–" : cell)),
     ),
   );
-  return h("div", { class: "scroll" }, h("table", { id }, h("thead", {}, head), h("tbody", {}, ...body)));
+  return h("div", { class: "scroll" }, h("table", { id, class: "cards" }, h("thead", {}, head), h("tbody", {}, ...body)));
 }
 
 export function rate(value: number | null | undefined): string {
@@ -46,12 +59,13 @@ export function rate(value: number | null | undefined): string {
 
 export function ms(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined) return "–";
+  if (seconds >= 9.95) return `${seconds.toFixed(0)} s`;
   return seconds < 0.00995 ? `${(seconds * 1e3).toFixed(1)} ms` : `${(seconds * 1e3).toFixed(0)} ms`;
 }
 
-/** The local time of day, with the date when it is not today's. */
+/** The time of day in UTC as the log has it, with the date when it is not today's. */
 export function clock(time: string): string {
-  const at = new Date(time);
-  const today = at.toDateString() === new Date().toDateString();
-  return today ? at.toLocaleTimeString() : at.toLocaleString();
+  const text = new Date(time).toISOString();
+  const today = text.slice(0, 10) === new Date().toISOString().slice(0, 10);
+  return today ? text.slice(11, 19) : `${text.slice(0, 10)} ${text.slice(11, 19)}`;
 }

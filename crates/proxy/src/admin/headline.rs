@@ -105,7 +105,12 @@ fn sheds(of: &Situation<'_>) -> String {
     match (shed.as_slice(), untouched.as_slice()) {
         ([], _) if of.overloaded => "; nothing is shed yet".to_owned(),
         ([], _) => String::new(),
-        (_, []) => format!("; {} shed", rate(of.recent.total.shed_per_second)),
+        ([_], []) => format!("; {} shed", rate(of.recent.total.shed_per_second)),
+        (shed, []) => {
+            let each = |name: &&String| format!("{} {name}", rate(shed_of(name)));
+            let each: Vec<_> = shed.iter().rev().map(each).collect();
+            format!("; shed are {}", each.join(", "))
+        }
         (shed, untouched) => format!(
             "; {} shed of {}, {} untouched",
             rate(of.recent.total.shed_per_second),
@@ -170,6 +175,11 @@ mod tests {
             said(|_| {}, [0.0, 164.0]),
             "Overloaded since 21:14 UTC: 312/s arrive, 148/s can be served; 164/s shed of bronze, \
              gold untouched."
+        );
+        assert_eq!(
+            said(|_| {}, [2.0, 164.0]),
+            "Overloaded since 21:14 UTC: 312/s arrive, 148/s can be served; shed are 164/s bronze, \
+             2.0/s gold."
         );
         assert_eq!(
             said(|of| of.overloaded = false, [0.0, 0.0]),

@@ -10,6 +10,7 @@
 //! The data plane works without any of them. Whatever blocks (files) runs beside that thread, so
 //! that a slow disk delays nobody.
 
+mod advice;
 mod applications;
 mod calls;
 mod error;

@@ -54,6 +54,8 @@ pub(super) struct Rates {
     pub(super) shed_per_second_by_reason: BTreeMap<&'static str, f64>,
     /// What a dry run would have refused.
     pub(super) would_shed_per_second: f64,
+    /// The same by reason; only reasons that occurred.
+    pub(super) would_shed_per_second_by_reason: BTreeMap<&'static str, f64>,
     pub(super) failed_per_second: f64,
     pub(super) abandoned_per_second: f64,
     pub(super) revenue_earned_per_second: f64,
@@ -206,7 +208,7 @@ struct Counted {
     degraded: f64,
     failed: f64,
     abandoned: f64,
-    would_shed: f64,
+    would_shed: BTreeMap<&'static str, f64>,
     earned: f64,
     lost: f64,
     shed: BTreeMap<&'static str, f64>,
@@ -214,7 +216,6 @@ struct Counted {
 
 impl Counted {
     fn add(&mut self, class: &ClassStatus, sign: f64) {
-        let sum = |counts: &[(&'static str, u64)]| -> u64 { counts.iter().map(|of| of.1).sum() };
         self.arrived += sign * class.arrived as f64;
         self.admitted += sign * class.admitted as f64;
         self.served += sign * class.served as f64;
@@ -222,17 +223,22 @@ impl Counted {
         self.degraded += sign * class.degraded as f64;
         self.failed += sign * class.dropped as f64;
         self.abandoned += sign * class.abandoned as f64;
-        self.would_shed += sign * sum(&class.would_shed) as f64;
         self.earned += sign * class.revenue_earned;
         self.lost += sign * class.revenue_lost.iter().map(|of| of.1).sum::<f64>();
         for &(reason, count) in &class.shed {
             *self.shed.entry(reason).or_default() += sign * count as f64;
         }
+        for &(reason, count) in &class.would_shed {
+            *self.would_shed.entry(reason).or_default() += sign * count as f64;
+        }
     }
 
     fn rates(&self, seconds: f64, times: &ClassTimes) -> Rates {
         let rate = |count: f64| count.max(0.0) / seconds.max(1e-9);
-        let by_reason = self.shed.iter().filter(|(_, count)| **count > 0.0);
+        let by_reason = |counts: &BTreeMap<&'static str, f64>| {
+            let occurred = counts.iter().filter(|(_, count)| **count > 0.0);
+            occurred.map(|(&why, &count)| (why, rate(count))).collect()
+        };
         Rates {
             offered_per_second: rate(self.arrived),
             admitted_per_second: rate(self.admitted),
@@ -240,8 +246,9 @@ impl Counted {
             in_target_per_second: rate(self.in_target),
             browned_out_per_second: rate(self.degraded),
             shed_per_second: rate(self.shed.values().sum()),
-            shed_per_second_by_reason: by_reason.map(|(&why, &count)| (why, rate(count))).collect(),
-            would_shed_per_second: rate(self.would_shed),
+            shed_per_second_by_reason: by_reason(&self.shed),
+            would_shed_per_second: rate(self.would_shed.values().sum()),
+            would_shed_per_second_by_reason: by_reason(&self.would_shed),
             failed_per_second: rate(self.failed),
             abandoned_per_second: rate(self.abandoned),
             revenue_earned_per_second: rate(self.earned),

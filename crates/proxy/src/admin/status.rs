@@ -11,6 +11,7 @@ use tidegate_sentry::{
 };
 
 use super::Operator;
+use super::advice;
 use super::headline::{Situation, headline};
 use super::journal::{EpisodeView, Journal, Subject};
 use super::reasons;
@@ -84,6 +85,8 @@ pub(super) struct ApplicationStatus {
     capacity_per_second: Option<f64>,
     /// What an operator should know about.
     warnings: Vec<Warning>,
+    /// What would help while requests are shed; empty otherwise.
+    advice: Vec<String>,
     queue: QueueStatus,
     replicas: Vec<ReplicaView>,
     classes: BTreeMap<String, ClassView>,
@@ -130,7 +133,8 @@ struct OverloadView {
 #[derive(Debug, Serialize, JsonSchema)]
 struct ReplicaView {
     url: String,
-    /// `up`, `ejected` (far slower than the others) or `down` (gets no requests).
+    /// `up`, `ejected` (far slower than the others), `draining` (by an operator) or `down` (gets
+    /// no requests).
     state: &'static str,
     since: String,
     #[serde(flatten)]
@@ -175,8 +179,10 @@ impl ApplicationStatus {
             on,
             since: rfc3339(journal.since(Subject::Switch(name))),
         };
+        let replicas = replicas(application, &engine.replicas, journal, &recent);
         Self {
             headline: headline_of(now, &engine, journal, &recent),
+            advice: advice::of(&situation(&engine, &replicas, &recent)),
             mode: ModeView {
                 name: engine.mode.as_str().to_owned(),
                 since: rfc3339(journal.since(Subject::Mode)),
@@ -193,7 +199,7 @@ impl ApplicationStatus {
             capacity_per_second: engine.drain_rate,
             warnings: journal.warnings(),
             queue: engine.queue,
-            replicas: replicas(application, engine.replicas, journal, &recent),
+            replicas,
             classes: classes(engine.classes, &recent),
             recent: RecentView {
                 seconds: recent.seconds,
@@ -231,28 +237,57 @@ fn headline_of(now: SystemTime, engine: &Status, journal: &Journal, recent: &Rec
     })
 }
 
+/// What advice is given from.
+fn situation<'a>(
+    engine: &'a Status,
+    replicas: &'a [ReplicaView],
+    recent: &'a Recent,
+) -> advice::Situation<'a> {
+    let view = |replica: &'a ReplicaView| advice::Replica {
+        url: &replica.url,
+        state: replica.state,
+        service_p50_seconds: replica.recent.service_p50_seconds,
+    };
+    advice::Situation {
+        capacity_per_second: engine.drain_rate,
+        total: &recent.total,
+        classes: engine.classes.len(),
+        mode: engine.mode,
+        replicas: replicas.iter().map(view).collect(),
+    }
+}
+
 fn replicas(
     application: &Application,
-    replicas: Vec<ReplicaStatus>,
+    replicas: &[ReplicaStatus],
     journal: &Journal,
     recent: &Recent,
 ) -> Vec<ReplicaView> {
-    let view = |replica: ReplicaStatus| ReplicaView {
-        url: url(application, &replica),
-        state: match (replica.up, replica.aside) {
-            (false, _) => "down",
-            (true, true) => "ejected",
-            (true, false) => "up",
-        },
+    let view = |replica: &ReplicaStatus| ReplicaView {
+        url: url(application, replica),
+        state: state(application, replica),
         since: rfc3339(journal.since(Subject::Replica(replica.id))),
         recent: recent
             .replicas
             .get(usize::from(replica.id.0))
             .copied()
             .unwrap_or_default(),
-        engine: replica,
+        engine: replica.clone(),
     };
-    replicas.into_iter().map(view).collect()
+    replicas.iter().map(view).collect()
+}
+
+fn state(application: &Application, replica: &ReplicaStatus) -> &'static str {
+    let settings = application.settings();
+    let origin = settings.replica(replica.id).map(|it| it.origin());
+    let mut members = settings.pool().members.iter();
+    let member = members.find(|member| Some(&member.url) == origin);
+    match (replica.up, replica.aside) {
+        _ if member.is_some_and(|member| member.is_draining()) => "draining",
+        (false, _) => "down",
+        (true, true) => "ejected",
+        (true, false) => "up",
+    }
 }
 
 fn url(application: &Application, replica: &ReplicaStatus) -> String {

@@ -77,6 +77,19 @@ pub(super) fn status(application: &Value) -> String {
     if !warned.starts_with("no warnings") {
         let _ = write!(out, "\n{warned}");
     }
+    for (index, advice) in application["advice"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .enumerate()
+    {
+        let heading = if index == 0 {
+            "\nwhat would help:\n"
+        } else {
+            ""
+        };
+        let _ = writeln!(out, "{heading}- {}", text(advice));
+    }
     out
 }
 

@@ -156,6 +156,25 @@ pub(super) fn lines(application: &Value, ui: &Ui, columns: u16) -> Vec<Line<'sta
         );
         out.extend(wrapped(&words, columns, ui.style(Color::Yellow)));
     }
+    out.extend(advice(application, columns));
+    out
+}
+
+/// What would help, where the proxy knows.
+fn advice(application: &Value, columns: u16) -> Vec<Line<'static>> {
+    let sentences: Vec<_> = application["advice"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .collect();
+    let mut out = Vec::new();
+    if !sentences.is_empty() {
+        out.extend([Line::default(), Line::from("What would help:")]);
+    }
+    for sentence in sentences {
+        let words = format!("- {}", text(sentence));
+        out.extend(wrapped(&words, columns, Style::new()));
+    }
     out
 }
 
@@ -400,6 +419,7 @@ mod tests {
                 "url": "http://127.0.0.1:3001", "state": "ejected", "window": 12, "in_flight": 11,
                 "recent": { "service_p50_seconds": 0.04 },
             }],
+            "advice": ["2 more replicas would serve all."],
             "warnings": [{ "since": "2026-01-02T03:04:05.678Z", "text": "a cause; a remedy" }],
         })
     }
