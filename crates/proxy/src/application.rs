@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use tidegate_control::Timestamp;
+use tidegate_sentry::transcript::Transcribed;
 use tidegate_sentry::{Ending, Permit, ReplicaId, Resolution, Sentry};
 use tokio::sync::Notify;
 
@@ -30,7 +31,7 @@ use crate::settings::{Next, Scope, Settings, SettingsError};
 pub struct Application {
     name: Arc<str>,
     clock: Clock,
-    sentry: Sentry<Waiter>,
+    sentry: Transcribed<Waiter>,
     metrics: Arc<Metrics>,
     board: Board,
     channel: Option<Channel>,
@@ -60,7 +61,8 @@ impl Application {
     ) -> Result<Self, SettingsError> {
         let seed = RandomState::new().build_hasher().finish();
         let weights: Vec<_> = pool.members.iter().map(|member| member.weight).collect();
-        let sentry = Sentry::weighted(&config.protect, &weights, clock.now(), seed)?;
+        let sink = Recordings::transcript_sink(recordings).map(|sink| (sink, name));
+        let sentry = Transcribed::new(&config.protect, &weights, clock.now(), seed, sink)?;
         let board = Board::new(config.health.passive.clone(), weights.len());
         let ids: Vec<_> = (0..weights.len() as u16).map(ReplicaId).collect();
         let channel = config.channel.as_ref().map(Channel::new).transpose()?;
@@ -183,14 +185,14 @@ impl Application {
 
     /// The admission engine. Calls that may resolve waiters go through [`Application::resolving`].
     #[must_use]
-    pub fn sentry(&self) -> &Sentry<Waiter> {
+    pub fn sentry(&self) -> &Transcribed<Waiter> {
         &self.sentry
     }
 
     /// Calls the engine with a `wake` that passes its answers on to the waiting requests.
     pub fn resolving<R>(
         &self,
-        call: impl FnOnce(&Sentry<Waiter>, &mut dyn FnMut(Waiter, Resolution)) -> R,
+        call: impl FnOnce(&Transcribed<Waiter>, &mut dyn FnMut(Waiter, Resolution)) -> R,
     ) -> R {
         let mut unclaimed = Vec::new();
         let result = call(&self.sentry, &mut |waiter, resolution| {

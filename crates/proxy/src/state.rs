@@ -354,6 +354,8 @@ impl State {
             let (dir, now) = (command.dir.as_deref(), self.now());
             self.recordings.start(dir, &self.config(), now)?;
         } else {
+            let applications = self.driven();
+            applications.iter().for_each(|it| it.sentry().flush());
             self.recordings.stop();
         }
         Ok(self.recordings.status())

@@ -110,11 +110,13 @@ impl Recorder {
         self.send(Message::Request(request));
     }
 
-    /// Adds anything, or counts it as lost.
-    pub fn send(&self, message: Message) {
-        if self.ring.try_send(message).is_err() {
+    /// Adds anything, or counts it as lost; false if so.
+    pub fn send(&self, message: Message) -> bool {
+        let sent = self.ring.try_send(message).is_ok();
+        if !sent {
             self.shared.lost.fetch_add(1, Ordering::Relaxed);
         }
+        sent
     }
 
     /// Adds the name behind a hash, unless it was added lately.

@@ -4,21 +4,25 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tidegate_control::Timestamp;
 
 use crate::policing::PathKey;
 
 /// Index of a class in the configuration; 0 is the most important.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct ClassId(pub u16);
 
 /// Index of a replica in the configuration in force.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 pub struct ReplicaId(pub u16);
 
 /// What the driver knows of a request when it arrives.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Arrival {
     /// Its class, by the driver's classifier.
     pub class: ClassId,
@@ -68,6 +72,8 @@ pub enum Resolution {
 #[derive(Debug)]
 #[must_use]
 pub struct Permit {
+    /// The request's number in a transcript; 0 where there is none.
+    pub(crate) number: u64,
     pub(crate) replica: ReplicaId,
     pub(crate) class: ClassId,
     pub(crate) arrived: Timestamp,
@@ -90,7 +96,7 @@ pub struct Permit {
 }
 
 /// What a replica is told about the content of one answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Content {
     pub(crate) optional: bool,
     pub(crate) service_target: Option<Duration>,
@@ -146,7 +152,7 @@ pub struct Ticket(pub(crate) u64);
 
 /// What a replica says about itself; every part is optional, a part that is not finite or not in
 /// its range is ignored and counted.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Utilization since its last report, from 0 to 1 (a little above 1 is taken as 1).
     pub utilization: Option<f64>,
@@ -190,7 +196,7 @@ pub(crate) fn is_time(seconds: f64) -> bool {
 /// are; an added replica gets a new id, or that of a removed one nothing refers to any more.
 ///
 /// [`Sentry::reconfigure`]: crate::Sentry::reconfigure
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReplicaChange {
     /// One more replica, of this weight.
     Add(NonZeroU32),
@@ -201,7 +207,7 @@ pub enum ReplicaChange {
 }
 
 /// How an admitted request ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
     /// The replica answered in full; its time is a sample.
@@ -216,7 +222,7 @@ pub enum Ending {
 }
 
 /// A refusal, with what it takes to explain it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Refusal {
     /// Which mechanism refused.
     pub reason: ShedReason,
@@ -231,7 +237,7 @@ pub struct Refusal {
 }
 
 /// Which mechanism refused a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShedReason {
     /// It would not be answered within its target: queued ahead over the drain rate.

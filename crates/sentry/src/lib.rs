@@ -43,6 +43,7 @@ mod replica_reports;
 mod session;
 mod sla;
 mod status;
+pub mod transcript;
 
 pub use api::{
     Arrival, ClassId, Ending, Permit, Refusal, ReplicaChange, ReplicaId, Report, Resolution,

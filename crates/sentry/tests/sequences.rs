@@ -3,13 +3,16 @@
 //! their bounds, everything is finite, and every request is resolved exactly once.
 
 use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_control::Timestamp;
+use tidegate_sentry::transcript::{ReplayEnd, Sink, Transcribed, verify};
 use tidegate_sentry::{
     Arrival, BrownoutReplica, BrownoutStatus, ClassId, Ending, Event, ModeName, PathKey, Permit,
-    ReplicaId, Report, Resolution, Sentry, SentryConfig, Standing, Ticket, Verdict,
+    ReplicaId, Report, Resolution, SentryConfig, Standing, Ticket, Verdict,
 };
 
 const REPLICAS: usize = 3;
@@ -143,9 +146,27 @@ fn config(mode: ModeName) -> SentryConfig {
     tidegate_config::parse("sequences.toml", &text).expect("the configuration is valid")
 }
 
+#[expect(
+    clippy::disallowed_types,
+    reason = "a sink may be called by any thread"
+)]
+type Mutex<T> = std::sync::Mutex<T>;
+
+/// The transcript of a run.
+#[derive(Debug, Default)]
+struct Blocks(Mutex<Vec<Vec<u8>>>);
+
+impl Sink for Blocks {
+    fn put(&self, block: &[u8]) -> bool {
+        self.0.lock().expect("no panic").push(block.to_vec());
+        true
+    }
+}
+
 /// The engine with a model of what it must believe.
 struct Model {
-    sentry: Sentry<u64>,
+    sentry: Transcribed<u64>,
+    blocks: Arc<Blocks>,
     now: Timestamp,
     next: u64,
     permits: Vec<(u64, Permit, bool)>,
@@ -155,9 +176,14 @@ struct Model {
 
 impl Model {
     fn new(mode: ModeName) -> Self {
-        let sentry = Sentry::new(&config(mode), REPLICAS, Timestamp::ZERO, 7).expect("valid");
+        let blocks = Arc::<Blocks>::default();
+        let sink = Arc::clone(&blocks) as Arc<dyn Sink>;
+        let weights = [NonZeroU32::MIN; REPLICAS];
+        let its = Some((sink, "sequences"));
+        let sentry = Transcribed::new(&config(mode), &weights, Timestamp::ZERO, 7, its);
         Self {
-            sentry,
+            sentry: sentry.expect("valid"),
+            blocks,
             now: Timestamp::ZERO,
             next: 0,
             permits: Vec::new(),
@@ -420,6 +446,11 @@ fn run(mode: ModeName, ops: &[Op]) {
     let mut model = Model::new(mode);
     ops.iter().for_each(|op| model.apply(op));
     model.wind_down();
+    model.sentry.flush();
+    let blocks = model.blocks.0.lock().expect("no panic");
+    let replayed = verify(blocks.iter().map(Vec::as_slice));
+    assert_eq!(replayed[0].end, ReplayEnd::Same);
+    assert!(replayed[0].decisions >= model.next, "{replayed:?}");
 }
 
 macro_rules! sequences {
@@ -444,4 +475,31 @@ sequences! {
     ilac: ModeName::Ilac;
     sentry: ModeName::Sentry;
     off: ModeName::Off;
+}
+
+/// The transcript of a run with some arrivals.
+fn transcript(ops: &[Op]) -> Vec<Vec<u8>> {
+    let mut model = Model::new(ModeName::Auto);
+    ops.iter().for_each(|op| model.apply(op));
+    model.sentry.flush();
+    let blocks = model.blocks.0.lock().expect("no panic");
+    blocks.clone()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn replay_survives_whatever_stands_in_a_transcript(
+        ops in prop::collection::vec(op(), 1..60),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let mut blocks = transcript(&ops);
+        for (at, byte) in damage {
+            let block = at.index(blocks.len());
+            let place = at.index(blocks[block].len());
+            blocks[block][place] = byte;
+        }
+        // What comes out is not said: it ends, and without a panic.
+        prop_assert!(verify(blocks.iter().map(Vec::as_slice)).len() <= blocks.len());
+    }
 }

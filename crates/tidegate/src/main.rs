@@ -26,6 +26,7 @@ mod progress;
 mod recording;
 mod reference;
 mod relay;
+mod replay;
 mod run;
 mod runtime;
 mod sim;
@@ -75,6 +76,7 @@ enum Command {
     Plane(plane::Args),
     Reference(reference::Args),
     Relay(relay::Args),
+    Replay(replay::Args),
     Run(Box<run::Args>),
     Sim(sim::Args),
     Top(top::Args),
@@ -102,6 +104,7 @@ fn main() -> ExitCode {
         Command::Plane(args) => plane::run(&args),
         Command::Reference(args) => reference::run(&args),
         Command::Relay(args) => relay::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Top(args) => top::run(&args),

@@ -179,6 +179,71 @@ fn recording_of_a_live_overload_has_every_request() {
     );
 }
 
+const MODES: [&str; 9] = [
+    "auto", "static", "step", "pi", "pid", "lqr", "ilac", "sentry", "off",
+];
+
+/// A proxy with two workers and two classes whose engine's calls are recorded.
+fn transcribing(app: &Process, dir: &Path, mode: &str) -> Process {
+    let text = format!(
+        "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nthreads = 2\nupstream = 'http://{}'\n\
+         record = {{ dir = 'recording', decisions = true }}\n\
+         [protect]\nmode = '{mode}'\ntarget = '300ms'\nstatic = {{ rate = '80/s' }}\n\
+         [[protect.classes]]\nname = 'gold'\nguarantee = '5/s'\n\
+         [[protect.classes]]\nname = 'free'\n\
+         [[classify]]\nclass = 'gold'\npath = '/gold'\n",
+        app.addr("listen")
+    );
+    let file = dir.join("tidegate.toml");
+    std::fs::write(&file, text).unwrap();
+    Process::start(&["run", "--config", file.to_str().unwrap(), "--json"])
+}
+
+fn replay(recording: &Path) -> (Option<i32>, Value) {
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["replay", "--json", "--verify", recording.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    (output.status.code(), json(&text))
+}
+
+/// A live run in this mode, replayed.
+fn decisions_are_the_recorded_ones(mode: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let app = app();
+    let proxy = transcribing(&app, dir.path(), mode);
+    let url = format!("http://{}/user/17/orders", proxy.addr("listen"));
+    let gold = format!("http://{}/gold/1", proxy.addr("listen"));
+    let load = [
+        "load",
+        &url,
+        &gold,
+        "--rate",
+        "250/s",
+        "--duration",
+        "2s",
+        "--json",
+    ];
+    let sent = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(load)
+        .output();
+    assert!(sent.unwrap().status.success());
+    proxy.finish();
+    let (code, report) = replay(&dir.path().join("recording"));
+    assert_eq!(code, Some(0), "{mode}: {report:#}");
+    let engine = &report["engines"][0];
+    assert_eq!(engine["result"], "same");
+    assert!(engine["decisions"].as_u64().unwrap() > 250, "{report:#}");
+    assert!(engine["ticks"].as_u64().unwrap() >= 2, "{report:#}");
+}
+
+#[test]
+fn replay_gives_the_decisions_of_live_runs_in_all_modes() {
+    let runs = MODES.map(|mode| std::thread::spawn(move || decisions_are_the_recorded_ones(mode)));
+    runs.into_iter().for_each(|run| run.join().unwrap());
+}
+
 /// `tidegate ctl record …` against a proxy, with its exit code.
 fn ctl(proxy: &Process, args: &[&str]) -> (bool, String) {
     let url = format!("http://{}", proxy.addr("admin"));
@@ -298,5 +363,70 @@ fn recording_that_cannot_be_written_is_refused_with_cause_and_remedy() {
     assert!(
         message.contains("cannot record into") && message.contains("check the directory"),
         "{message}"
+    );
+}
+
+/// `tidegate load --recording` to a service, as JSON.
+fn send_again(recording: &Path, to: &Process, more: &[&str]) -> Value {
+    let url = format!("http://{}/", to.addr("listen"));
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["load", &url, "--json", "--timeout", "30s", "--recording"])
+        .arg(recording)
+        .args(more)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn recorded_requests_are_sent_again_at_their_times() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = app();
+    let first = proxy(&app, &["--record", dir.path().to_str().unwrap()]);
+    overload(&first);
+    first.finish();
+    let recording = Recording::open(dir.path()).unwrap();
+    let again = tempfile::tempdir().unwrap();
+    let second = proxy(&app, &["--record", again.path().to_str().unwrap()]);
+    let report = send_again(dir.path(), &second, &["--speed", "2"]);
+    second.finish();
+    let count = recording.requests.len() as u64;
+    assert_eq!(
+        report["requests"]["total"].as_u64(),
+        Some(count),
+        "{report}"
+    );
+    assert!(report["send_lag"]["p99_ms"].is_f64(), "{report}");
+    let duration = report["duration_s"].as_f64().unwrap();
+    assert!(
+        (duration - recording.seconds() / 2.0).abs() < 0.01,
+        "{duration}"
+    );
+    let repeated = Recording::open(again.path()).unwrap();
+    assert_eq!(repeated.requests.len() as u64, count);
+    let mut names = repeated
+        .requests
+        .iter()
+        .map(|it| repeated.names.path(it.path));
+    assert!(names.all(|name| name == "/user/:id/orders"));
+    // The gaps are the recorded ones, at twice the speed; a loaded machine sends some later.
+    let gaps = |from: &Recording| -> Vec<f64> {
+        let at = from
+            .requests
+            .iter()
+            .map(|it| (it.at_us - from.requests[0].at_us) as f64);
+        at.collect()
+    };
+    let mut errors: Vec<f64> = gaps(&recording)
+        .iter()
+        .zip(gaps(&repeated))
+        .map(|(was, is)| (was / 2.0 - is).abs())
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    assert!(
+        errors[errors.len() / 2] < 50_000.0,
+        "{} us",
+        errors[errors.len() / 2]
     );
 }

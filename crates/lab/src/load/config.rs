@@ -44,6 +44,17 @@ pub struct LoadConfig {
     pub target_time: Duration,
     /// Decides arrivals, choices and jitter.
     pub seed: u64,
+    /// Requests with times and kinds of their own, in place of `rate` and of drawing by weight.
+    pub replay: Option<Vec<Recorded>>,
+}
+
+/// A request of a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recorded {
+    /// When it is due.
+    pub at: Timestamp,
+    /// Index into [`LoadConfig::requests`].
+    pub kind: usize,
 }
 
 impl LoadConfig {
@@ -64,6 +75,7 @@ impl LoadConfig {
             retry: Retry::default(),
             target_time: Duration::from_millis(500),
             seed: 1,
+            replay: None,
         }
     }
 
@@ -81,6 +93,9 @@ impl LoadConfig {
         if self.warm_up >= self.duration {
             return Err(LoadError::WarmUp);
         }
+        if let Some(replay) = &self.replay {
+            return self.validate_replay(replay);
+        }
         let expected = self.rate.cumulative(self.duration.as_secs_f64());
         if expected > REQUESTS_MAX {
             return Err(LoadError::TooMany(expected));
@@ -88,8 +103,27 @@ impl LoadConfig {
         self.pattern.check().map_err(LoadError::Pattern)
     }
 
+    fn validate_replay(&self, replay: &[Recorded]) -> Result<(), LoadError> {
+        let known = |request: &Recorded| request.kind < self.requests.len();
+        if replay.is_empty() || !replay.iter().all(known) {
+            return Err(LoadError::NothingRecorded);
+        }
+        Ok(())
+    }
+
+    /// When requests are due, and their kinds where these are not drawn.
+    pub(super) fn due(&self) -> Box<dyn Iterator<Item = (Timestamp, Option<usize>)> + Send> {
+        match &self.replay {
+            Some(replay) => {
+                let requests = replay.clone().into_iter();
+                Box::new(requests.map(|request| (request.at, Some(request.kind))))
+            }
+            None => Box::new(self.arrival_times().map(|at| (at, None))),
+        }
+    }
+
     /// The times at which requests are due, a function of rate, spacing and seed alone.
-    pub fn arrival_times(&self) -> impl Iterator<Item = Timestamp> + use<> {
+    pub fn arrival_times(&self) -> impl Iterator<Item = Timestamp> + Send + use<> {
         let rng = Streams::new(self.seed).stream("load/arrivals");
         let end = Timestamp::ZERO + self.duration;
         Arrivals::new(self.rate.clone(), self.pattern.clone(), rng).take_while(move |at| *at < end)
@@ -200,6 +234,9 @@ pub enum LoadError {
     /// A pattern of arrivals that contradicts itself.
     #[error("{0}")]
     Pattern(&'static str),
+    /// A recording without a request.
+    #[error("the recording holds no request that can be sent again")]
+    NothingRecorded,
     /// Too many requests for one run.
     #[error("that would be {0:.0} requests in one run; lower the rate or the duration")]
     TooMany(f64),

@@ -59,9 +59,14 @@ impl Mix {
 
     /// What the next request is: the index of its kind, and the kind on the target whose turn it is.
     pub(super) fn draw(&mut self, rng: &mut impl Rng) -> (usize, Arc<Kind>) {
-        self.turn = (self.turn + 1) % self.kinds.len();
         let index = self.choice.sample(rng);
-        (index, Arc::clone(&self.kinds[self.turn][index]))
+        (index, self.kind(index))
+    }
+
+    /// A kind on the target whose turn it is.
+    pub(super) fn kind(&mut self, index: usize) -> Arc<Kind> {
+        self.turn = (self.turn + 1) % self.kinds.len();
+        Arc::clone(&self.kinds[self.turn][index])
     }
 }
 

@@ -10,7 +10,8 @@
 //!
 //! One task paces, one short-lived task per request carries it; a single-threaded runtime is
 //! enough and is what the command line uses. Pacing wakes at the runtime's granularity of 1 ms and
-//! never early; how late it was is part of the report.
+//! never early; how late it was is part of the report. Requests of a recording are paced exactly,
+//! at the price of CPU.
 
 mod client;
 mod config;
@@ -31,7 +32,7 @@ use tidegate_sim::rng::{SimRng, Streams};
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout_at};
 
-pub use config::{LoadConfig, LoadError, Protocol, RequestSpec, Retry};
+pub use config::{LoadConfig, LoadError, Protocol, Recorded, RequestSpec, Retry};
 pub use file::LoadFile;
 pub use outcome::Ending;
 pub use report::{LoadReport, Quantiles, Second, Summary};
@@ -41,6 +42,10 @@ use client::Client;
 use mix::Mix;
 use outcome::{Attempt, Outcome};
 use tally::Recorder;
+
+/// How late a timer of the runtime may be: it rounds up to milliseconds, and so does its wait for
+/// the system.
+const TIMER_GRANULARITY: Duration = Duration::from_millis(2);
 
 /// Is told each second of a run as it closes.
 type Observer<'a> = &'a mut (dyn FnMut(&Second) + Send);
@@ -55,13 +60,13 @@ pub async fn run(
 ) -> Result<LoadReport, LoadError> {
     config.validate()?;
     let mix = Mix::resolve(&config).await?;
-    let mut arrivals = config.arrival_times().peekable();
+    let mut arrivals = config.due().peekable();
     let mut run = Run::start(config, mix, &mut observer);
-    while let Some(&next) = arrivals.peek() {
+    while let Some(&(next, _)) = arrivals.peek() {
         run.wait_until(next).await;
         let now = run.clock.now();
-        while let Some(due) = arrivals.next_if(|due| *due <= now) {
-            run.dispatch(due);
+        while let Some((due, kind)) = arrivals.next_if(|(due, _)| *due <= now) {
+            run.dispatch(due, kind);
         }
     }
     run.drain().await;
@@ -105,17 +110,36 @@ impl<'a> Run<'a> {
             self.collect();
             self.close_second();
         }
-        sleep_until(self.clock.instant(at)).await;
+        if self.config.replay.is_some() {
+            self.wait_exactly(at).await;
+        } else {
+            sleep_until(self.clock.instant(at)).await;
+        }
         // An overdue sleep returns without yielding; those on their way must not starve.
         tokio::task::yield_now().await;
         self.collect();
     }
 
+    /// The last stretch, by which a timer may be late, is not slept through, so that a recording's
+    /// requests leave at its own times.
+    async fn wait_exactly(&mut self, at: Timestamp) {
+        let at = self.clock.instant(at);
+        if let Some(early) = at.checked_sub(TIMER_GRANULARITY) {
+            sleep_until(early).await;
+        }
+        while tokio::time::Instant::now() < at {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Sends one request, or counts it as unsent.
-    fn dispatch(&mut self, due: Timestamp) {
+    fn dispatch(&mut self, due: Timestamp, kind: Option<usize>) {
         self.recorder.on_offered();
         self.offered += 1;
-        let (kind_index, kind) = self.mix.draw(&mut self.choices);
+        let (kind_index, kind) = match kind {
+            Some(index) => (index, self.mix.kind(index)),
+            None => self.mix.draw(&mut self.choices),
+        };
         let Some(lease) = kind.lease() else {
             self.recorder.on_outcome(&unsent(kind_index, due));
             return;

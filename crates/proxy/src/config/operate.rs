@@ -200,6 +200,10 @@ pub struct Record {
     pub dir: Option<PathBuf>,
     /// Whether paths are recorded with their names, ids folded, beside their keyed hashes.
     pub names: bool,
+    /// Whether every call of the engines is recorded from the start of the proxy on, for
+    /// `tidegate replay --verify`. Engines are then called by one thread at a time. At
+    /// `record.total_size` nothing more is recorded, instead of removing the oldest.
+    pub decisions: bool,
     /// A file of this size is followed by another.
     pub file_size: Size,
     /// The oldest files are removed when all together are larger than this.
@@ -211,6 +215,7 @@ impl Default for Record {
         Self {
             dir: None,
             names: true,
+            decisions: false,
             file_size: Size(64 << 20),
             total_size: Size(1 << 30),
         }

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tidegate_control::Timestamp;
 use tidegate_record::{Event, FileWriter, Message, Meta, Recorder, Rotation};
 use tidegate_sentry::ShedReason;
+use tidegate_sentry::transcript::Sink;
 
 use crate::application::Application;
 use crate::config::{Config, Record};
@@ -128,6 +129,8 @@ pub(crate) struct Recordings {
     recorder: ArcSwapOption<Recorder>,
     on: AtomicBool,
     names: AtomicBool,
+    /// Whether engines that are made now write their calls down.
+    decisions: AtomicBool,
     numbers: Mutex<Numbers>,
     /// Where the present recording is written; one start or stop at a time.
     dir: Mutex<PathBuf>,
@@ -152,6 +155,13 @@ impl Recordings {
     /// The numbers of an application in recordings.
     pub(crate) fn places(&self, name: &str, settings: &Settings) -> Places {
         self.numbers.lock().places(name, settings)
+    }
+
+    /// Where an engine that is made now writes its calls down, if they are recorded. Those of an
+    /// engine that has been running are of no use without what came before.
+    pub(crate) fn transcript_sink(this: &Arc<Self>) -> Option<Arc<dyn Sink>> {
+        let wanted = this.is_on() && this.decisions.load(Ordering::Relaxed);
+        wanted.then(|| Arc::clone(this) as Arc<dyn Sink>)
     }
 
     /// Begins to record.
@@ -183,6 +193,8 @@ impl Recordings {
         let recorder = Arc::new(recorder.map_err(refused)?);
         self.recorder.store(Some(recorder));
         self.names.store(config.record.names, Ordering::Relaxed);
+        self.decisions
+            .store(config.record.decisions, Ordering::Relaxed);
         self.on.store(true, Ordering::Relaxed);
         *present = dir;
         Ok(())
@@ -192,6 +204,7 @@ impl Recordings {
     pub(crate) fn stop(&self) {
         let _one_at_a_time = self.dir.lock();
         self.on.store(false, Ordering::Relaxed);
+        self.decisions.store(false, Ordering::Relaxed);
         if let Some(recorder) = self.recorder.swap(None) {
             *self.last.lock() = Some(recorder.stop());
         }
@@ -254,7 +267,7 @@ impl Recordings {
             program: concat!("tidegate ", env!("CARGO_PKG_VERSION")).to_owned(),
             process: u64::from(std::process::id()) ^ (epoch.as_nanos() as u64 & !0xffff),
             epoch_unix_us: epoch.as_micros() as u64,
-            detail: "requests".to_owned(),
+            detail: detail(&config.record).to_owned(),
             // Rotation counts on from here; a later recording of this process begins behind it.
             sequence: now.as_nanos() / 1_000_000,
             tables: self.numbers.lock().tables(reasons()),
@@ -272,7 +285,26 @@ fn rotation(config: &Record) -> Rotation {
     Rotation {
         file_bytes: *config.file_size,
         total_bytes: *config.total_size,
-        keep_first: false,
+        // The calls of an engine are worth nothing without its first ones.
+        keep_first: config.decisions,
+    }
+}
+
+/// What [`Meta::detail`] says.
+fn detail(config: &Record) -> &'static str {
+    if config.decisions {
+        "inputs"
+    } else {
+        "requests"
+    }
+}
+
+impl Sink for Recordings {
+    fn put(&self, block: &[u8]) -> bool {
+        let recorder = self.recorder();
+        recorder
+            .as_ref()
+            .is_some_and(|recorder| recorder.send(Message::Input(block.into())))
     }
 }
 

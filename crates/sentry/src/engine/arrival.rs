@@ -258,6 +258,7 @@ impl<T> Sentry<T> {
             }
         };
         Permit {
+            number: 0,
             replica,
             class: origin.class,
             arrived: origin.arrived,

@@ -9,11 +9,12 @@
 use std::hash::Hasher;
 use std::iter::zip;
 
+use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
 /// The name of a path for the engine; says nothing about the path without the key it was made
 /// with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PathKey(pub u64);
 
 /// Hashes paths under a key that nobody outside knows.

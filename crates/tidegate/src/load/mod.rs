@@ -1,6 +1,7 @@
 //! `tidegate load`: sends requests at a rate, whatever the server does.
 
 mod progress;
+mod recorded;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -31,13 +32,19 @@ pub(crate) struct Args {
     /// Requests per second, like 200/s.
     #[arg(
         long,
-        required_unless_present = "schedule",
-        conflicts_with = "schedule"
+        required_unless_present_any = ["schedule", "recording"],
+        conflicts_with_all = ["schedule", "recording"]
     )]
     rate: Option<Rate>,
-    /// For how long requests are sent.
-    #[arg(long, value_name = "TIME", required_unless_present = "schedule")]
+    /// For how long requests are sent; of a recording, the part from its beginning.
+    #[arg(
+        long,
+        value_name = "TIME",
+        required_unless_present_any = ["schedule", "recording"]
+    )]
     duration: Option<Dur>,
+    #[command(flatten)]
+    recorded: recorded::RecordedArgs,
     /// Requests of this first part are sent but left out of the totals.
     #[arg(long, value_name = "TIME", default_value = "0s")]
     warm_up: Dur,
@@ -148,6 +155,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
 
 impl Args {
     fn config(&self) -> Result<LoadConfig, CliError> {
+        if let Some(path) = &self.recorded.recording {
+            return self.recorded_config(path);
+        }
         let file = self.schedule.as_deref().map(read_file).transpose()?;
         let duration = self
             .duration
@@ -167,6 +177,17 @@ impl Args {
         Ok(LoadConfig {
             requests: self.request.kinds(kinds)?,
             pattern,
+            ..self.common(rate, duration.0)?
+        })
+    }
+
+    /// What does not depend on what is sent when.
+    fn common(
+        &self,
+        rate: RateFunction,
+        duration: std::time::Duration,
+    ) -> Result<LoadConfig, CliError> {
+        Ok(LoadConfig {
             protocol: self.protocol(),
             tls: self.tls()?,
             connections: self
@@ -177,7 +198,7 @@ impl Args {
             retry: self.retries.retry(),
             target_time: self.target_time.0,
             seed: self.seed,
-            ..LoadConfig::new(self.targets.clone(), rate, duration.0)
+            ..LoadConfig::new(self.targets.clone(), rate, duration)
         })
     }
 
