@@ -14,12 +14,7 @@ pub struct ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place {
-            Some((line, column)) => {
-                write!(f, "{}:{line}:{column}: {}", self.file, self.message)
-            }
-            None => write!(f, "{}: {}", self.file, self.message),
-        }
+        write!(f, "{}: {}", self.place(), self.message)
     }
 }
 
@@ -58,6 +53,27 @@ impl ConfigError {
         &self.message
     }
 
+    /// The file, as it was named.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Where it is: `file:line:column`, or the file alone.
+    #[must_use]
+    pub fn place(&self) -> String {
+        match self.place {
+            Some((line, column)) => format!("{}:{line}:{column}", self.file),
+            None => self.file.clone(),
+        }
+    }
+
+    /// 1-based column, where known.
+    #[must_use]
+    pub fn column(&self) -> Option<usize> {
+        self.place.map(|(_, column)| column)
+    }
+
     /// 1-based line, where known.
     #[must_use]
     pub fn line(&self) -> Option<usize> {
@@ -81,7 +97,7 @@ fn floor_char_boundary(text: &str, offset: usize) -> usize {
 
 /// Serde says "unknown field `traget`, expected one of `target`, `weight`"; a person wants the
 /// nearest one first.
-fn remedy(message: &str) -> String {
+pub(crate) fn remedy(message: &str) -> String {
     let Some((unknown, valid)) = unknown_name(message) else {
         return in_words(&message.lines().collect::<Vec<_>>().join("; "));
     };

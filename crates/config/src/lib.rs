@@ -25,9 +25,12 @@
 //! );
 //! ```
 
+mod document;
 mod error;
+mod substitute;
 pub mod units;
 
+pub use document::{Document, Mistake, Parsed, Source};
 pub use error::ConfigError;
 pub use units::{Dur, Rate, Share, Size};
 

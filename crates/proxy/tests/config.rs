@@ -557,3 +557,207 @@ proptest::proptest! {
         }
     }
 }
+
+/// A directory with these files, of which the first is loaded.
+fn load_files(files: &[(&str, &str)]) -> Result<config::Loaded, String> {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let shown = |errors: Vec<tidegate_config::ConfigError>| {
+        let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        let prefix = format!("{}/", dir.path().display());
+        lines.join("\n").replace(&prefix, "")
+    };
+    config::load(&dir.path().join(files[0].0)).map_err(shown)
+}
+
+const SHOP: &str =
+    "[[application]]\nname = 'shop'\nhosts = ['shop.example']\nupstream = 'http://a:1'\n";
+
+#[test]
+fn included_files_add_applications() {
+    let main = "listen = ':1'\ninclude = ['apps/*.toml', 'limits.toml']";
+    let api = SHOP.replace("shop", "api");
+    let files = [
+        ("main.toml", main),
+        ("apps/b.toml", SHOP),
+        ("apps/a.toml", api.as_str()),
+        ("apps/readme.txt", "= not toml"),
+        (
+            "limits.toml",
+            "include = 'nested.toml'\n[limits]\nheaders = 7",
+        ),
+        ("nested.toml", "threads = 2"),
+    ];
+    let config = load_files(&files).unwrap().config;
+    let names: Vec<_> = config.application_names().collect();
+    assert_eq!(names, ["api", "shop"]);
+    assert_eq!((config.limits.headers, config.threads), (7, Some(2)));
+    let watched = config.included.iter().map(|it| it.file_name().unwrap());
+    assert!(
+        watched.into_iter().any(|name| name == "apps"),
+        "new files count"
+    );
+}
+
+#[test]
+fn two_files_with_the_same_host_are_refused_with_both_places() {
+    let other = SHOP.replace("'shop'", "'other'");
+    let files = [
+        ("main.toml", "listen = ':1'\ninclude = 'apps/*.toml'"),
+        ("apps/a.toml", SHOP),
+        ("apps/b.toml", other.as_str()),
+    ];
+    let refused = load_files(&files).unwrap_err();
+    assert!(
+        refused.starts_with("apps/b.toml:3:10: shop.example with every path"),
+        "{refused}"
+    );
+    assert!(
+        refused.ends_with("the other is at apps/a.toml:3:10"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn includes_that_cannot_be_are_refused_where_they_stand() {
+    let refused = |main: &str, other: &str| {
+        load_files(&[("main.toml", main), ("other.toml", other)]).unwrap_err()
+    };
+    let missing = refused("include = 'none.toml'", "");
+    assert!(
+        missing.starts_with("main.toml:1:11: none.toml: cannot be read"),
+        "{missing}"
+    );
+    let circle = refused("include = 'other.toml'", "include = 'main.toml'");
+    assert!(
+        circle.contains("other.toml:1:11: main.toml: it is included twice"),
+        "{circle}"
+    );
+    let twice = refused("threads = 1\ninclude = 'other.toml'", "threads = 2");
+    assert!(
+        twice.starts_with("other.toml:1:1: `threads` is given in two files"),
+        "{twice}"
+    );
+    assert!(twice.contains("main.toml:1:1 first"), "{twice}");
+}
+
+#[test]
+fn environment_variables_have_defaults() {
+    let text = "threads = ${TIDEGATE_TEST_NONE:-3}\nlisten = ':${TIDEGATE_TEST_NONE:-81}'\n\
+                upstream = 'http://a:1'";
+    let config = config::check("f.toml", text, Path::new("")).unwrap().config;
+    assert_eq!(config.threads, Some(3));
+    assert_eq!(config.listen[0].addr.port(), 81);
+    let missing = refusals("listen = ':1'\nupstream = 'http://${TIDEGATE_TEST_NONE}:1'");
+    assert!(
+        missing[0].starts_with("2:20: the environment variable `TIDEGATE_TEST_NONE`"),
+        "{missing:?}"
+    );
+}
+
+#[test]
+fn every_error_is_told_the_first_one_first() {
+    let text = "listen = ':1'\nthread = 2\nupstream = 'http://a:1'\n[timeouts]\nrequest = 5\n\
+                [limits]\nheaders = 0\n[route]\n";
+    let lines: Vec<_> = refusals(text).iter().map(|it| it[..2].to_owned()).collect();
+    assert_eq!(lines, ["2:", "5:", "7:", "8:"]);
+}
+
+#[test]
+fn what_was_left_out_causes_no_further_errors() {
+    let text = "listen = ':1'\nupstream = 'a:1'\ndefault_class = 'gold'\n\
+                [[protect.classes]]\nname = 'gold'\nrevenu = 3\n";
+    let refusals = refusals(text);
+    assert_eq!(refusals.len(), 2, "{refusals:?}");
+}
+
+#[test]
+fn sections_of_other_proxies_name_ours() {
+    for (section, ours) in [
+        ("[[route]]\nx = 1", "[[application]]"),
+        ("[headers]", "[forward]"),
+        ("[server]", "[[application]]"),
+        ("[backend]", "upstream = "),
+        ("[frontend]", "[[listen]]"),
+    ] {
+        refused(section, "5:", ours);
+    }
+}
+
+#[test]
+fn secrets_stand_in_files() {
+    let files = [
+        (
+            "main.toml",
+            "listen = ':1'\nupstream = 'http://a:1'\n[token]\nsecret_file = 't'\n\
+                       [sticky]\ncookie = 'c'\nsecret_file = 's'",
+        ),
+        ("t", "a key of thirty-two characters, ok\n"),
+        ("s", "another key of some length"),
+    ];
+    let config = load_files(&files).unwrap().config;
+    assert_eq!(
+        config
+            .token
+            .as_ref()
+            .unwrap()
+            .secret
+            .as_ref()
+            .unwrap()
+            .expose(),
+        "a key of thirty-two characters, ok"
+    );
+    assert_eq!(
+        config
+            .sticky
+            .as_ref()
+            .unwrap()
+            .secret
+            .as_ref()
+            .unwrap()
+            .expose(),
+        "another key of some length"
+    );
+    assert_eq!(
+        config
+            .files()
+            .filter(|it| it.ends_with("t") || it.ends_with("s"))
+            .count(),
+        2
+    );
+    let missing = load_files(&files[..1]).unwrap_err();
+    assert!(missing.starts_with("main.toml:4:15: "), "{missing}");
+    assert_eq!(missing.lines().count(), 2, "{missing}");
+    refused(
+        "[sticky]\ncookie = 'c'\nsecret = 'x'\nsecret_file = 'y'",
+        "8:",
+        "keep one",
+    );
+}
+
+#[test]
+fn what_is_hardly_meant_is_a_warning() {
+    let long = warnings("listen = ':1'\nupstream = 'http://a:1'\nprotect.target = '31s'");
+    assert!(
+        long[0].contains("f.toml:3:18: ") && long[0].contains("504"),
+        "{long:?}"
+    );
+    let classes = "protect.mode = 'static'\nprotect.static = { setpoint = '80%', service_time = '100ms' }\n\
+        [[protect.classes]]\nname = 'gold'\nguarantee = '8/s'\n\
+        [[protect.classes]]\nname = 'lead'\nguarantee = '3/s'\nrevenue = 2.0\n\
+        [[classify]]\nclass = 'gold'\npath = '/a'";
+    let odd = warnings(&with(classes)).join("\n");
+    assert!(odd.contains("add up to 11/s"), "{odd}");
+    assert!(odd.contains("class `lead` is worth more (2)"), "{odd}");
+}
+
+#[test]
+fn methods_in_small_letters_mean_the_same() {
+    let rules = "[[classify]]\nclass = 'default'\nmethods = ['post']\n\
+                 [[classify]]\nclass = 'default'\nmethods = ['POST']";
+    assert!(warnings(&with(rules))[0].contains("never reached"));
+}

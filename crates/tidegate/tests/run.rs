@@ -166,6 +166,31 @@ fn a_file_that_names_a_service_and_nothing_else_is_enough() {
 }
 
 #[test]
+fn check_json_lists_every_error_with_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidegate.toml");
+    let checked = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        let mut check = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let checked = check.args(["check", "--json"]).arg(&file).output().unwrap();
+        let said: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
+        (checked.status.code(), said)
+    };
+    let (code, said) = checked("upstream = 'a:1'\nlisten = ':1'\nthread = 1");
+    assert_eq!((code, &said["ok"]), (Some(2), &false.into()));
+    let lines: Vec<_> = said["errors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["line"].as_u64())
+        .collect();
+    assert_eq!(lines, [Some(1), Some(3)]);
+    let (code, said) = checked("upstream = 'http://127.0.0.1:1'\nprotect.target = '1m'");
+    assert_eq!((code, &said["ok"]), (Some(0), &true.into()));
+    assert_eq!(said["warnings"][0]["column"], 18);
+}
+
+#[test]
 fn the_help_knows_the_signals() {
     let help = tidegate(&["--help"]).output().expect("runs").stdout;
     let help = String::from_utf8_lossy(&help).into_owned();

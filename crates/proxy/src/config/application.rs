@@ -133,6 +133,8 @@ impl Application {
             own.as_ref().unwrap_or(top).clone()
         }
         Config {
+            include: Vec::new(),
+            included: Vec::new(),
             threads: top.threads,
             listen: top.listen.clone(),
             upstream: self.upstream.clone(),

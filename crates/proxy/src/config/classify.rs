@@ -38,7 +38,7 @@ pub struct ClassRule {
     #[schemars(example = &"/v[0-9]+/export/.*")]
     #[serde(default)]
     pub path_regex: Option<String>,
-    /// Methods it may have.
+    /// Methods it may have; `"post"` means POST.
     #[serde(default)]
     pub methods: Vec<String>,
     /// Headers it has to carry, with their values; `"*"` is any value. See `believe`.
@@ -132,6 +132,9 @@ pub struct TokenConfig {
     /// Key that tokens are signed with (HS256). Give either this or `public_key`.
     #[schemars(example = &"6b1f0e9c2d7a4835b6e1c0d94f7a2e58")]
     pub secret: Option<Secret>,
+    /// File that holds the key, instead of `secret`.
+    #[schemars(example = &"/run/secrets/token")]
+    pub secret_file: Option<PathBuf>,
     /// PEM file with the issuer's public key; its kind decides the algorithm: Ed25519 (EdDSA),
     /// P-256 (ES256) or RSA (RS256).
     #[schemars(example = &"issuer.pem")]

@@ -1,12 +1,15 @@
-//! From a file on disk to a configuration that is known to be good.
+//! From files on disk to a configuration that is known to be good.
+//!
+//! All that is wrong is told at once, the first place first. What cannot be read at all is left
+//! out before the rest is checked, and of the rest only those problems are told that what was left out
+//! cannot have caused.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
 
-use tidegate_config::ConfigError;
+use tidegate_config::{ConfigError, Document, Mistake, Source};
 
-use super::{Config, Problem, Severity, place};
+use super::{Config, Problem, Severity, foreign, include, place};
 
 /// A configuration that can be put in force, and what is odd about it.
 #[derive(Debug, Clone)]
@@ -31,14 +34,8 @@ pub fn load(path: &Path) -> Result<Loaded, Vec<ConfigError>> {
 /// Everything that is wrong, each with its place, cause and remedy.
 pub fn load_with(path: &Path, flags: impl FnOnce(&mut Config)) -> Result<Loaded, Vec<ConfigError>> {
     let file = path.display().to_string();
-    let text = fs::read_to_string(path).map_err(|error| {
-        let remedy = match error.kind() {
-            ErrorKind::InvalidData => "save it as UTF-8",
-            _ => "check the name and who may read it",
-        };
-        let message = format!("cannot be read: {error}; {remedy}");
-        vec![ConfigError::new(&file, message)]
-    })?;
+    let text = fs::read_to_string(path)
+        .map_err(|error| vec![ConfigError::new(&file, include::unreadable(&error))])?;
     let base = path.parent().unwrap_or(Path::new(""));
     check_with(&file, &text, base, flags)
 }
@@ -57,35 +54,120 @@ fn check_with(
     base: &Path,
     flags: impl FnOnce(&mut Config),
 ) -> Result<Loaded, Vec<ConfigError>> {
-    let mut config = Config::from_text(file, text).map_err(|error| vec![error])?;
+    let included = include::gather(&include::source(file, text), base)?;
+    let document = Document::new(&included.sources, &["include"])?;
+    let mut checked = Checked::new(document);
+    let Some(mut config) = checked.config.take() else {
+        return Err(checked.in_order(&included.sources));
+    };
+    config.included = included.watched;
     config.resolve_paths(base);
+    let mut problems = config.read_secrets();
+    let unread = !problems.is_empty();
     flags(&mut config);
-    let (errors, warnings): (Vec<_>, Vec<_>) = config
-        .problems()
+    problems.extend(
+        config
+            .problems()
+            .into_iter()
+            .filter(|it| !(unread && is_about_keys(it))),
+    );
+    let (errors, warnings): (Vec<_>, Vec<_>) = problems
         .into_iter()
         .partition(|problem| problem.severity == Severity::Error);
-    match errors.is_empty() {
+    checked.add(&errors);
+    match checked.errors.is_empty() {
         true => Ok(Loaded {
             config,
-            warnings: placed(file, text, &warnings),
+            warnings: checked.placed(&warnings, &included.sources),
         }),
-        false => Err(placed(file, text, &errors)),
+        false => Err(checked.in_order(&included.sources)),
     }
 }
 
-/// The problems at their places, from top to bottom.
-fn placed(file: &str, text: &str, problems: &[Problem]) -> Vec<ConfigError> {
-    let mut placed: Vec<_> = problems.iter().map(|p| at(file, text, p)).collect();
-    placed.sort_by_key(ConfigError::line);
-    placed
+/// Whether it may come from a secret that could not be read.
+fn is_about_keys(problem: &Problem) -> bool {
+    problem.path.ends_with("token") || problem.path.ends_with("token.secret")
 }
 
-/// The problem at its place; a key that is not in the file at all is named instead.
-fn at(file: &str, text: &str, problem: &Problem) -> ConfigError {
-    match place::span(text, &problem.path) {
-        Some(span) => ConfigError::at(file, text, span, &problem.message),
-        None => ConfigError::new(file, problem.to_string()),
+/// A document, what could be read of it, and what is wrong with it.
+struct Checked<'a> {
+    document: Document<'a>,
+    config: Option<Config>,
+    errors: Vec<ConfigError>,
+    /// Paths that were left out.
+    left_out: Vec<String>,
+}
+
+impl<'a> Checked<'a> {
+    fn new(mut document: Document<'a>) -> Self {
+        let mut errors = foreign::take_out(&mut document);
+        let foreign = !errors.is_empty();
+        let parsed = document.parse();
+        let path = |it: &Mistake| it.path.clone();
+        let mut left_out: Vec<_> = parsed.mistakes.iter().map(path).collect();
+        left_out.extend(foreign.then(String::new));
+        errors.extend(parsed.mistakes.into_iter().map(|it| it.error));
+        Self {
+            document,
+            config: parsed.value,
+            errors,
+            left_out,
+        }
     }
+
+    /// Adds problems, short of those that may come from what was left out.
+    fn add(&mut self, problems: &[Problem]) {
+        let own = |problem: &&Problem| self.left_out.is_empty() || self.is_apart(&problem.path);
+        let own: Vec<_> = problems.iter().filter(own).collect();
+        let errors: Vec<_> = own.into_iter().map(|it| self.at(it)).collect();
+        self.errors.extend(errors);
+    }
+
+    /// Whether a path of the file has nothing to do with what was left out.
+    fn is_apart(&self, path: &str) -> bool {
+        let touches = |left_out: &String| {
+            let (left_out, path) = (section(left_out), section(path));
+            let follows = matches!(path, "classify" | "default_class" | "default_application");
+            left_out == path || follows
+        };
+        place::span(self.document.table(), path).is_some() && !self.left_out.iter().any(touches)
+    }
+
+    /// The problem at its place; a key that is not in the file at all is named instead.
+    fn at(&self, problem: &Problem) -> ConfigError {
+        let span = |path: &str| place::span(self.document.table(), path);
+        let mut message = problem.message.clone();
+        if let Some(also) = problem.also.as_ref().and_then(|path| span(path)) {
+            message += &format!(
+                "; the other is at {}",
+                self.document.error(also, "").place()
+            );
+        }
+        match span(&problem.path) {
+            Some(span) => self.document.error(span, message),
+            None => ConfigError::new(self.document.name(), format!("{}: {message}", problem.path)),
+        }
+    }
+
+    /// The problems at their places, from the first file's top to the last one's bottom.
+    fn placed(&self, problems: &[Problem], sources: &[Source]) -> Vec<ConfigError> {
+        let placed = problems.iter().map(|problem| self.at(problem)).collect();
+        ordered(placed, sources)
+    }
+
+    fn in_order(self, sources: &[Source]) -> Vec<ConfigError> {
+        ordered(self.errors, sources)
+    }
+}
+
+fn section(path: &str) -> &str {
+    path.split('.').next().unwrap_or(path)
+}
+
+fn ordered(mut errors: Vec<ConfigError>, sources: &[Source]) -> Vec<ConfigError> {
+    let number = |file: &str| sources.iter().position(|source| source.file() == file);
+    errors.sort_by_key(|error| (number(error.file()), error.line(), error.column()));
+    errors
 }
 
 #[cfg(test)]

@@ -25,13 +25,16 @@
 pub mod application;
 mod channel;
 mod classify;
+mod foreign;
 mod health;
+mod include;
 mod listen;
 mod load;
 mod operate;
 pub mod pem;
 mod place;
 pub mod reference;
+mod secrets;
 mod summary;
 mod traffic;
 mod types;
@@ -63,6 +66,16 @@ pub use validate::{Problem, Severity};
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
+    /// More files, by name or pattern: `"conf.d/*.toml"`, or a list. Lists of tables such as
+    /// `[[application]]` are joined in the order of the names; any other key may be in one file
+    /// only. Patterns are relative to the file that names them, other file names to the first file.
+    #[serde(deserialize_with = "types::strings")]
+    #[schemars(example = &["conf.d/*.toml"])]
+    pub include: Vec<String>,
+    /// What was included, and the directories of patterns: a change there is a change of the file.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub included: Vec<PathBuf>,
     /// Worker threads, each with its own connections; by default one per core.
     #[schemars(range(min = 1), example = 4)]
     pub threads: Option<usize>,
@@ -159,10 +172,11 @@ impl Config {
                 &self.upstream,
                 &self.refusal,
                 self.token.as_ref(),
+                self.sticky.as_ref(),
             ))
             .chain(self.application.iter().flat_map(|it| {
                 let refusal = it.refusal.as_ref().unwrap_or(&self.refusal);
-                part_files(&it.upstream, refusal, it.token.as_ref())
+                part_files(&it.upstream, refusal, it.token.as_ref(), it.sticky.as_ref())
             }))
             .chain(self.listen.iter().map(|listener| &listener.client_ca));
         certificates
@@ -212,9 +226,11 @@ impl Config {
         }
         resolve_part(base, &mut self.upstream, Some(&mut self.refusal));
         resolve_keys(base, self.token.as_mut(), self.channel.as_mut());
+        resolve_sticky(base, self.sticky.as_mut());
         for it in &mut self.application {
             resolve_part(base, &mut it.upstream, it.refusal.as_mut());
             resolve_keys(base, it.token.as_mut(), it.channel.as_mut());
+            resolve_sticky(base, it.sticky.as_mut());
         }
         self.admin.token_file.iter_mut().for_each(resolve);
         self.state_file.iter_mut().for_each(resolve);
@@ -230,12 +246,18 @@ fn part_files<'a>(
     upstream: &'a Upstream,
     refusal: &'a RefusalTexts,
     token: Option<&'a TokenConfig>,
+    sticky: Option<&'a Sticky>,
 ) -> impl Iterator<Item = &'a Option<PathBuf>> {
     let tls = &upstream.tls;
     [&tls.ca, &tls.client_cert, &tls.client_key]
         .into_iter()
         .chain([&refusal.html, &refusal.json, &refusal.text])
-        .chain(token.map(|token| &token.public_key))
+        .chain(
+            token
+                .into_iter()
+                .flat_map(|it| [&it.public_key, &it.secret_file]),
+        )
+        .chain(sticky.map(|sticky| &sticky.secret_file))
 }
 
 fn resolve_part(base: &Path, upstream: &mut Upstream, refusal: Option<&mut RefusalTexts>) {
@@ -248,10 +270,17 @@ fn resolve_part(base: &Path, upstream: &mut Upstream, refusal: Option<&mut Refus
         .for_each(|path| *path = base.join(&*path));
 }
 
+fn resolve_sticky(base: &Path, sticky: Option<&mut Sticky>) {
+    let file = sticky.and_then(|sticky| sticky.secret_file.as_mut());
+    file.into_iter().for_each(|path| *path = base.join(&*path));
+}
+
 fn resolve_keys(base: &Path, token: Option<&mut TokenConfig>, channel: Option<&mut Channel>) {
     let resolve = |path: &mut PathBuf| *path = base.join(&*path);
-    let token = token.into_iter().flat_map(|token| &mut token.public_key);
-    token.for_each(resolve);
+    if let Some(token) = token {
+        let files = [&mut token.public_key, &mut token.secret_file];
+        files.into_iter().flatten().for_each(resolve);
+    }
     if let Some(channel) = channel {
         resolve(&mut channel.key_file);
         channel.next_key_file.iter_mut().for_each(resolve);

@@ -10,12 +10,11 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The span of the deepest part of `path` that `text` contains; `None` when not even its first
-/// key is there.
-pub(super) fn span(text: &str, path: &str) -> Option<Range<usize>> {
-    let document = DeTable::parse(text).ok()?;
+/// The span of the deepest part of `path` that the document contains; `None` when not even its
+/// first key is there.
+pub(super) fn span(document: &DeTable<'_>, path: &str) -> Option<Range<usize>> {
     let (first, rest) = path.split_once('.').unwrap_or((path, ""));
-    let (mut found, mut value) = entry(document.get_ref(), first)?;
+    let (mut found, mut value) = entry(document, first)?;
     for key in rest.split('.').filter(|key| !key.is_empty()) {
         let next = match (value.get_ref(), key.parse::<usize>()) {
             (DeValue::Table(table), Err(_)) => entry(table, key),
@@ -64,7 +63,8 @@ class = "lead"
 "#;
 
     fn at(path: &str) -> Option<&'static str> {
-        span(TEXT, path).map(|span| &TEXT[span])
+        let document = DeTable::parse(TEXT).unwrap();
+        span(document.get_ref(), path).map(|span| &TEXT[span])
     }
 
     #[test]

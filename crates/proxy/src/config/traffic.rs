@@ -160,6 +160,9 @@ pub struct Sticky {
     /// without it a new one is drawn at every start.
     #[schemars(example = &"3f9c0b0d6a5e4c12")]
     pub secret: Option<Secret>,
+    /// File that holds the key, instead of `secret`.
+    #[schemars(example = &"/run/secrets/sticky")]
+    pub secret_file: Option<PathBuf>,
 }
 
 /// Headers that tell replicas about the client.

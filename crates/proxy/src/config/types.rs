@@ -268,6 +268,20 @@ where
     }
 }
 
+/// Reads a string or a list of them.
+pub(super) fn strings<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a string or a list of strings")]
+    enum Strings {
+        One(String),
+        Many(Vec<String>),
+    }
+    Strings::deserialize(deserializer).map(|read| match read {
+        Strings::One(one) => vec![one],
+        Strings::Many(many) => many,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

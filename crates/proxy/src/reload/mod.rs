@@ -257,7 +257,9 @@ impl Reloader {
         };
         let config = self.state.config();
         let named = config.files();
+        let included = config.included.iter().map(PathBuf::as_path);
         std::iter::once(file.as_path())
+            .chain(included)
             .chain(named)
             .map(Stamp::of)
             .collect()

@@ -9,7 +9,7 @@ use super::{Report, own};
 /// Everything wrong with a file that has `[[application]]`, beyond what all files share.
 pub(super) fn applications(config: &Config, report: &mut Report) {
     top(config, report);
-    let mut names = HashSet::new();
+    let mut names = HashMap::new();
     for (index, application) in config.application.iter().enumerate() {
         let path = format!("application.{index}");
         name(&path, &application.name, &mut names, report);
@@ -20,7 +20,7 @@ pub(super) fn applications(config: &Config, report: &mut Report) {
     channels(config, report);
     if let Some(name) = &config.default_application {
         report.error_if(
-            !names.contains(name.as_str()),
+            !names.contains_key(name.as_str()),
             "default_application",
             "there is no application of this name; name one that the file has",
         );
@@ -43,7 +43,7 @@ fn top(config: &Config, report: &mut Report) {
     );
 }
 
-fn name<'a>(path: &str, name: &'a str, names: &mut HashSet<&'a str>, report: &mut Report) {
+fn name<'a>(path: &str, name: &'a str, names: &mut HashMap<&'a str, String>, report: &mut Report) {
     let key = format!("{path}.name");
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     report.error_if(
@@ -56,11 +56,11 @@ fn name<'a>(path: &str, name: &'a str, names: &mut HashSet<&'a str>, report: &mu
         &key,
         "it stands in URLs and metrics: use at most 63 letters, digits, `-`, `_` and `.`",
     );
-    report.error_if(
-        !names.insert(name) && !name.is_empty(),
-        &key,
-        "two applications have this name; give each its own",
-    );
+    let taken = names.insert(name, key.clone());
+    if let Some(also) = taken.filter(|_| !name.is_empty()) {
+        let message = "two applications have this name; give each its own".to_owned();
+        report.conflict(&key, also, message);
+    }
 }
 
 fn hosts(path: &str, application: &Application, report: &mut Report) {
@@ -106,23 +106,20 @@ fn sections(path: &str, application: &Application, config: &Config, report: &mut
 
 /// The same host and path in two places.
 fn taken(config: &Config, report: &mut Report) {
-    let mut taken: HashMap<(String, &str), String> = HashMap::new();
+    let mut taken: HashMap<(String, &str), (&str, String)> = HashMap::new();
     for (index, application) in config.application.iter().enumerate() {
         for (host, path, key) in places(index, application) {
-            let name = &application.name;
-            let place = format!("`{name}` ({key})");
-            let Some(other) = taken.insert((host.clone(), path), place) else {
+            let place = (application.name.as_str(), key.clone());
+            let Some((other, also)) = taken.insert((host.clone(), path), place) else {
                 continue;
             };
             let host = if host.is_empty() { "every host" } else { &host };
             let path = if path.is_empty() { "every path" } else { path };
-            report.error(
-                key,
-                format!(
-                    "{host} with {path} is also application {other}, and a request can have one \
-                     application only; remove it from one, or tell them apart by `paths`"
-                ),
+            let message = format!(
+                "{host} with {path} is also application `{other}`, and a request can have one \
+                 application only; remove it from one, or tell them apart by `paths`"
             );
+            report.conflict(key, also, message);
         }
     }
 }

@@ -82,11 +82,13 @@ fn name_covers(first: &str, later: &str) -> bool {
 }
 
 fn methods_cover(first: &[String], later: &[String]) -> bool {
-    first.is_empty() || (!later.is_empty() && later.iter().all(|method| first.contains(method)))
+    let among = |method: &String| first.iter().any(|it| it.eq_ignore_ascii_case(method));
+    first.is_empty() || (!later.is_empty() && later.iter().all(among))
 }
 
 fn methods_meet(one: &[String], other: &[String]) -> bool {
-    one.is_empty() || other.is_empty() || one.iter().any(|method| other.contains(method))
+    let among = |method: &String| other.iter().any(|it| it.eq_ignore_ascii_case(method));
+    one.is_empty() || other.is_empty() || one.iter().any(among)
 }
 
 fn values_cover(first: &BTreeMap<String, String>, later: &BTreeMap<String, String>) -> bool {
@@ -171,6 +173,7 @@ mod tests {
             ("host = '*.x'", "host = 'A.x'"),
             ("host = '*.x'", "host = '*.a.x'"),
             ("methods = ['GET', 'PUT']", "methods = ['PUT']"),
+            ("methods = ['post']", "methods = ['POST']"),
             ("headers = { a = '*' }", "headers = { a = '1', b = '2' }"),
             ("claims = { plan = '*' }", "claims = { plan = 'gold' }"),
             ("certificate = {}", "certificate = { name = 'a' }"),

@@ -7,6 +7,7 @@ mod classes;
 mod cover;
 mod network;
 mod operate;
+mod plausible;
 mod policy;
 
 use std::fmt::{self, Display};
@@ -14,7 +15,7 @@ use std::fmt::{self, Display};
 use super::Config;
 
 /// Shorter tokens and keys can be guessed; 16 characters of hex are 64 bits.
-const SECRET_CHARS_MIN: usize = 16;
+pub(super) const SECRET_CHARS_MIN: usize = 16;
 
 /// How bad a problem is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct Problem {
     pub severity: Severity,
     /// Cause and remedy.
     pub message: String,
+    /// The key that it contradicts, where that is another one.
+    pub also: Option<String>,
 }
 
 impl Display for Problem {
@@ -68,6 +71,7 @@ fn own(config: &Config, report: &mut Report) {
     network::upstream(config, report);
     policy::protect(config, report);
     classes::classes(config, report);
+    plausible::protect(config, report);
     policy::timeouts(&config.timeouts, report);
     policy::limits(&config.limits, report);
     if let Some(sticky) = &config.sticky {
@@ -91,7 +95,16 @@ impl Report {
             path: path.to_string(),
             severity,
             message: message.into(),
+            also: None,
         });
+    }
+
+    /// An error that two places make.
+    fn conflict(&mut self, path: impl Display, also: String, message: String) {
+        self.error(path, message);
+        if let Some(last) = self.0.last_mut() {
+            last.also = Some(also);
+        }
     }
 
     fn error(&mut self, path: impl Display, message: impl Into<String>) {

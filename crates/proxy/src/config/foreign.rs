@@ -1,0 +1,113 @@
+//! Sections of other proxies' files, and what they are called here.
+
+use tidegate_config::{ConfigError, Document};
+
+/// Keys of the top of nginx, HAProxy, Envoy, Caddy and Traefik files, with ours.
+const FOREIGN: &[(&[&str], &str)] = &[
+    (
+        &[
+            "route",
+            "routes",
+            "router",
+            "routers",
+            "rule",
+            "rules",
+            "location",
+            "virtual_hosts",
+        ],
+        "routes are [[application]] with `hosts` and `paths`, and [[classify]] for classes",
+    ),
+    (
+        &[
+            "server", "servers", "site", "sites", "vhost", "host", "hosts",
+        ],
+        "a virtual server is [[application]] with `hosts`; an address to listen on is `listen`",
+    ),
+    (
+        &[
+            "backend",
+            "backends",
+            "service",
+            "services",
+            "cluster",
+            "clusters",
+            "upstreams",
+            "pool",
+        ],
+        "the service behind the proxy is `upstream = [\"http://10.0.0.7:3000\"]`",
+    ),
+    (
+        &[
+            "frontend",
+            "frontends",
+            "bind",
+            "listeners",
+            "listener",
+            "entrypoints",
+            "entryPoints",
+        ],
+        "addresses to listen on are `listen = \":8080\"` or [[listen]]",
+    ),
+    (
+        &["headers", "header", "request_headers", "response_headers"],
+        "headers that tell replicas about the client are chosen under [forward]",
+    ),
+    (
+        &["rate_limit", "ratelimit", "limit_req", "rate", "rates"],
+        "[protect] finds out what the service can do; a fixed rate is its mode `static`",
+    ),
+    (
+        &[
+            "middleware",
+            "middlewares",
+            "filters",
+            "handlers",
+            "plugins",
+        ],
+        "there are no middlewares; `tidegate reference` prints every key of ours",
+    ),
+    (
+        &["tls", "ssl", "certificates"],
+        "certificates belong to a listener: [[listen.tls]] with `cert` and `key`",
+    ),
+    (
+        &[
+            "http",
+            "tcp",
+            "global",
+            "defaults",
+            "events",
+            "static_resources",
+            "apps",
+            "providers",
+        ],
+        "this is another proxy's file; `tidegate reference` prints every key of ours",
+    ),
+];
+
+/// Takes sections of other proxies out of the document, each with an error that names ours.
+pub(super) fn take_out(document: &mut Document<'_>) -> Vec<ConfigError> {
+    let mut errors = Vec::new();
+    for (names, ours) in FOREIGN {
+        for name in *names {
+            if let Some(span) = document.remove(name) {
+                let message = format!("there is no section `{name}` here: {ours}");
+                errors.push(document.error(span, message));
+            }
+        }
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_of_ours_is_taken_for_another_proxys() {
+        let schema = schemars::schema_for!(crate::config::Config).to_value();
+        for name in FOREIGN.iter().flat_map(|(names, _)| *names) {
+            assert!(schema["properties"].get(name).is_none(), "{name}");
+        }
+    }
+}
