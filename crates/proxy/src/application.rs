@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::edge::EdgeCounters;
 use crate::gate::Waiter;
 use crate::health::Board;
 use crate::metrics::Metrics;
@@ -42,6 +43,7 @@ pub struct Application {
     /// Held while engine and settings differ.
     committing: Mutex<()>,
     pub(crate) uploads: UploadPlaces,
+    edge: EdgeCounters,
     recordings: Arc<Recordings>,
     /// Its numbers in recordings.
     places: ArcSwap<Places>,
@@ -81,6 +83,7 @@ impl Application {
             changed: Notify::new(),
             committing: Mutex::default(),
             uploads: UploadPlaces::default(),
+            edge: EdgeCounters::default(),
         };
         application.hold_draining();
         Ok(application)
@@ -226,6 +229,11 @@ impl Application {
     #[must_use]
     pub fn channel(&self) -> Option<&Channel> {
         self.channel.as_ref()
+    }
+
+    /// What the edge did not let pass.
+    pub(crate) fn edge_counters(&self) -> &EdgeCounters {
+        &self.edge
     }
 
     /// The settings in force. Not to be held across an await: load them again.

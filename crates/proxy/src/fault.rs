@@ -1,9 +1,13 @@
 //! Why a request is not answered by a replica. Made where it happens; turned into HTTP by
 //! [`crate::refuse`] alone.
 
+use std::time::Duration;
+
+use http::HeaderValue;
 use tidegate_sentry::Refusal;
 
 use crate::channel::Held;
+use crate::edge::Closed;
 use crate::http1::Violation;
 use crate::metrics::UpstreamFailure;
 
@@ -16,6 +20,16 @@ pub(crate) enum Fault {
     Invalid(Invalid),
     /// No application has its host and path.
     Unrouted,
+    /// Its client's network is not served.
+    Forbidden,
+    /// It is to be made again, there.
+    Redirect(Box<HeaderValue>),
+    /// The application is closed for maintenance.
+    Maintenance(Box<Closed>),
+    /// Its client, tenant, key or path has used up its quota.
+    Quota(Overdrawn),
+    /// The replica's answer is larger than allowed.
+    ResponseTooLarge,
     /// It asks what is on the way, and may go no further than here.
     LastHop,
     /// The engine refused it.
@@ -32,6 +46,13 @@ pub(crate) enum Fault {
     Deadline,
     /// The client is gone; nobody reads an answer.
     Departed,
+}
+
+/// A quota that is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Overdrawn {
+    /// After this long one more request may be within it.
+    pub(crate) wait: Duration,
 }
 
 /// What is wrong with a request that is well-formed.
@@ -78,6 +99,8 @@ impl Fault {
         match self {
             Self::Malformed(_) => true,
             Self::Invalid(invalid) => !matches!(invalid, Invalid::Method | Invalid::Target),
+            Self::Forbidden | Self::Redirect(_) | Self::Maintenance(_) | Self::Quota(_) => false,
+            Self::ResponseTooLarge => false,
             Self::Unrouted | Self::LastHop | Self::Shed(_) | Self::Held(_) => false,
             Self::TooManyUploads => true,
             Self::Upstream(_) | Self::Deadline => false,
@@ -91,6 +114,11 @@ impl Fault {
             Self::Malformed(_) => "malformed",
             Self::Invalid(_) => "invalid",
             Self::Unrouted => "unrouted",
+            Self::Forbidden => "forbidden",
+            Self::Redirect(_) => "redirect",
+            Self::Maintenance(_) => "maintenance",
+            Self::Quota(_) => "quota",
+            Self::ResponseTooLarge => "response-too-large",
             Self::LastHop => "last-hop",
             Self::Shed(refusal) => refusal.reason.as_str(),
             Self::Held(held) => held.as_str(),

@@ -11,6 +11,7 @@ use tidegate_sentry::{ClassId, ReplicaChange, ReplicaId, SentryConfig, SentryErr
 
 use crate::access_log::{AccessLog, Refused};
 use crate::config::{Config, DEFAULT, Http2};
+use crate::edge::Edge;
 use crate::http1::HeadLimits;
 use crate::listen::tls::{self as listen_tls, ServerTls};
 use crate::pool::{Member, Pool};
@@ -90,6 +91,8 @@ pub struct Settings {
     pub(crate) class_names: Vec<HeaderValue>,
     pub(crate) refusals: Refusals,
     pub(crate) sticky: Option<Sticky>,
+    /// Nothing where the file has no `[edge]`.
+    pub(crate) edge: Option<Box<Edge>>,
     /// By listener; `None` is plain text.
     pub(crate) tls: Vec<Option<ServerTls>>,
     pub(crate) access_log: Option<AccessLog>,
@@ -231,6 +234,7 @@ impl Next {
                 .collect(),
             refusals: Refusals::new(&config.refusal)?,
             sticky: None,
+            edge: None,
             tls: match connections {
                 true => listen_tls::load(&config.listen)?,
                 false => Vec::new(),
@@ -253,6 +257,8 @@ impl Next {
             removed: old.map_or_else(Vec::new, |old| old.active.clone()),
         };
         next.place(&transport);
+        let before = old.and_then(|old| old.edge.as_deref());
+        next.settings.edge = Edge::new(&next.settings.config, before);
         let drawn = old.and_then(|old| old.sticky.as_ref());
         next.settings.sticky = Sticky::new(next.settings.config.sticky.as_ref(), drawn);
         Ok(next)

@@ -120,6 +120,30 @@ async fn wrong_parameters_change_nothing_and_say_why() {
 }
 
 #[tokio::test]
+async fn maintenance_is_a_switch_and_a_warning() {
+    let desk = Desk::start(PLAIN);
+    for path in ["/api/maintenance", "/api/applications/default/maintenance"] {
+        let answered = desk.post(path, r#"{ "enabled": true }"#).await;
+        assert_eq!(answered.json(), json!({ "enabled": true }), "{path}");
+        assert!(desk.state.config().edge.maintenance.enabled);
+        let status = desk.get("/api/status").await.json();
+        let warnings = status["applications"]["default"]["warnings"].to_string();
+        assert!(warnings.contains("ctl maintenance off"), "{warnings}");
+        desk.post(path, r#"{ "enabled": false }"#).await;
+        assert!(!desk.state.config().edge.maintenance.enabled);
+    }
+    assert_eq!(
+        desk.post(
+            "/api/applications/none/maintenance",
+            r#"{ "enabled": true }"#
+        )
+        .await
+        .status,
+        404
+    );
+}
+
+#[tokio::test]
 async fn switches_reach_the_engine() {
     let desk = Desk::start(PLAIN);
     let on = r#"{ "enabled": true }"#;
@@ -271,12 +295,14 @@ async fn every_documented_call_is_served_and_every_served_one_documented() {
         "POST /api/applications/{name}/drain",
         "POST /api/applications/{name}/dry-run",
         "POST /api/applications/{name}/kill-switch",
+        "POST /api/applications/{name}/maintenance",
         "POST /api/applications/{name}/mode",
         "POST /api/applications/{name}/parameters",
         "POST /api/channel",
         "POST /api/drain",
         "POST /api/dry-run",
         "POST /api/kill-switch",
+        "POST /api/maintenance",
         "POST /api/mode",
         "POST /api/parameters",
         "POST /api/record",

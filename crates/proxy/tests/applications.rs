@@ -205,7 +205,7 @@ fn same_host_in_two_applications_is_refused_with_both_places() {
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert!(problems[0].starts_with("t.toml:11:"), "{problems:?}");
     assert!(
-        problems[0].contains("`shop` (application.0.hosts.0)"),
+        problems[0].ends_with("the other is at t.toml:6:10"),
         "{problems:?}"
     );
 }

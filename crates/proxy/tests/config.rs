@@ -679,7 +679,7 @@ fn what_was_left_out_causes_no_further_errors() {
 fn sections_of_other_proxies_name_ours() {
     for (section, ours) in [
         ("[[route]]\nx = 1", "[[application]]"),
-        ("[headers]", "[forward]"),
+        ("[headers]", "[edge.to_replica]"),
         ("[server]", "[[application]]"),
         ("[backend]", "upstream = "),
         ("[frontend]", "[[listen]]"),

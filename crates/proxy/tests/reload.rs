@@ -62,6 +62,25 @@ const A: &str = "'http://127.0.0.1:1'";
 const B: &str = "'http://127.0.0.1:2'";
 
 #[tokio::test]
+async fn included_files_that_come_and_change_are_put_in_force() {
+    let file = File::new("listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\ninclude = 'apps/*.toml'");
+    let apps = file.dir.path().join("apps");
+    fs::create_dir(&apps).unwrap();
+    let shop = "[[application]]\nname = 'shop'\nhosts = ['shop.example']\nupstream = 'http://127.0.0.1:1'\n";
+    fs::write(apps.join("shop.toml"), shop).unwrap();
+    let desk = Desk::start_from(&file.path());
+    let put = |line: &serde_json::Value| line["line"].as_str().unwrap().contains("put in force");
+    let mut events = desk.events().await;
+    fs::write(apps.join("api.toml"), shop.replace("shop", "api")).unwrap();
+    events.wait_for("notice", put).await;
+    assert!(desk.state.application("api").is_some(), "a new file");
+    fs::write(apps.join("shop.toml"), shop.replace("'shop'", "'store'")).unwrap();
+    events.wait_for("notice", put).await;
+    assert!(desk.state.application("store").is_some(), "a changed file");
+    assert!(desk.state.application("shop").is_none());
+}
+
+#[tokio::test]
 async fn a_changed_file_is_put_in_force_by_itself() {
     let file = File::new(&config("500ms", A));
     let desk = Desk::start_from(&file.path());

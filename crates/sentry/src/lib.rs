@@ -37,6 +37,7 @@ mod occupancy;
 mod plan;
 pub mod policing;
 mod queue;
+mod quota;
 mod random;
 mod replica;
 mod replica_reports;
@@ -59,6 +60,7 @@ pub use engine::Sentry;
 pub use error::SentryError;
 pub use event::{Event, Measurement, Observer, Outlook};
 pub use policing::PathKey;
+pub use quota::{QuotaExceeded, QuotaLimits, QuotaTable};
 pub use status::{
     BandStatus, BrownoutReplica, BrownoutStatus, ClassStatus, ControllerStatus, GuaranteeStatus,
     MomentsStatus, PolicingStatus, QueueStatus, ReplicaStatus, Standing, Status, TimesStatus,

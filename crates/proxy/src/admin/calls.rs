@@ -79,6 +79,9 @@ async fn call(operator: &Arc<Operator>, request: Request<Incoming>) -> Result<An
         }
         Endpoint::Drain | Endpoint::DrainOf => drain(operator, name, parse(&body)?),
         Endpoint::KillSwitch | Endpoint::KillSwitchOf => kill_switch(operator, name, parse(&body)?),
+        Endpoint::Maintenance | Endpoint::MaintenanceOf => {
+            maintenance(operator, name, parse(&body)?).await
+        }
         Endpoint::Mode | Endpoint::ModeOf => change_mode(operator, name, parse(&body)?).await,
         Endpoint::DryRun | Endpoint::DryRunOf => dry_run(operator, name, parse(&body)?).await,
         Endpoint::Parameters | Endpoint::ParametersOf => {
@@ -310,6 +313,23 @@ fn kill_switch(
     let said = match switch.enabled {
         true => "kill switch on: everything is admitted",
         false => "kill switch off",
+    };
+    operator.notice(&format!("{}{said}", of(name)));
+    json(&switch)
+}
+
+async fn maintenance(
+    operator: &Arc<Operator>,
+    name: Option<&str>,
+    switch: Switch,
+) -> Result<Answer, ApiError> {
+    let applications = named_or_all(operator, name)?;
+    let names: Vec<_> = applications.iter().map(|it| it.name().to_owned()).collect();
+    let (its, enabled) = (Arc::clone(operator), switch.enabled);
+    blocking(move || its.reloader.set_maintenance(&names, enabled)).await??;
+    let said = match switch.enabled {
+        true => "maintenance on: everything is answered with the maintenance page",
+        false => "maintenance off",
     };
     operator.notice(&format!("{}{said}", of(name)));
     json(&switch)

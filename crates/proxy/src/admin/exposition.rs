@@ -47,6 +47,37 @@ fn application(text: &mut Text, application: &Application) {
         deferral(text, &channel.status());
     }
     tokens(text, application);
+    edge(text, application);
+}
+
+/// What the edge did not let pass, apart from load shedding.
+fn edge(text: &mut Text, application: &Application) {
+    let settings = application.settings();
+    let Some(edge) = &settings.edge else {
+        return;
+    };
+    let mut answered = text.counter(
+        "tidegate_edge_answered_total",
+        "Requests that were answered by `[edge]` before anything was asked about load.",
+    );
+    for (reason, count) in application.edge_counters().totals() {
+        answered.sample(&[("reason", reason)], count as f64);
+    }
+    let quotas = edge.quota_totals(application.now());
+    let mut refused = text.counter(
+        "tidegate_quota_refused_total",
+        "Requests beyond a quota, answered with 429.",
+    );
+    for quota in &quotas {
+        refused.sample(&[("quota", &quota.name)], quota.refused as f64);
+    }
+    let mut keys = text.gauge(
+        "tidegate_quota_keys",
+        "Keys of a quota that have used some of it.",
+    );
+    for quota in &quotas {
+        keys.sample(&[("quota", &quota.name)], quota.keys as f64);
+    }
 }
 
 fn process(text: &mut Text, operator: &Operator) {

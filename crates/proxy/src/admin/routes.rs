@@ -49,6 +49,7 @@ pub(super) enum Endpoint {
     DrainOf,
     DryRunOf,
     KillSwitchOf,
+    MaintenanceOf,
     History,
     Requests,
     Config,
@@ -58,6 +59,7 @@ pub(super) enum Endpoint {
     Drain,
     DryRun,
     KillSwitch,
+    Maintenance,
     Reload,
     Channel,
     Recording,
@@ -173,7 +175,7 @@ const fn open(route: Route) -> Route {
 }
 
 /// The table.
-pub(super) static ROUTES: [Route; 30] = [
+pub(super) static ROUTES: [Route; 32] = [
     open(get(
         "/",
         Endpoint::Page,
@@ -271,6 +273,13 @@ pub(super) static ROUTES: [Route; 30] = [
         Some(describe::<Switch>),
         describe::<Switch>,
     ),
+    post(
+        "/api/applications/{name}/maintenance",
+        Endpoint::MaintenanceOf,
+        "As /api/maintenance, of one application.",
+        Some(describe::<Switch>),
+        describe::<Switch>,
+    ),
     get(
         "/api/config",
         Endpoint::Config,
@@ -315,6 +324,13 @@ pub(super) static ROUTES: [Route; 30] = [
         "/api/kill-switch",
         Endpoint::KillSwitch,
         "Admits everything at once, whoever waits included.",
+        Some(describe::<Switch>),
+        describe::<Switch>,
+    ),
+    post(
+        "/api/maintenance",
+        Endpoint::Maintenance,
+        "Answers everything with the maintenance page, until the file is put in force again.",
         Some(describe::<Switch>),
         describe::<Switch>,
     ),

@@ -92,6 +92,10 @@ const BLIND: &str = "the mode regulates the utilization of the replicas, and no 
 const KILLED: &str = "the kill switch is on, so that everything is admitted; `tidegate ctl \
      kill-switch off` (/api/kill-switch) protects the service again";
 
+const MAINTENANCE: &str = "maintenance is on, so that everything is answered with its page; \
+     `tidegate ctl maintenance off` (/api/maintenance), or `edge.maintenance` in the file, opens the \
+     service again";
+
 const DRAINING: &str = "the proxy drains, so that everything is refused; `tidegate ctl drain off` \
      (/api/drain) takes requests again";
 
@@ -146,6 +150,10 @@ pub(super) fn of_engine(
         (
             engine.kill_switch,
             Condition::unlogged("kill_switch", KILLED),
+        ),
+        (
+            application.settings().config.edge.maintenance.enabled,
+            Condition::unlogged("maintenance", MAINTENANCE),
         ),
         (engine.draining, Condition::unlogged("draining", DRAINING)),
         (engine.dry_run, Condition::unlogged("dry_run", DRY_RUN)),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_sentry::SentryConfig;
 
 use super::{
-    Channel, ClassRule, Config, Forward, Health, KeySource, Limits, RefusalTexts, Retry,
+    Channel, ClassRule, Config, Edge, Forward, Health, KeySource, Limits, RefusalTexts, Retry,
     SessionKey, Sticky, Timeouts, TokenConfig, Upstream, upstream,
 };
 
@@ -87,6 +87,10 @@ pub struct Application {
     #[schemars(skip)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forward: Option<Forward>,
+    /// As `[edge]`.
+    #[schemars(skip)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edge: Option<Edge>,
     /// As `[refusal]`.
     #[schemars(skip)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,6 +119,7 @@ impl Application {
             ("sticky", self.sticky.is_some()),
             ("health", self.health.is_some()),
             ("forward", self.forward.is_some()),
+            ("edge", self.edge.is_some()),
             ("refusal", self.refusal.is_some()),
         ]
         .into_iter()
@@ -153,6 +158,7 @@ impl Application {
                 trust: top.forward.trust.clone(),
                 ..own(&self.forward, &top.forward)
             },
+            edge: own(&self.edge, &top.edge),
             refusal: own(&self.refusal, &top.refusal),
             access_log: top.access_log.clone(),
             record: top.record.clone(),
@@ -182,6 +188,16 @@ impl Config {
         }
         let mut all = self.application.iter();
         all.find(|it| it.name == name).map(|it| it.alone(self))
+    }
+
+    /// The edge of this application, to be changed; `None` if the file has none of that name.
+    pub fn edge_mut(&mut self, name: &str) -> Option<&mut Edge> {
+        if self.application.is_empty() {
+            return (name == DEFAULT).then_some(&mut self.edge);
+        }
+        let application = self.application.iter_mut().find(|it| it.name == name)?;
+        let top = &self.edge;
+        Some(application.edge.get_or_insert_with(|| top.clone()))
     }
 
     /// How this application is protected, to be changed; `None` if the file has none of that name.

@@ -50,11 +50,11 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (
         &["headers", "header", "request_headers", "response_headers"],
-        "headers that tell replicas about the client are chosen under [forward]",
+        "headers are set, added and removed under [edge.to_replica] and [edge.to_client]",
     ),
     (
         &["rate_limit", "ratelimit", "limit_req", "rate", "rates"],
-        "[protect] finds out what the service can do; a fixed rate is its mode `static`",
+        "rates per client are [[edge.quotas]]; what the service can do is found out by [protect]",
     ),
     (
         &[
@@ -64,7 +64,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "handlers",
             "plugins",
         ],
-        "there are no middlewares; `tidegate reference` prints every key of ours",
+        "there are no middlewares; quotas, headers, redirects and networks are under [edge]",
     ),
     (
         &["tls", "ssl", "certificates"],

@@ -25,6 +25,7 @@
 pub mod application;
 mod channel;
 mod classify;
+pub mod edge;
 mod foreign;
 mod health;
 mod include;
@@ -53,6 +54,7 @@ pub use channel::{Channel, ChannelMeans, Compliance, PerAddress};
 pub use classify::{
     Believe, CertificateRule, ClassRule, Fingerprint, KeySource, SessionKey, TokenConfig,
 };
+pub use edge::{Edge, HeaderChanges, Maintenance, PathRule, Quota, QuotaKey};
 pub use health::{ActiveHealth, Health, PassiveHealth};
 pub use listen::{Certificate, ClientCertificate, Listener};
 pub use load::{Loaded, check, load, load_with};
@@ -113,6 +115,8 @@ pub struct Config {
     pub health: Health,
     /// Headers that tell replicas about the client.
     pub forward: Forward,
+    /// Beside protection: quotas, headers, redirects, networks, maintenance. Nothing by default.
+    pub edge: Edge,
     /// What people and programs read when their request is refused.
     pub refusal: RefusalTexts,
     /// One line per request: `"stderr"`, a file's name, or a table.
@@ -139,8 +143,8 @@ pub struct Config {
     /// Several applications, each with hosts, paths and a service of its own. Without any, the file
     /// as a whole is one application named `default`. Beside the keys below an application may have
     /// sections of its own: `protect`, `classify`, `default_class`, `tenant`, `session`, `token`,
-    /// `timeouts`, `limits`, `retry`, `sticky`, `health`, `forward`, `refusal` and `channel`. Those
-    /// that it does not have are taken from the top of the file.
+    /// `timeouts`, `limits`, `retry`, `sticky`, `health`, `forward`, `edge`, `refusal` and `channel`.
+    /// Those that it does not have are taken from the top of the file.
     pub application: Vec<Application>,
 }
 

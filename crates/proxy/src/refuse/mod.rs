@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, RETRY_AFTER,
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tidegate_channel::net::HELD_HEADER;
@@ -20,6 +20,7 @@ use tidegate_sentry::{Refusal, ShedReason};
 
 use crate::channel::Held;
 use crate::config::RefusalTexts;
+use crate::edge;
 use crate::fault::{Fault, Invalid};
 use crate::http1::{Violation, write};
 use crate::message::{Fields, Response};
@@ -338,8 +339,7 @@ fn seconds(number: usize) -> HeaderValue {
     }
 }
 
-/// 503 says that the service is overloaded; 429 is kept for a client's own quota, which no
-/// mechanism has yet.
+/// 503 says that the service is overloaded; 429 is kept for a client's own quota.
 const fn shed_status(_: ShedReason) -> StatusCode {
     StatusCode::SERVICE_UNAVAILABLE
 }
@@ -374,6 +374,7 @@ fn explain(fault: &Fault, format: Format) -> Response<Outbound> {
             .headers
             .insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
+    of_the_edge(fault, &mut response.headers);
     if let Fault::Held(held) = fault {
         let reason = HeaderValue::from_static(held.as_str());
         response.headers.insert(SHED, reason.clone());
@@ -386,6 +387,27 @@ fn explain(fault: &Fault, format: Format) -> Response<Outbound> {
         }
     }
     response
+}
+
+/// What the edge adds: where to go, when to come back, and that a quota was it.
+fn of_the_edge(fault: &Fault, headers: &mut Fields) {
+    match fault {
+        Fault::Redirect(target) => {
+            headers.insert(LOCATION, (**target).clone());
+        }
+        Fault::Quota(overdrawn) => {
+            headers.insert(SHED, HeaderValue::from_static(fault.as_str()));
+            headers.insert(
+                RETRY_AFTER,
+                HeaderValue::from(edge::retry_after(*overdrawn)),
+            );
+        }
+        Fault::Maintenance(closed) => {
+            let seconds = closed.retry_after.as_secs().max(1);
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        _ => {}
+    }
 }
 
 /// The status of a fault.
@@ -414,6 +436,11 @@ pub(crate) fn status(fault: &Fault) -> StatusCode {
             | Invalid::Body => StatusCode::BAD_REQUEST,
         },
         Fault::Unrouted => StatusCode::NOT_FOUND,
+        Fault::Forbidden => StatusCode::FORBIDDEN,
+        Fault::Redirect(_) => StatusCode::PERMANENT_REDIRECT,
+        Fault::Maintenance(_) => StatusCode::SERVICE_UNAVAILABLE,
+        Fault::Quota(_) => StatusCode::TOO_MANY_REQUESTS,
+        Fault::ResponseTooLarge => StatusCode::BAD_GATEWAY,
         Fault::LastHop => StatusCode::OK,
         Fault::Shed(refusal) => shed_status(refusal.reason),
         Fault::Held(held) => held_status(*held),
@@ -444,6 +471,14 @@ fn detail(fault: &Fault) -> String {
         Fault::Malformed(violation) => format!("The request is not valid HTTP: {violation}."),
         Fault::Invalid(invalid) => format!("The request cannot be served: {invalid}."),
         Fault::Unrouted => "There is no application for this host and path.".to_owned(),
+        Fault::Forbidden => "Requests from your network are not served here.".to_owned(),
+        Fault::Redirect(_) => "The service is reached by https.".to_owned(),
+        Fault::Maintenance(closed) => match &closed.message {
+            Some(message) => message.to_string(),
+            None => "The service is being maintained. Please come back later.".to_owned(),
+        },
+        Fault::Quota(_) => "You have made too many requests. Please come back later.".to_owned(),
+        Fault::ResponseTooLarge => "The service's answer is too large.".to_owned(),
         Fault::LastHop => "The request was to go no further than this proxy.".to_owned(),
         Fault::Shed(_) => "The service is busy.".to_owned(),
         Fault::Held(held) => format!("The request is refused: {held}."),

@@ -240,12 +240,32 @@ impl Reloader {
     where
         E: From<SettingsError>,
     {
+        self.change_live(|config| config.protect_mut(application).map_or(Ok(()), change))
+    }
+
+    /// Switches maintenance of some applications while the proxy runs, until the file is put in
+    /// force again.
+    ///
+    /// # Errors
+    /// What cannot be made of the configuration; the one in force stays.
+    pub fn set_maintenance(&self, names: &[String], enabled: bool) -> Result<(), SettingsError> {
+        self.change_live(|config| {
+            for name in names {
+                if let Some(edge) = config.edge_mut(name) {
+                    edge.maintenance.enabled = enabled;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn change_live<E: From<SettingsError>>(
+        &self,
+        change: impl FnOnce(&mut Config) -> Result<(), E>,
+    ) -> Result<(), E> {
         let in_file = self.in_file.lock();
         let mut new = Config::clone(&self.state.config());
-        let Some(protect) = new.protect_mut(application) else {
-            return Ok(());
-        };
-        change(protect)?;
+        change(&mut new)?;
         self.state.apply(new)?;
         self.status.lock().changed_live = **in_file != *self.state.config();
         Ok(())

@@ -46,7 +46,7 @@ pub(crate) struct Marks {
 
 /// Where a key stands.
 #[derive(Debug)]
-enum Source {
+pub(crate) enum Source {
     Address,
     Header(HeaderName),
     Cookie(String),
@@ -103,6 +103,22 @@ impl Keys {
         self.hash(b'a', address(asked, peer, &self.trust))
     }
 
+    /// The key of a request by `source`; who does not say, or is not believed, is told by address.
+    pub(crate) fn key_of(&self, source: &Source, asked: &Asked<'_>, peer: IpAddr) -> u64 {
+        let told = self.told(source, asked, asked.trusted);
+        told.unwrap_or_else(|| self.by_address(asked, peer))
+    }
+
+    /// The key of a request's path, ids folded.
+    pub(crate) fn path_key(&self, asked: &Asked<'_>) -> u64 {
+        self.hash(b'p', self.paths.hash(asked.path().usual()).0)
+    }
+
+    /// The client's address, seen through the proxies that are trusted.
+    pub(crate) fn client_ip(&self, asked: &Asked<'_>, peer: IpAddr) -> IpAddr {
+        client_ip(asked, peer, &self.trust)
+    }
+
     /// What a request says under `source`, if it says one thing and, where it is but its own
     /// word, that is `believed`.
     fn told(&self, source: &Source, asked: &Asked<'_>, believed: bool) -> Option<u64> {
@@ -133,7 +149,7 @@ impl Keys {
 }
 
 impl Source {
-    fn new(source: &KeySource) -> Self {
+    pub(crate) fn new(source: &KeySource) -> Self {
         match source {
             KeySource::Address => Self::Address,
             // Names have been checked before.
@@ -171,14 +187,19 @@ fn text(claim: &Value) -> Option<String> {
     }
 }
 
-/// The client's network: its address, of IPv6 the 64 bits that one customer usually gets. Behind
-/// proxies that are trusted it is the last address they did not add themselves.
-fn address(asked: &Asked<'_>, peer: IpAddr, trust: &[IpNet]) -> IpAddr {
+/// The client's address. Behind proxies that are trusted it is the last one they did not add
+/// themselves.
+fn client_ip(asked: &Asked<'_>, peer: IpAddr, trust: &[IpNet]) -> IpAddr {
     let told = match asked.trusted {
         true => forwarded_for(asked.headers, trust),
         false => None,
     };
-    match told.unwrap_or(peer) {
+    told.unwrap_or(peer)
+}
+
+/// The client's network: its address, of IPv6 the 64 bits that one customer usually gets.
+fn address(asked: &Asked<'_>, peer: IpAddr, trust: &[IpNet]) -> IpAddr {
+    match client_ip(asked, peer, trust) {
         IpAddr::V6(ip) => {
             let network = u128::from(ip) >> 64 << 64;
             IpAddr::V6(network.into())

@@ -14,6 +14,7 @@ use super::upload::{Upload, UploadRules};
 use super::visit::Visit;
 use crate::client::Protocol;
 use crate::client::inbound::Inbound;
+use crate::edge::{Edge, Passage, Seen};
 use crate::fault::{Fault, Invalid};
 use crate::hop::{self, has_token};
 use crate::http1::Violation;
@@ -79,9 +80,15 @@ impl Order {
         .verified_by(settings.tokens.as_ref());
         let class = settings.classifier.class(&asked);
         let marks = settings.keys.marks(&asked, visit.client.peer.ip());
+        if let Some(edge) = &settings.edge {
+            let passed = pass(edge, visit, settings, &asked, &marks, &request);
+            visit.passage = Some(passed.inspect_err(|fault| declined(visit, &request, fault))?);
+        }
         let rules =
             (!request.body.is_end_stream()).then(|| upload_rules(visit, settings, &asked, &marks));
-        let allowance = deadline::allowance(&known, *settings.config.timeouts.request);
+        let timeout = visit.passage.as_ref().and_then(|passage| passage.timeout);
+        let timeout = timeout.unwrap_or(*settings.config.timeouts.request);
+        let allowance = deadline::allowance(&known, timeout);
         if let Some(row) = visit.row() {
             settings.keys.record_path(&asked, marks.path, row);
             row.asked(marks.tenant, allowance.by_client.then_some(allowance.time));
@@ -145,6 +152,34 @@ impl Order {
     }
 }
 
+/// Shows a request to the edge.
+fn pass(
+    edge: &Edge,
+    visit: &Visit,
+    settings: &Settings,
+    asked: &Asked<'_>,
+    marks: &Marks,
+    request: &Request<Inbound>,
+) -> Result<Box<Passage>, Fault> {
+    let seen = Seen {
+        asked,
+        marks,
+        uri: &request.uri,
+        peer: visit.client.peer.ip(),
+        tls: visit.client.tls,
+        now: visit.arrived,
+    };
+    edge.pass(&seen, &settings.keys)
+}
+
+/// The edge answers a request itself. A client that still writes is let finish.
+fn declined(visit: &Visit, request: &Request<Inbound>, fault: &Fault) {
+    visit.application.shared.edge_counters().count(fault);
+    if !request.body.is_end_stream() {
+        visit.client.linger();
+    }
+}
+
 /// What the operator allows the body of a request.
 fn upload_rules(
     visit: &Visit,
@@ -154,8 +189,14 @@ fn upload_rules(
 ) -> UploadRules {
     let config = &settings.config;
     let peer = visit.client.peer.ip();
+    let of_path = visit
+        .passage
+        .as_ref()
+        .and_then(|passage| passage.body_bytes);
     UploadRules {
-        bytes_max: config.limits.body_bytes.map_or(u64::MAX, |bytes| bytes.0),
+        bytes_max: of_path
+            .or(config.limits.body_bytes.map(|it| *it))
+            .unwrap_or(u64::MAX),
         rate: *config.limits.upload_rate,
         until: visit.arrived + *config.timeouts.upload,
         is_conversation: settings.speaks_http2() && is_conversation(asked.headers),

@@ -42,6 +42,9 @@ pub(crate) fn prepare(visit: &Visit, order: &mut Order, slot: &Slot) {
         &settings.config.forward,
         &notes,
     );
+    if let Some(edge) = &settings.edge {
+        edge.change_request(&mut order.request);
+    }
     channel::attest(visit, &mut order.request.headers);
 }
 

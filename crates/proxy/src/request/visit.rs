@@ -10,6 +10,7 @@ use tidegate_sentry::{ClassId, PathKey, Refusal, ReplicaId};
 use crate::access_log::Record;
 use crate::channel::{Claim, Proven};
 use crate::client::{Client, Order, Protocol};
+use crate::edge::Passage;
 use crate::gate::Slot;
 use crate::message::Request;
 use crate::metrics::{Direction, RequestId, UpstreamFailure};
@@ -36,6 +37,8 @@ pub(crate) struct Visit {
     pub(crate) item: Option<Box<Proven>>,
     /// Its path, for what it costs.
     pub(crate) path: Option<PathKey>,
+    /// What the edge gave it.
+    pub(crate) passage: Option<Box<Passage>>,
     record: Option<Box<Record>>,
     /// Its row in the recording.
     row: Option<Rc<Row>>,
@@ -66,6 +69,7 @@ impl Visit {
             claim: None,
             item: None,
             path: None,
+            passage: None,
             record: logs.then(|| Box::new(Record::new(request, client.peer))),
             end: End::Cancelled,
             application,

@@ -15,6 +15,7 @@ use super::slow_reader::Reading;
 use super::tunnel::Tunnel;
 use super::{Kind, ending, report};
 use crate::alarm::Alarm;
+use crate::fault::Fault;
 use crate::gate::Slot;
 use crate::health::Outcome;
 use crate::message::Fields;
@@ -31,6 +32,8 @@ pub(crate) enum Truncated {
     Reset,
     #[error("the replica went silent")]
     Silent,
+    #[error("the replica sends more than is allowed")]
+    TooLarge,
 }
 
 /// The body of a response.
@@ -87,6 +90,8 @@ pub(crate) struct Relay {
     /// Rings when the replica may have been silent for too long.
     silence: Option<Alarm<Rc<Worker>>>,
     heard: Timestamp,
+    /// Bytes that may still come, where there is a bound.
+    left: Option<u64>,
 }
 
 /// What is given back at the replica's last byte.
@@ -126,6 +131,7 @@ impl Relay {
             visit: None,
             silence: None,
             heard: now,
+            left: visit.passage.as_ref().and_then(|it| it.response_bytes),
         };
         if kind == Kind::Stream {
             relay.record_answered(status);
@@ -179,6 +185,35 @@ impl Relay {
         }
     }
 
+    /// Whether a frame is beyond the bound of the response.
+    fn is_too_large(&mut self, frame: &Frame<Bytes>) -> bool {
+        let Some(left) = &mut self.left else {
+            return false;
+        };
+        let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
+        let beyond = bytes > *left;
+        *left = left.saturating_sub(bytes);
+        beyond
+    }
+
+    /// Ends a response that is larger than allowed: the replica did its work, the client sees that
+    /// something is missing.
+    fn cut_off(&mut self) -> Truncated {
+        if let Some(rest) = self.rest.take() {
+            self.worker.slow_readers.forget(rest.key);
+            if let Some(mut slot) = rest.reading.take() {
+                slot.set_ending(ending(rest.status));
+            }
+            self.record_answered(rest.status);
+        }
+        let counters = self.application.shared.edge_counters();
+        counters.count(&Fault::ResponseTooLarge);
+        if let Some(visit) = self.visit.take() {
+            visit.truncated(UpstreamFailure::Malformed);
+        }
+        Truncated::TooLarge
+    }
+
     fn set_waiting(&self, waiting: Option<Timestamp>) {
         if let Some(rest) = &self.rest {
             rest.reading.set_waiting(waiting);
@@ -190,6 +225,9 @@ impl Relay {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Truncated>>> {
         if let Some(first) = self.first.take() {
+            if self.is_too_large(&first) {
+                return Poll::Ready(Some(Err(self.cut_off())));
+            }
             return Poll::Ready(self.pass(first).map(Ok));
         }
         match Pin::new(&mut self.body).poll_frame(cx) {
@@ -198,6 +236,9 @@ impl Relay {
                 ready!(self.poll_silence(cx));
                 self.fail(UpstreamFailure::Timeout);
                 Poll::Ready(Some(Err(Truncated::Silent)))
+            }
+            Poll::Ready(Some(Ok(frame))) if self.is_too_large(&frame) => {
+                Poll::Ready(Some(Err(self.cut_off())))
             }
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(self.pass(frame).map(Ok)),
             Poll::Ready(Some(Err(_))) => {

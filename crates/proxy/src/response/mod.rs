@@ -48,7 +48,13 @@ pub(crate) fn relay(
     let replica = slot.replica();
     let status = response.status;
     report::strip(application, About::new(visit, &slot), &mut response.headers);
+    if let Some(edge) = &settings.edge {
+        edge.change_answer(&mut response.headers);
+    }
     mark(visit, &settings, replica, &mut response);
+    if let Some(fault) = too_large(visit, &body, &ahead, &mut slot) {
+        return Err(fault);
+    }
     let body = match ahead {
         Ok(Ahead::Complete(data)) => {
             application
@@ -67,6 +73,28 @@ pub(crate) fn relay(
         Err(_) => return Err(failed(visit, slot, UpstreamFailure::Reset)),
     };
     Ok(response.map(|()| body))
+}
+
+/// An answer that announces more than it may. Its replica has done its work all the same.
+fn too_large(
+    visit: &Visit,
+    body: &Download,
+    ahead: &Result<Ahead, BrokeOff>,
+    slot: &mut Slot,
+) -> Option<Fault> {
+    let most = visit.passage.as_ref()?.response_bytes?;
+    let read = match ahead {
+        Ok(Ahead::Complete(data)) => data.len(),
+        Ok(Ahead::Open(Some(first))) => first.data_ref().map_or(0, Bytes::len),
+        _ => 0,
+    };
+    let announced = read as u64 + body.size_hint().lower();
+    (announced > most).then(|| {
+        slot.set_ending(Ending::Served);
+        let fault = Fault::ResponseTooLarge;
+        visit.application.shared.edge_counters().count(&fault);
+        fault
+    })
 }
 
 /// The replica failed after its first words.

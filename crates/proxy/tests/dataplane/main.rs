@@ -9,6 +9,7 @@
 mod applications;
 mod classes;
 mod content;
+mod edge;
 mod enemies;
 mod faults;
 mod forward;

@@ -88,6 +88,11 @@ enum Command {
         /// On or off.
         switch: OnOff,
     },
+    /// Answer everything with the maintenance page; of one application with --application.
+    Maintenance {
+        /// On or off.
+        switch: OnOff,
+    },
     /// Refuse new requests and finish those inside.
     Drain {
         /// On or off.
@@ -157,6 +162,13 @@ impl Args {
             Command::KillSwitch { switch } => {
                 self.switch("/api/kill-switch", "kill switch", *switch)
                     .await
+            }
+            Command::Maintenance { switch } => {
+                let path = match &self.application {
+                    Some(name) => format!("/api/applications/{}/maintenance", escaped(name)),
+                    None => "/api/maintenance".to_owned(),
+                };
+                self.switch(&path, "maintenance", *switch).await
             }
             Command::Drain { switch } => self.switch("/api/drain", "drain", *switch).await,
             Command::Reload => self.change("/api/reload", &json!({}), "reload").await,

@@ -173,7 +173,6 @@ mod tests {
             ("host = '*.x'", "host = 'A.x'"),
             ("host = '*.x'", "host = '*.a.x'"),
             ("methods = ['GET', 'PUT']", "methods = ['PUT']"),
-            ("methods = ['post']", "methods = ['POST']"),
             ("headers = { a = '*' }", "headers = { a = '1', b = '2' }"),
             ("claims = { plan = '*' }", "claims = { plan = 'gold' }"),
             ("certificate = {}", "certificate = { name = 'a' }"),

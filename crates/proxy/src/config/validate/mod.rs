@@ -5,6 +5,7 @@ mod applications;
 mod channel;
 mod classes;
 mod cover;
+mod edge;
 mod network;
 mod operate;
 mod plausible;
@@ -78,6 +79,7 @@ fn own(config: &Config, report: &mut Report) {
         policy::sticky(sticky, report);
     }
     operate::health(&config.health, report);
+    edge::edge(config, report);
     operate::refusal(&config.refusal, report);
     if let Some(section) = &config.channel {
         channel::channel(section, report);

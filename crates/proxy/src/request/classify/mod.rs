@@ -12,7 +12,7 @@
 mod certificate;
 mod field;
 mod host;
-mod path;
+pub(crate) mod path;
 mod reading;
 #[cfg(test)]
 mod tests;
@@ -156,7 +156,7 @@ impl Classifier {
 }
 
 /// A method by its name, which a file may have in small letters.
-pub(super) fn method(name: &str) -> Option<Method> {
+pub(crate) fn method(name: &str) -> Option<Method> {
     name.to_ascii_uppercase().parse().ok()
 }
 

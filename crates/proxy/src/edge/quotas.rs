@@ -1,0 +1,183 @@
+//! Quotas at work: which requests count under which key, and the tables that all threads share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::Method;
+use parking_lot::Mutex;
+use tidegate_control::Timestamp;
+use tidegate_sentry::{QuotaExceeded, QuotaLimits, QuotaTable};
+
+use super::Seen;
+use crate::config::{Quota, QuotaKey};
+use crate::fault::Overdrawn;
+use crate::request::classify::{method, path::PathPattern};
+use crate::request::engine_keys::{Keys, Source};
+
+/// Tables that the keys of a quota are spread over, so that threads seldom wait for each other.
+const SHARDS: usize = 16;
+
+/// When a client with too many requests inside is told to come back.
+const CONCURRENCY_RETRY: Duration = Duration::from_secs(1);
+
+/// All quotas of an application, in the order of the file.
+#[derive(Debug, Default)]
+pub(super) struct Quotas(Vec<Rule>);
+
+#[derive(Debug)]
+struct Rule {
+    key: Key,
+    path: Option<PathPattern>,
+    methods: Vec<Method>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+enum Key {
+    All,
+    Path,
+    Tenant,
+    Source(Source),
+}
+
+/// What is kept over reloads.
+#[derive(Debug)]
+struct Shared {
+    name: Box<str>,
+    keys_max: usize,
+    shards: [Mutex<QuotaTable>; SHARDS],
+    refused: AtomicU64,
+}
+
+/// What became of a quota.
+#[derive(Debug)]
+pub(crate) struct QuotaTotals {
+    pub(crate) name: String,
+    pub(crate) refused: u64,
+    pub(crate) keys: usize,
+}
+
+/// Places of one request in quotas, given back when this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct QuotaPermits(Vec<(Arc<Shared>, u64)>);
+
+impl Drop for QuotaPermits {
+    fn drop(&mut self) {
+        for (shared, key) in self.0.drain(..) {
+            shared.shard(key).lock().on_end(key);
+        }
+    }
+}
+
+impl Quotas {
+    pub(super) fn new(config: &[Quota], before: Option<&Self>) -> Self {
+        let rule = |quota: &Quota| Rule {
+            key: match &quota.key {
+                QuotaKey::All => Key::All,
+                QuotaKey::Path => Key::Path,
+                QuotaKey::Tenant => Key::Tenant,
+                QuotaKey::Source(source) => Key::Source(Source::new(source)),
+            },
+            path: quota.path.as_deref().map(PathPattern::prefix),
+            methods: quota
+                .methods
+                .iter()
+                .filter_map(|name| method(name))
+                .collect(),
+            shared: shared(quota, before),
+        };
+        Self(config.iter().map(rule).collect())
+    }
+
+    /// Takes a place in every quota that concerns the request. One that is refused by a later quota
+    /// has used its allowance of the earlier ones.
+    pub(super) fn take(&self, seen: &Seen<'_, '_>, keys: &Keys) -> Result<QuotaPermits, Overdrawn> {
+        let mut permits = QuotaPermits::default();
+        for rule in self.0.iter().filter(|rule| rule.concerns(seen)) {
+            let key = rule.key(seen, keys);
+            if rule.shared.take(seen.now, key)? {
+                permits.0.push((Arc::clone(&rule.shared), key));
+            }
+        }
+        Ok(permits)
+    }
+
+    pub(super) fn totals(&self, now: Timestamp) -> Vec<QuotaTotals> {
+        let totals = |rule: &Rule| QuotaTotals {
+            name: rule.shared.name.to_string(),
+            refused: rule.shared.refused.load(Ordering::Relaxed),
+            keys: rule
+                .shared
+                .shards
+                .iter()
+                .map(|it| it.lock().keys(now))
+                .sum(),
+        };
+        self.0.iter().map(totals).collect()
+    }
+}
+
+/// The tables of a quota; those of one with this name and size stay.
+fn shared(quota: &Quota, before: Option<&Quotas>) -> Arc<Shared> {
+    let limits = QuotaLimits {
+        rate: quota.rate.map(|rate| *rate),
+        burst: quota
+            .burst
+            .map_or_else(|| quota.rate.map_or(1.0, |rate| rate.ceil()), f64::from),
+        concurrency: quota.concurrency,
+    };
+    let mut known = before.into_iter().flat_map(|before| &before.0);
+    let known =
+        known.find(|it| *it.shared.name == *quota.name && it.shared.keys_max == quota.keys_max);
+    if let Some(known) = known {
+        let shards = known.shared.shards.iter();
+        shards.for_each(|shard| shard.lock().set_limits(limits));
+        return Arc::clone(&known.shared);
+    }
+    let keys = quota.keys_max.div_ceil(SHARDS);
+    Arc::new(Shared {
+        name: quota.name.as_str().into(),
+        keys_max: quota.keys_max,
+        shards: std::array::from_fn(|_| Mutex::new(QuotaTable::new(limits, keys))),
+        refused: AtomicU64::new(0),
+    })
+}
+
+impl Rule {
+    fn concerns(&self, seen: &Seen<'_, '_>) -> bool {
+        let path = seen.asked.path().usual();
+        (self.methods.is_empty() || self.methods.contains(seen.asked.method))
+            && self.path.as_ref().is_none_or(|pattern| pattern.fits(path))
+    }
+
+    fn key(&self, seen: &Seen<'_, '_>, keys: &Keys) -> u64 {
+        let by_address = || keys.by_address(seen.asked, seen.peer);
+        match &self.key {
+            Key::All => 0,
+            Key::Path => keys.path_key(seen.asked),
+            Key::Tenant => seen.marks.tenant.unwrap_or_else(by_address),
+            Key::Source(source) => keys.key_of(source, seen.asked, seen.peer),
+        }
+    }
+}
+
+impl Shared {
+    fn shard(&self, key: u64) -> &Mutex<QuotaTable> {
+        // The low bits choose the set within a table.
+        &self.shards[(key >> 60) as usize]
+    }
+
+    fn take(&self, now: Timestamp, key: u64) -> Result<bool, Overdrawn> {
+        let taken = self.shard(key).lock().on_arrival(now, key);
+        taken.map_err(|exceeded| {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            match exceeded {
+                QuotaExceeded::Rate(wait) => Overdrawn { wait },
+                QuotaExceeded::Concurrency => Overdrawn {
+                    wait: CONCURRENCY_RETRY,
+                },
+            }
+        })
+    }
+}
