@@ -23,6 +23,7 @@ pub mod clock;
 mod coalesce;
 pub mod config;
 mod cpu;
+mod discover;
 mod edge;
 mod fault;
 #[cfg(any(test, fuzzing))]

@@ -21,6 +21,8 @@ pub enum PoolSource {
     File,
     /// The admin API.
     Api,
+    /// The file, and what its `upstream.discover` found.
+    Discovery,
 }
 
 /// Whether a replica is to get new requests.
@@ -83,6 +85,22 @@ impl Pool {
             source: PoolSource::File,
             members: members.collect(),
         }
+    }
+
+    /// The replicas that the file names and those that were found where it says.
+    #[must_use]
+    pub(crate) fn with_discovered(config: &Config, discovered: Option<&Vec<Member>>) -> Self {
+        let mut pool = Self::of_file(config);
+        if config.upstream.discover.is_empty() {
+            return pool;
+        }
+        pool.source = PoolSource::Discovery;
+        for member in discovered.into_iter().flatten() {
+            if pool.members.iter().all(|it| it.url != member.url) {
+                pool.members.push(member.clone());
+            }
+        }
+        pool
     }
 }
 

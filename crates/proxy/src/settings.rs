@@ -159,7 +159,7 @@ impl Settings {
         let upstream = &self.config.upstream;
         match upstream.http2 {
             Http2::Always => true,
-            Http2::Auto => upstream.replicas.iter().any(|replica| replica.url.tls),
+            Http2::Auto => self.pool.members.iter().any(|member| member.url.tls),
             Http2::Never => false,
         }
     }

@@ -43,6 +43,8 @@ pub struct State {
     head_fields: AtomicUsize,
     /// One change at a time; holds the pools that were set while the proxy runs, by application.
     pools: Mutex<BTreeMap<String, PoolOverride>>,
+    /// What `upstream.discover` found last, by application. Locked after `pools`.
+    discovered: Mutex<BTreeMap<String, Vec<Member>>>,
     /// Applications that were removed and may have requests inside.
     removed: Mutex<Vec<Weak<Application>>>,
     observers: RwLock<Vec<Arc<Observer>>>,
@@ -153,6 +155,7 @@ impl State {
             threads,
             metrics: &metrics,
             pools: &BTreeMap::new(),
+            discovered: &BTreeMap::new(),
             old: None,
             recordings: &recordings,
         };
@@ -169,6 +172,7 @@ impl State {
             head_bytes: AtomicUsize::new(limits.bytes),
             head_fields: AtomicUsize::new(limits.fields),
             pools: Mutex::default(),
+            discovered: Mutex::default(),
             removed: Mutex::default(),
             observers: RwLock::default(),
             draining: AtomicBool::new(false),
@@ -207,11 +211,13 @@ impl State {
         pools: &BTreeMap<String, PoolOverride>,
     ) -> Result<(), SettingsError> {
         let old = self.applications();
+        let discovered = self.discovered.lock().clone();
         let workshop = Workshop {
             clock: self.clock,
             threads: self.threads,
             metrics: &self.metrics,
             pools,
+            discovered: &discovered,
             old: Some(&old),
             recordings: &self.recordings,
         };
@@ -273,6 +279,33 @@ impl State {
         *pools = next;
         self.recordings.reconfigured(&config, self.now());
         Ok(Some(Arc::clone(application)))
+    }
+
+    /// Puts the replicas in force that `upstream.discover` found for an application. A pool that was
+    /// set by the admin API holds all the same.
+    ///
+    /// # Errors
+    /// Why they cannot be used; then the old ones stay.
+    pub(crate) fn set_discovered(
+        &self,
+        name: &str,
+        members: Vec<Member>,
+    ) -> Result<(), SettingsError> {
+        let pools = self.pools.lock();
+        let mut discovered = self.discovered.lock();
+        let applications = self.applications();
+        let (Some(application), Some(own)) =
+            (applications.get(name), self.config().of_application(name))
+        else {
+            return Ok(());
+        };
+        let pool = Pool::with_discovered(&own, Some(&members));
+        if !pools.contains_key(name) && *application.settings().pool() != pool {
+            let prepared = application.prepare(own, pool, self.scope_of(application))?;
+            application.commit(prepared)?;
+        }
+        discovered.insert(name.to_owned(), members);
+        Ok(())
     }
 
     fn scope_of(&self, application: &Arc<Application>) -> Scope {
@@ -473,6 +506,7 @@ struct Workshop<'a> {
     threads: usize,
     metrics: &'a Arc<Metrics>,
     pools: &'a BTreeMap<String, PoolOverride>,
+    discovered: &'a BTreeMap<String, Vec<Member>>,
     old: Option<&'a Applications>,
     recordings: &'a Arc<Recordings>,
 }
@@ -506,7 +540,7 @@ impl Workshop<'_> {
         let own = config.of_application(name).unwrap_or_default();
         let pool = match self.pools.get(name) {
             Some(set) => set.pool.clone(),
-            None => Pool::of_file(&own),
+            None => Pool::with_discovered(&own, self.discovered.get(name)),
         };
         let old = self.old.and_then(|old| old.get(name));
         // The one that stood for all requests had the connections as well, and their counters.

@@ -761,3 +761,35 @@ fn methods_in_small_letters_mean_the_same() {
                  [[classify]]\nclass = 'default'\nmethods = ['POST']";
     assert!(warnings(&with(rules))[0].contains("never reached"));
 }
+
+#[test]
+fn sources_of_replicas_are_checked() {
+    let wrong = |source: &str| {
+        refusals(&format!(
+            "listen = ':1'\nupstream.discover = [{{ {source} }}]"
+        ))
+    };
+    assert_eq!(wrong("dns = 'http://app.test:1'"), Vec::<String>::new());
+    for (source, why) in [
+        ("", "give one of `dns`, `srv` and `file`"),
+        ("dns = 'http://a:1', file = 'x'", "give one of"),
+        ("dns = 'https://a:1'", "upstream.tls.server_name"),
+        (
+            "file = 'x', nameserver = '127.0.0.1:53'",
+            "a file needs none",
+        ),
+        (
+            "dns = 'http://a:1', ttl_min = '2m'",
+            "longer than `ttl_max`",
+        ),
+        ("dns = 'unix:/a'", "no name to look up"),
+    ] {
+        let refusals = wrong(source);
+        assert!(
+            refusals.iter().any(|it| it.contains(why)),
+            "{source}: {refusals:?}"
+        );
+    }
+    let socket = refusals("listen = ':1'\nupstream = 'unix:app.sock'");
+    assert!(socket[0].contains("write the whole path"), "{socket:?}");
+}

@@ -55,6 +55,7 @@ pub use events::{Events, Filter, Subscription};
 use crate::application::Application;
 use crate::channel::{self, Channel};
 use crate::config::{DEFAULT, Secret};
+use crate::discover;
 use crate::health::{self, Trip};
 use crate::listen::inherited::Inherited;
 use crate::operator_log::{self, Level};
@@ -296,7 +297,7 @@ async fn run_channels(channels: Vec<(Arc<Application>, TcpListener)>) {
 
 /// Runs the health checks of every application, of those that a reload adds as well, for ever.
 async fn look_after_replicas(operator: &Arc<Operator>, seed: u64) {
-    let mut drivers: HashMap<usize, AbortOnDrop> = HashMap::new();
+    let mut drivers: HashMap<usize, [AbortOnDrop; 2]> = HashMap::new();
     loop {
         let applications = operator.state.applications();
         // By address: one that was removed and came back is another one.
@@ -305,10 +306,17 @@ async fn look_after_replicas(operator: &Arc<Operator>, seed: u64) {
         drivers.retain(|application, _| in_force.contains(application));
         for application in applications.iter() {
             drivers.entry(key(application)).or_insert_with(|| {
-                let (operator, application) = (Arc::clone(operator), Arc::clone(application));
-                let of = prefix(&operator, application.name());
-                let notice = move |line: &str| operator.notice(&format!("{of}{line}"));
-                AbortOnDrop(tokio::spawn(health::run(application, seed, notice)))
+                let notice = || {
+                    let operator = Arc::clone(operator);
+                    let of = prefix(&operator, application.name());
+                    move |line: &str| operator.notice(&format!("{of}{line}"))
+                };
+                let its = || Arc::clone(application);
+                let state = Arc::clone(&operator.state);
+                [
+                    AbortOnDrop(tokio::spawn(health::run(its(), seed, notice()))),
+                    AbortOnDrop(tokio::spawn(discover::run(state, its(), notice()))),
+                ]
             });
         }
         drop(applications);

@@ -61,7 +61,7 @@ pub use load::{Loaded, check, load, load_with};
 pub use operate::{AccessLog, Admin, LineFormat, Log, LogFormat, LogTarget, Record};
 pub use traffic::{Forward, Limits, RefusalTexts, Retry, Sticky, Timeouts};
 pub use types::{Addr, Secret, StatusRange};
-pub use upstream::{HostHeader, Http2, Origin, Replica, Upstream, UpstreamTls};
+pub use upstream::{Discover, HostHeader, Http2, Origin, Replica, Upstream, UpstreamTls};
 pub use validate::{Problem, Severity};
 
 /// The whole file.
@@ -265,6 +265,11 @@ fn part_files<'a>(
 }
 
 fn resolve_part(base: &Path, upstream: &mut Upstream, refusal: Option<&mut RefusalTexts>) {
+    let found = upstream
+        .discover
+        .iter_mut()
+        .filter_map(|it| it.file.as_mut());
+    found.for_each(|path| *path = base.join(&*path));
     let tls = &mut upstream.tls;
     let texts = refusal.into_iter();
     [&mut tls.ca, &mut tls.client_cert, &mut tls.client_key]

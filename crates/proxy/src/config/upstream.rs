@@ -14,7 +14,7 @@ use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use tidegate_config::Dur;
 
-use super::types::{one_or_many, written_as_string};
+use super::types::{Addr, one_or_many, written_as_string};
 
 /// The service to protect.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -23,6 +23,8 @@ pub struct Upstream {
     /// The replicas, each an URL or a table. All of them serve the same requests.
     #[serde(deserialize_with = "replicas")]
     pub replicas: Vec<Replica>,
+    /// Where more replicas are found while the proxy runs.
+    pub discover: Vec<Discover>,
     /// Which HTTP version replicas are spoken to in.
     pub http2: Http2,
     /// The `Host` that replicas see.
@@ -44,6 +46,7 @@ impl Default for Upstream {
     fn default() -> Self {
         Self {
             replicas: Vec::new(),
+            discover: Vec::new(),
             http2: Http2::Auto,
             host: HostHeader::Client,
             connections_max: 4096,
@@ -64,11 +67,61 @@ impl From<Vec<Replica>> for Upstream {
     }
 }
 
+/// Where replicas are found while the proxy runs: one of `dns`, `srv` and `file`. What was found last
+/// stays while it fails.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Discover {
+    /// A name of which every address (A and AAAA) is a replica: `"http://app.internal:3000"`.
+    #[schemars(example = &"http://app.internal:3000")]
+    pub dns: Option<Origin>,
+    /// A service in the DNS (SRV) with ports and weights: `"http://_http._tcp.app.internal"`.
+    #[schemars(example = &"http://_http._tcp.app.internal")]
+    pub srv: Option<Origin>,
+    /// A file that something else writes: a JSON list, or one replica per line. Looked at every
+    /// second.
+    #[schemars(example = &"replicas.json")]
+    pub file: Option<PathBuf>,
+    /// The name server to ask, instead of those of the system.
+    #[schemars(example = &"127.0.0.1:53")]
+    pub nameserver: Option<Addr>,
+    /// An answer is believed at least this long, however short its time to live, and a source that
+    /// fails is asked again after it.
+    pub ttl_min: Dur,
+    /// An answer is believed at most this long.
+    pub ttl_max: Dur,
+}
+
+impl Default for Discover {
+    fn default() -> Self {
+        Self {
+            dns: None,
+            srv: None,
+            file: None,
+            nameserver: None,
+            ttl_min: Dur(Duration::from_secs(1)),
+            ttl_max: Dur(Duration::from_secs(60)),
+        }
+    }
+}
+
+impl fmt::Display for Discover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.dns, &self.srv, &self.file) {
+            (Some(origin), _, _) => write!(f, "addresses of {origin}"),
+            (_, Some(origin), _) => write!(f, "services of {}", origin.host),
+            (_, _, Some(path)) => write!(f, "replicas in {}", path.display()),
+            _ => f.write_str("nothing"),
+        }
+    }
+}
+
 /// One replica of the service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Replica {
-    /// Scheme, host and port: `"http://10.0.0.7:3000"`. Without a port, 80 or 443.
+    /// Scheme, host and port: `"http://10.0.0.7:3000"`. Without a port, 80 or 443. Or a Unix
+    /// socket: `"unix:/run/app.sock"`.
     #[schemars(example = &"http://10.0.0.7:3000")]
     pub url: Origin,
     /// What it is meant to carry, relative to the others: one of weight 2 gets twice the requests
@@ -114,16 +167,25 @@ impl fmt::Display for Replica {
 pub struct Origin {
     /// Whether it is `https`.
     pub tls: bool,
-    /// Name or address; IPv6 without its brackets.
+    /// Name or address; IPv6 without its brackets. Of a Unix socket its path, which begins with `/`.
     pub host: String,
     /// Port.
     pub port: u16,
 }
 
 impl Origin {
+    /// The path of its Unix socket, where it is one.
+    #[must_use]
+    pub fn unix_path(&self) -> Option<&str> {
+        self.host.starts_with('/').then_some(self.host.as_str())
+    }
+
     /// `host:port` as a `Host` header or a connect address wants it.
     #[must_use]
     pub fn authority(&self) -> String {
+        if self.unix_path().is_some() {
+            return "localhost".to_owned();
+        }
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),
             false => format!("{}:{}", self.host, self.port),
@@ -136,6 +198,17 @@ impl FromStr for Origin {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let refused = |why: &str| format!("`{text}` is not a replica's URL: {why}");
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            return match path.starts_with('/') && path.len() > 1 {
+                true => Ok(Self {
+                    tls: false,
+                    host: path.to_owned(),
+                    port: 0,
+                }),
+                false => Err(refused("write the whole path, \"unix:/run/app.sock\"")),
+            };
+        }
         if !text.contains("://") {
             return Err(refused(&format!(
                 "the scheme is missing, write \"http://{text}\""
@@ -179,6 +252,9 @@ impl FromStr for Origin {
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = self.unix_path() {
+            return write!(f, "unix:{path}");
+        }
         let scheme = if self.tls { "https" } else { "http" };
         write!(f, "{scheme}://{}", self.authority())
     }

@@ -2,13 +2,14 @@
 
 use std::future::Future;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use hyper::client::conn::http2;
 use hyper::rt::Executor;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::spawn_local;
 
@@ -53,8 +54,19 @@ pub(crate) async fn open(replica: &Replica) -> io::Result<Transport> {
     Ok(Pipe::Tls(Box::new(stream.into())))
 }
 
+/// A connection to a Unix socket. The kernel reads and writes it by the same calls as one by TCP,
+/// so that from here on it is one.
+async fn open_unix(path: &str) -> io::Result<Tcp> {
+    let stream = UnixStream::connect(path).await?.into_std()?;
+    let stream = std::net::TcpStream::from(OwnedFd::from(stream));
+    TcpStream::from_std(stream).map(Tcp::new)
+}
+
 /// Tries the replica's addresses one after the other.
 async fn open_tcp(replica: &Replica) -> io::Result<Tcp> {
+    if let Some(path) = replica.origin.unix_path() {
+        return open_unix(path).await;
+    }
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
     for address in replica.addresses.get(Instant::now()).await? {
         match TcpStream::connect(address).await {

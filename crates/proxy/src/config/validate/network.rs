@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use rustls_pki_types::DnsName;
 
-use super::super::{ClientCertificate, Config, Listener, UpstreamTls, pem};
+use super::super::{ClientCertificate, Config, Discover, Listener, UpstreamTls, pem};
 use super::Report;
+use super::policy::positive;
 
 pub(super) fn listeners(config: &Config, report: &mut Report) {
     report.error_if(
@@ -81,7 +82,7 @@ fn server_name(name: &str) -> Result<(), String> {
 pub(super) fn upstream(config: &Config, report: &mut Report) {
     let upstream = &config.upstream;
     report.error_if(
-        upstream.replicas.is_empty(),
+        upstream.replicas.is_empty() && upstream.discover.is_empty(),
         "upstream",
         "there is no service to protect; add `upstream = \"http://127.0.0.1:3000\"`",
     );
@@ -111,8 +112,57 @@ pub(super) fn upstream(config: &Config, report: &mut Report) {
         "upstream.connections_max",
         "no request could be sent; remove the key or give at least 1",
     );
-    let https = upstream.replicas.iter().any(|replica| replica.url.tls);
+    for (index, source) in upstream.discover.iter().enumerate() {
+        discover(
+            &format!("upstream.discover.{index}"),
+            source,
+            &upstream.tls,
+            report,
+        );
+    }
+    let found = upstream
+        .discover
+        .iter()
+        .flat_map(|it| it.dns.iter().chain(&it.srv));
+    let named = upstream.replicas.iter().map(|replica| &replica.url);
+    let https = named.chain(found).any(|origin| origin.tls);
     upstream_tls(&upstream.tls, https, report);
+}
+
+fn discover(path: &str, source: &Discover, tls: &UpstreamTls, report: &mut Report) {
+    let given = [
+        source.dns.is_some(),
+        source.srv.is_some(),
+        source.file.is_some(),
+    ];
+    report.error_if(
+        given.iter().filter(|it| **it).count() != 1,
+        path,
+        "it is not clear where to look; give one of `dns`, `srv` and `file`",
+    );
+    let origin = source.dns.as_ref().or(source.srv.as_ref());
+    report.error_if(
+        origin.is_some_and(|origin| origin.tls) && tls.server_name.is_none(),
+        path,
+        "replicas are known by their addresses, which certificates seldom name; give \
+         `upstream.tls.server_name`",
+    );
+    report.error_if(
+        origin.is_some_and(|origin| origin.unix_path().is_some()),
+        path,
+        "a Unix socket has no name to look up; list it under `replicas`",
+    );
+    report.error_if(
+        source.nameserver.is_some() && source.file.is_some(),
+        format_args!("{path}.nameserver"),
+        "a file needs none; remove it",
+    );
+    positive(format_args!("{path}.ttl_min"), source.ttl_min, report);
+    report.error_if(
+        source.ttl_min > source.ttl_max,
+        format_args!("{path}.ttl_min"),
+        "it is longer than `ttl_max`; shorten it or raise that",
+    );
 }
 
 /// Whether connecting to `host:port` reaches a socket bound to `bound`.

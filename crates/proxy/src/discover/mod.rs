@@ -1,0 +1,139 @@
+//! Replicas that are found while the proxy runs: by name in the DNS, or in a file.
+//!
+//! Every source is looked at again when its answer is no longer to be believed: after its time to
+//! live in the DNS, within bounds. What it said last stays while it fails, or says that there is
+//! nothing at all. A replica that is no longer named gets no new requests and finishes what is
+//! inside; a new one warms up. Requests never wait for any of this.
+
+mod dns;
+mod file;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::application::Application;
+use crate::config::Discover;
+use crate::pool::Member;
+use crate::state::State;
+
+/// How long an answer without a time to live is believed, within the bounds of its source.
+const TTL_DEFAULT: Duration = Duration::from_secs(5);
+
+/// How often settings without sources are looked at, should a change of them be missed.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// What a source says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) members: Vec<Member>,
+    /// How long that may be believed; `None` where the source does not say.
+    pub(crate) ttl: Option<Duration>,
+}
+
+/// One source, and what it said last.
+struct Known {
+    source: Discover,
+    members: Vec<Member>,
+    due: Instant,
+    /// Why it could not be used when it was last looked at.
+    failure: Option<String>,
+}
+
+impl Known {
+    fn new(source: &Discover) -> Self {
+        Self {
+            source: source.clone(),
+            members: Vec::new(),
+            due: Instant::now(),
+            failure: None,
+        }
+    }
+
+    /// Looks at the source. What it said before stays if it says nothing now.
+    async fn look(&mut self, notice: &impl Fn(&str)) {
+        let found = match &self.source.file {
+            Some(path) => {
+                let path = path.clone();
+                blocking(move || file::read(&path)).await
+            }
+            None => dns::resolve(&self.source).await,
+        };
+        let believed = match found {
+            Ok(found) => {
+                if self.failure.take().is_some() {
+                    notice(&format!("{} is found again", self.source));
+                }
+                self.members = found.members;
+                found.ttl.unwrap_or(TTL_DEFAULT)
+            }
+            Err(failure) => {
+                if self.failure.as_ref() != Some(&failure) {
+                    let stay = self.members.len();
+                    notice(&format!(
+                        "{}: {failure}; {stay} known replicas stay",
+                        self.source
+                    ));
+                    self.failure = Some(failure);
+                }
+                Duration::ZERO
+            }
+        };
+        let (least, most) = (*self.source.ttl_min, *self.source.ttl_max);
+        self.due = Instant::now() + believed.clamp(least, most.max(least));
+    }
+}
+
+/// Keeps the pool of an application as its sources say, for ever.
+pub(crate) async fn run(state: Arc<State>, application: Arc<Application>, notice: impl Fn(&str)) {
+    let mut known: Vec<Known> = Vec::new();
+    loop {
+        let sources = application.config().upstream.discover.clone();
+        if !known.iter().map(|it| &it.source).eq(&sources) {
+            known = sources.iter().map(Known::new).collect();
+        }
+        for it in &mut known {
+            if it.due <= Instant::now() {
+                it.look(&notice).await;
+            }
+        }
+        let members = union(&known);
+        if !members.is_empty() {
+            let (state, name) = (Arc::clone(&state), application.name().to_owned());
+            let set = move || {
+                state
+                    .set_discovered(&name, members)
+                    .map_err(|it| it.to_string())
+            };
+            if let Err(error) = blocking(set).await {
+                notice(&format!(
+                    "the replicas that were found cannot be used: {error}"
+                ));
+            }
+        }
+        let due = known.iter().map(|it| it.due).min();
+        let due = due.unwrap_or_else(|| Instant::now() + LOOK);
+        // The settings have changed, or a source is due.
+        let _ = tokio::time::timeout_at(due, application.changed()).await;
+    }
+}
+
+/// Does what reads files, away from the thread of the admin API.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+/// The replicas of all sources, each once.
+fn union(known: &[Known]) -> Vec<Member> {
+    let mut members: Vec<Member> = Vec::new();
+    for member in known.iter().flat_map(|it| &it.members) {
+        if members.iter().all(|it| it.url != member.url) {
+            members.push(member.clone());
+        }
+    }
+    members
+}
