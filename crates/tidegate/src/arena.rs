@@ -28,6 +28,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         "tidegate {} (commit {}), seeds {seeds:?}",
         origin.version, origin.commit
     );
+    if args.random.is_some() {
+        for entry in &entries {
+            eprintln!("{}: {}", entry.name, entry.scenario.title);
+        }
+    }
     let progress = Shown::new();
     let report = arena::run(&entries, &contenders, &seeds, &progress);
     progress.finish();
@@ -48,9 +53,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
 /// All scenarios, or those that were named.
 fn selected(args: &Args) -> Result<Vec<Entry>, CliError> {
     let only = &args.only;
-    let mut entries = match &args.scenarios {
-        Some(dir) => read(dir)?,
-        None => arena::entries()?,
+    let mut entries = match (&args.scenarios, args.random) {
+        (Some(dir), _) => read(dir)?,
+        (None, Some(count)) => arena::random_entries(count as usize, args.seed.unwrap_or(1))?,
+        (None, None) => arena::entries()?,
     };
     for name in only {
         if !entries.iter().any(|entry| entry.name == *name) {

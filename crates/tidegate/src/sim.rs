@@ -42,6 +42,11 @@ pub(crate) struct Args {
     /// With `arena`: the scenario files of this directory instead of those built in.
     #[arg(long, value_name = "DIR")]
     pub(crate) scenarios: Option<PathBuf>,
+    /// With `arena`: this many random services instead of the scenarios built in; `--seed` chooses
+    /// which.
+    #[arg(long, value_name = "N", conflicts_with = "scenarios",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) random: Option<u32>,
     /// With `arena`: only this contender; may be given several times.
     #[arg(long, value_name = "NAME")]
     pub(crate) contender: Vec<String>,

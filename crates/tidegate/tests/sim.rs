@@ -254,3 +254,24 @@ fn a_service_that_cannot_be_characterized_says_why() {
         "{said}"
     );
 }
+
+#[test]
+fn arena_races_on_services_drawn_at_random() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["sim", "arena", "--random", "2", "--seed", "17", "--json"])
+        .args(["--repetitions", "1", "--contender", "fixed", "--out"])
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let names: Vec<String> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|line| line["scenario"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(names, ["random-17-00", "random-17-01"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("random-17-01: "), "{said}");
+}

@@ -10,10 +10,12 @@
 
 mod contender;
 mod ideal;
+mod random;
 mod report;
 
 pub use contender::{Contender, contenders};
 pub use ideal::{Clairvoyant, ideal};
+pub use random::{RandomService, random_entries};
 pub use report::{ArenaReport, Cell};
 
 use rayon::prelude::*;

@@ -1,0 +1,193 @@
+//! Services that nobody has tuned to: drawn at random from a seed.
+//!
+//! A rule that was chosen on known scenarios may fit only those. Here every evaluation can use
+//! seeds by which nothing was chosen: one to eight replicas of 1 to 64 workers, 5 ms to 8 s of
+//! exponential, Erlang or log-normal work, a target of 5 to 20 times the work, 0.6 to 8 times the
+//! capacity, and every second service loses half of its capacity half-way.
+//!
+//! Times, workers, targets and loads are drawn uniformly on a logarithmic scale. A service above
+//! [`RATE_MAX`] is drawn again, so that a race takes minutes. What was drawn is written as a
+//! scenario file and read like any other: [`RandomService::text`] is all there is to it.
+
+use rand::RngExt as _;
+use tidegate_config::ConfigError;
+
+use super::Entry;
+use crate::rng::{SimRng, Streams};
+
+/// Offered requests per second at most.
+const RATE_MAX: f64 = 5_000.0;
+
+/// Least duration of a run, in seconds, and how many mean service times it has at least.
+const DURATION_MIN_S: f64 = 60.0;
+const DURATION_SERVICES: f64 = 40.0;
+
+/// The first part of a run that is not measured.
+const WARM_UP_SHARE: f64 = 0.1;
+
+/// Clients leave after this many targets.
+const TIMEOUT_TARGETS: f64 = 3.0;
+
+/// Requests that a replica holds beyond its workers, for each of them.
+const SLOTS_PER_WORKER: u32 = 8;
+
+/// What was drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RandomService {
+    replicas: u32,
+    workers: u32,
+    work_s: f64,
+    law: &'static str,
+    target_s: f64,
+    load: f64,
+    halves: bool,
+}
+
+/// So many services of a seed.
+///
+/// # Errors
+/// A text that is no scenario; a test keeps this from happening.
+pub fn random_entries(count: usize, seed: u64) -> Result<Vec<Entry>, ConfigError> {
+    let streams = Streams::new(seed);
+    let draw = |index| RandomService::draw(&mut streams.indexed("random service", index));
+    (0..count)
+        .map(|index| {
+            let name = format!("random-{seed}-{index:02}.toml");
+            Entry::parse(&name, &draw(index).text())
+        })
+        .collect()
+}
+
+/// Uniform on a logarithmic scale.
+fn log_uniform(rng: &mut SimRng, from: f64, to: f64) -> f64 {
+    (from.ln() + rng.random::<f64>() * (to / from).ln()).exp()
+}
+
+impl RandomService {
+    fn draw(rng: &mut SimRng) -> Self {
+        loop {
+            let drawn = Self::draw_any(rng);
+            if drawn.rate() <= RATE_MAX {
+                return drawn;
+            }
+        }
+    }
+
+    fn draw_any(rng: &mut SimRng) -> Self {
+        let work_s = log_uniform(rng, 0.005, 8.0);
+        Self {
+            replicas: rng.random_range(1..=8),
+            workers: log_uniform(rng, 1.0, 64.5).round() as u32,
+            work_s,
+            law: ["exponential", "erlang", "log-normal"][rng.random_range(0..3_usize)],
+            target_s: work_s * log_uniform(rng, 5.0, 20.0),
+            load: log_uniform(rng, 0.6, 8.0),
+            halves: rng.random(),
+        }
+    }
+
+    /// Requests per second of all replicas.
+    fn capacity(&self) -> f64 {
+        f64::from(self.replicas * self.workers) / self.work_s
+    }
+
+    fn rate(&self) -> f64 {
+        self.load * self.capacity()
+    }
+
+    fn duration_s(&self) -> f64 {
+        DURATION_MIN_S.max(DURATION_SERVICES * self.work_s)
+    }
+
+    fn title(&self) -> String {
+        format!(
+            "{} × {} workers of {:.0} ms ({}), target {:.1} times, load {:.2}{}",
+            self.replicas,
+            self.workers,
+            self.work_s * 1e3,
+            self.law,
+            self.target_s / self.work_s,
+            self.load,
+            if self.halves { ", half is lost" } else { "" }
+        )
+    }
+
+    /// The scenario file.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let shape = match self.law {
+            "erlang" => ", stages = 4",
+            "log-normal" => ", cv2 = 2",
+            _ => "",
+        };
+        let lost = match self.halves {
+            true => format!(
+                "speed = [{{ at = '0s', value = 1 }}, {{ at = '{:.3}s', value = 0.5 }}]\n",
+                self.duration_s() / 2.0
+            ),
+            false => String::new(),
+        };
+        format!(
+            "title = '{}'\nduration = '{:.3}s'\nwarm_up = '{:.3}s'\ntarget = '{:.6}s'\n\
+             service = {{ law = '{}', mean = '{:.6}s'{shape} }}\n\n\
+             [load]\nrate = '{:.6}/s'\nclient = {{ timeout = '{:.6}s' }}\n\n\
+             [replica]\ncount = {}\ncores = {}\nslots = {}\n{lost}",
+            self.title(),
+            self.duration_s(),
+            self.duration_s() * WARM_UP_SHARE,
+            self.target_s,
+            self.law,
+            self.work_s,
+            self.rate(),
+            self.target_s * TIMEOUT_TARGETS,
+            self.replicas,
+            self.workers,
+            self.workers * (1 + SLOTS_PER_WORKER),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_services_are_valid_and_within_their_ranges() {
+        for seed in 0..20 {
+            for entry in random_entries(48, seed).unwrap() {
+                let target = entry.scenario.target.unwrap().as_secs_f64();
+                let times = target / entry.scenario.service.mean();
+                assert!((4.99..=20.01).contains(&times), "{times}");
+                assert!((0.0049..=8.01).contains(&entry.scenario.service.mean()));
+                assert!((1..=8).contains(&entry.scenario.replica_count()));
+            }
+        }
+    }
+
+    #[test]
+    fn random_services_of_one_seed_are_the_same_and_of_another_are_not() {
+        let titles = |seed| -> Vec<String> {
+            let entries = random_entries(8, seed).unwrap();
+            entries
+                .into_iter()
+                .map(|entry| entry.scenario.title)
+                .collect()
+        };
+        assert_eq!(titles(7), titles(7));
+        assert_ne!(titles(7), titles(8));
+        // More of them are the same ones and others.
+        assert_eq!(
+            random_entries(3, 7).unwrap()[2].scenario.title,
+            titles(7)[2]
+        );
+    }
+
+    #[test]
+    fn half_of_the_services_lose_half_of_their_capacity() {
+        let entries = random_entries(200, 3).unwrap();
+        let lost = entries
+            .iter()
+            .filter(|entry| entry.scenario.title.ends_with("is lost"));
+        assert!((70..=130).contains(&lost.count()));
+    }
+}
