@@ -332,6 +332,16 @@ impl Counters {
         add_one(&self.would_shed[reason.index()]);
     }
 
+    /// So many more that enforcing would have refused.
+    pub(crate) fn would_shed_more(&self, reason: ShedReason, count: u64) {
+        self.would_shed[reason.index()].fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Refused for this reason.
+    pub(crate) fn shed_for(&self, reason: ShedReason) -> u64 {
+        self.shed[reason.index()].load(Ordering::Relaxed)
+    }
+
     pub(crate) fn shed_total(&self) -> u64 {
         let counts = self.shed.iter();
         counts.map(|count| count.load(Ordering::Relaxed)).sum()

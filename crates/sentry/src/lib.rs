@@ -42,6 +42,7 @@ mod random;
 mod replica;
 mod replica_reports;
 mod session;
+mod shadow;
 mod sla;
 mod status;
 pub mod transcript;

@@ -17,6 +17,7 @@ use crate::gate::{ContentGate, Gate};
 use crate::mode::{self, Handover, Step, Strategy};
 use crate::monitor::{Interval, MomentsMeter, Totals};
 use crate::plan::Plan;
+use crate::shadow::{Inbox, Shadow};
 use crate::sla::Sla;
 use crate::status::{BrownoutStatus, ControllerStatus, MomentsStatus, PolicingStatus};
 
@@ -29,7 +30,7 @@ const MEASURED: f64 = 1.0;
 
 /// The slow path's state.
 #[derive(Debug)]
-pub(super) struct Adaptation {
+pub(crate) struct Adaptation {
     strategy: Box<dyn Strategy>,
     last_tick: Timestamp,
     next_step: Timestamp,
@@ -44,6 +45,8 @@ pub(super) struct Adaptation {
     admitted_per_second: f64,
     weighing: Weighing,
     events: Vec<Event>,
+    /// In a dry run: what enforcing would do.
+    shadow: Option<Box<Shadow>>,
 }
 
 impl Adaptation {
@@ -63,6 +66,7 @@ impl Adaptation {
             admitted_per_second: 0.0,
             weighing: Weighing::new(now),
             events: Vec::new(),
+            shadow: None,
         })
     }
 
@@ -102,8 +106,12 @@ impl Adaptation {
         self.strategy.resume(now, windows);
     }
 
-    pub(super) fn drain_rate(&self) -> Option<f64> {
-        self.strategy.drain_rate()
+    /// Requests that can be served per second; in a dry run as the shadow sees it.
+    pub(crate) fn drain_rate(&self) -> Option<f64> {
+        match &self.shadow {
+            Some(shadow) => shadow.drain_rate(),
+            None => self.strategy.drain_rate(),
+        }
     }
 
     pub(super) fn policing(&self) -> Option<PolicingStatus> {
@@ -114,8 +122,32 @@ impl Adaptation {
         self.moments.status()
     }
 
-    pub(super) fn overloaded(&self) -> Option<bool> {
-        self.strategy.overloaded()
+    /// Whether more arrives than can be served; in a dry run as the shadow sees it.
+    pub(crate) fn overloaded(&self) -> Option<bool> {
+        match &self.shadow {
+            Some(shadow) => shadow.overloaded(),
+            None => self.strategy.overloaded(),
+        }
+    }
+
+    /// Lets the shadow follow, where there is one to be.
+    fn follow_shadow(
+        &mut self,
+        wanted: bool,
+        now: Timestamp,
+        plan: &Plan,
+        inbox: Inbox,
+        observer: &mut dyn Observer,
+    ) {
+        let before = self.shadow.take().filter(|_| wanted);
+        self.shadow = match before {
+            Some(shadow) => shadow.following(plan, now),
+            None if wanted => Shadow::new(plan, now),
+            None => None,
+        };
+        if let Some(shadow) = &mut self.shadow {
+            shadow.on_tick(now, plan, inbox, observer);
+        }
     }
 
     /// Starts the strategy of a new plan from where the present one stands; on an error nothing
@@ -239,6 +271,8 @@ impl<T> Sentry<T> {
         if now >= adaptation.next_step {
             self.step(plan, adaptation, now, observer);
         }
+        let inbox = std::mem::take(&mut *self.inbox.lock());
+        adaptation.follow_shadow(self.shadowed(plan), now, plan, inbox, observer);
     }
 
     fn take_measurements(&self, plan: &Plan, adaptation: &mut Adaptation, now: Timestamp) {
@@ -262,6 +296,13 @@ impl<T> Sentry<T> {
         observer: &mut dyn Observer,
     ) {
         let killed = self.kill_switch.load(Ordering::Relaxed);
+        let shadowed = self.shadowed(plan);
+        let observer: &mut dyn Observer = &mut |event: &Event| {
+            // Of an overload in a dry run the shadow knows better.
+            if !(shadowed && matches!(event, Event::Overload { .. })) {
+                observer.on_event(event);
+            }
+        };
         if !killed {
             adaptation.strategy.step(&mut Step {
                 now,

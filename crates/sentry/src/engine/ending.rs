@@ -88,6 +88,10 @@ impl<T> Sentry<T> {
             let inside = replica.release(now, permit.generation);
             match ending {
                 Ending::Served => {
+                    if self.shadowed(&plan) {
+                        let seconds = (now - permit.admitted).as_secs_f64();
+                        self.inbox.lock().on_served(permit.replica, seconds);
+                    }
                     self.sample(&plan, now, &permit, inside);
                     learn_cost(&plan, now, &permit, inside);
                 }

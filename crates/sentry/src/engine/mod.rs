@@ -26,14 +26,15 @@ use arc_swap::ArcSwap;
 use tidegate_control::Timestamp;
 
 use crate::balance::Balancer;
-use crate::config::SentryConfig;
+use crate::config::{ModeName, SentryConfig};
 use crate::error::SentryError;
 use crate::gate::{ContentGate, Gate};
 use crate::monitor::Tally;
 use crate::plan::Plan;
 use crate::random::Dice;
+use crate::shadow::Inbox;
 
-use adaptation::Adaptation;
+pub(crate) use adaptation::Adaptation;
 use departed_slots::DepartedSlots;
 use waiting::Waiting;
 
@@ -69,6 +70,8 @@ pub struct Sentry<T> {
     draining: AtomicBool,
     next_tick_ns: AtomicU64,
     adaptation: Lock<Adaptation>,
+    /// What the shadow of a dry run gets with the next tick.
+    inbox: Lock<Inbox>,
 }
 
 impl<T> Sentry<T> {
@@ -120,12 +123,31 @@ impl<T> Sentry<T> {
             draining: AtomicBool::new(false),
             next_tick_ns: AtomicU64::new(adaptation.next_tick().as_nanos()),
             adaptation: Lock::new(adaptation),
+            inbox: Lock::new(Inbox::default()),
         })
     }
 
     /// The configuration in force.
     pub fn config(&self) -> Arc<SentryConfig> {
         Arc::clone(&self.plan.load().config)
+    }
+
+    /// Whether a shadow says what enforcing would do: in a dry run of mode `auto`, which finds its
+    /// limits by what waits, and in a dry run nothing does.
+    fn shadowed(&self, plan: &Plan) -> bool {
+        plan.config.mode == ModeName::Auto
+            && self.dry_run.load(Ordering::Relaxed)
+            && !self.kill_switch.load(Ordering::Relaxed)
+    }
+
+    /// The state of the slow path, for the shadow's owner.
+    pub(crate) fn adaptation(&self) -> parking_lot::MutexGuard<'_, Adaptation> {
+        self.adaptation.lock()
+    }
+
+    /// What requests read now.
+    pub(crate) fn plan_now(&self) -> Arc<Plan> {
+        self.plan.load_full()
     }
 
     /// Whether windows and gate are only looked at, not enforced.
