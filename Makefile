@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip supply-chain dist package test-deb dashboard dashboard-optional dashboard-test
+.PHONY: help bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip supply-chain dist package test-deb dashboard dashboard-optional dashboard-test check-monitoring
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,11 @@ dashboard-optional:
 dashboard-test: dashboard ## the web page under a real overload, in headless Chromium
 	$(CARGO) build --bin tidegate
 	cd dashboard && TIDEGATE="$$($(CARGO) metadata --format-version 1 --no-deps | sed -E 's/.*"target_directory":"([^"]+)".*/\1/')/debug/tidegate" npm test
+
+check-monitoring: setup ## Grafana's queries and the alert rules against a real Prometheus that scrapes a proxy under load
+	promtool test rules dist/prometheus/tidegate.test.yml
+	$(CARGO) build --bin tidegate
+	dist/check-monitoring "$$($(CARGO) metadata --format-version 1 --no-deps | sed -E 's/.*"target_directory":"([^"]+)".*/\1/')/debug/tidegate"
 
 demo: setup dashboard-optional ## builds, then shows a service under four times its capacity, with and without protection
 	$(CARGO) build --release --bin tidegate
