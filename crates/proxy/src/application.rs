@@ -7,6 +7,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
@@ -40,6 +41,9 @@ pub struct Application {
     /// Moves with every change of the settings: a look at it is cheaper than at them.
     edition: AtomicU64,
     changed: Notify,
+    /// When its engine was last driven, in nanoseconds, and the requests that had arrived by then.
+    ticked_ns: AtomicU64,
+    arrivals_ticked: AtomicU64,
     /// Held while engine and settings differ.
     committing: Mutex<()>,
     pub(crate) uploads: UploadPlaces,
@@ -81,6 +85,8 @@ impl Application {
             settings: ArcSwap::from_pointee(settings),
             edition: AtomicU64::new(0),
             changed: Notify::new(),
+            ticked_ns: AtomicU64::new(0),
+            arrivals_ticked: AtomicU64::new(0),
             committing: Mutex::default(),
             uploads: UploadPlaces::default(),
             edge: EdgeCounters::default(),
@@ -160,6 +166,22 @@ impl Application {
         for id in settings.draining() {
             self.resolving(|sentry, wake| sentry.set_health(now, id, false, wake));
         }
+    }
+
+    /// Its engine is driven now.
+    pub(crate) fn ticked(&self, now: Timestamp) {
+        let arrivals = self.sentry.arrivals();
+        self.arrivals_ticked.store(arrivals, Ordering::Relaxed);
+        self.ticked_ns.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Whether nothing is inside, nothing has come since its engine was last driven, and that was
+    /// less than `period` ago.
+    pub(crate) fn rests(&self, period: Duration) -> bool {
+        let ticked = Timestamp::from_nanos(self.ticked_ns.load(Ordering::Relaxed));
+        self.now() < ticked + period
+            && self.arrivals_ticked.load(Ordering::Relaxed) == self.sentry.arrivals()
+            && self.sentry.is_empty()
     }
 
     /// A health check decided. A replica that is drained stays without requests.

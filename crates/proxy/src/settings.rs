@@ -89,7 +89,7 @@ pub struct Settings {
     pub(crate) keys: Keys,
     /// Names of the classes as replicas see them.
     pub(crate) class_names: Vec<HeaderValue>,
-    pub(crate) refusals: Refusals,
+    pub(crate) refusals: Arc<Refusals>,
     pub(crate) sticky: Option<Sticky>,
     /// Nothing where the file has no `[edge]`.
     pub(crate) edge: Option<Box<Edge>>,
@@ -232,7 +232,7 @@ impl Next {
             class_names: names
                 .map(|name| HeaderValue::from_str(name).unwrap_or(HeaderValue::from_static("?")))
                 .collect(),
-            refusals: Refusals::new(&config.refusal)?,
+            refusals: Refusals::of(&config.refusal)?,
             sticky: None,
             edge: None,
             tls: match connections {

@@ -17,6 +17,17 @@ use crate::state::State;
 /// calling early is a no-op.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// From this many applications on engines that nothing happens in are ticked less often: with a
+/// thousand of them the ticks of idle ones are all that an idle proxy does.
+const SPARED_FROM: usize = 16;
+
+/// Time between two ticks of such an engine. A request that arrives is noticed after [`LOOK`].
+const RESTING_TICK: Duration = Duration::from_secs(1);
+
+/// With that many applications ticks this close together are done together. Chosen: short against the
+/// shortest interval of a mode.
+const TOGETHER: Duration = Duration::from_millis(5);
+
 /// Time between two measurements of the proxy's own CPU use.
 const CPU_PERIOD: Duration = Duration::from_secs(1);
 
@@ -44,13 +55,21 @@ fn run(state: &State, ended: &Receiver<()>) {
     loop {
         let driven = state.driven();
         let now = Instant::now();
-        let due = driven.iter().map(|it| it.sentry().poll_timeout()).min();
+        let spared = driven.len() >= SPARED_FROM;
+        let awake = driven
+            .iter()
+            .filter(|it| !(spared && it.rests(RESTING_TICK)));
+        let due = awake.map(|it| it.sentry().poll_timeout()).min();
         let due = due.map_or(now + LOOK, |due| state.clock().instant(due));
         let wait = due.min(now + LOOK).saturating_duration_since(now);
+        let wait = if spared { wait.max(TOGETHER) } else { wait };
         if ended.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
             return;
         }
-        driven.iter().for_each(|it| tick(state, it));
+        let awake = driven
+            .iter()
+            .filter(|it| !(spared && it.rests(RESTING_TICK)));
+        awake.for_each(|it| tick(state, it));
         let now = Instant::now();
         if now >= cpu_due {
             cpu_due = now + CPU_PERIOD;
@@ -68,7 +87,37 @@ fn tick(state: &State, application: &Application) {
         return;
     }
     let begun = Instant::now();
+    application.ticked(now);
     let mut observer = |event: &_| state.tell_observers(application, event);
     application.resolving(|sentry, wake| sentry.handle_timeout(now, &mut observer, wake));
     application.metrics().record_tick(begun.elapsed());
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_sentry::Arrival;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::gate::Waiter;
+
+    #[test]
+    fn engine_rests_until_a_request_arrives() {
+        let config = Config::from_text("t.toml", "upstream = 'http://127.0.0.1:1'").unwrap();
+        let state = State::new(config).unwrap();
+        let application = state.first();
+        let (hour, none) = (Duration::from_secs(3600), Duration::ZERO);
+        application.ticked(application.now());
+        assert!(application.rests(hour));
+        assert!(!application.rests(none), "the period is over");
+        let arrival = Arrival::default();
+        let waiter = || -> Waiter { unreachable!("there is room") };
+        let verdict = application
+            .sentry()
+            .on_arrival(application.now(), &arrival, waiter);
+        assert!(!application.rests(hour), "a request has come");
+        application.ticked(application.now());
+        assert!(!application.rests(hour), "it is inside");
+        drop(verdict);
+    }
 }

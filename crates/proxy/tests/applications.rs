@@ -236,3 +236,31 @@ fn problem_of_an_application_is_placed_in_it() {
         problems(&twice)
     );
 }
+
+/// As many as one proxy is meant for. Start, idle CPU and memory: bench/applications/run.
+#[test]
+fn thousand_applications_of_ten_replicas_are_made_and_changed() {
+    let file = |replicas: usize| {
+        let mut text = TOP.to_owned();
+        for number in 0..1000 {
+            let url =
+                |it: usize| format!("'http://10.0.{}.{it}:{}'", number % 250, 80 + number / 250);
+            let urls: Vec<_> = (0..replicas).map(url).collect();
+            text += &format!(
+                "[[application]]\nname = 'a{number}'\nhosts = ['a{number}.example']\nupstream = [{}]\n",
+                urls.join(", ")
+            );
+        }
+        Config::from_text("many.toml", &text).unwrap()
+    };
+    let state = tidegate_proxy::state::State::new(file(10)).unwrap();
+    assert_eq!(state.applications().len(), 1000);
+    let last = state.application("a999").unwrap();
+    assert_eq!(last.settings().replica_ids().len(), 10);
+    state.apply(file(9)).unwrap();
+    assert_eq!(
+        last.settings().replica_ids().len(),
+        9,
+        "the same application goes on"
+    );
+}

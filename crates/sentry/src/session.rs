@@ -9,6 +9,7 @@
 //! What breaks it: more open sessions than entries; then the oldest are forgotten and are strangers
 //! again.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -20,7 +21,9 @@ const WAYS: usize = 4;
 /// See the module's description.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    entries: Box<[AtomicU64]>,
+    /// Made when the first session is opened: most applications have none.
+    entries: OnceLock<Box<[AtomicU64]>>,
+    size: usize,
     lifetime_s: u32,
 }
 
@@ -28,12 +31,13 @@ impl Sessions {
     /// Room for about `max` sessions; with a lifetime of zero there are none.
     pub(crate) fn new(max: usize, lifetime: Duration) -> Self {
         let lifetime_s = u32::try_from(lifetime.as_secs_f64().ceil() as u64).unwrap_or(u32::MAX);
-        let entries = match lifetime_s {
+        let size = match lifetime_s {
             0 => 0,
             _ => max.next_power_of_two().max(WAYS),
         };
         Self {
-            entries: (0..entries).map(|_| AtomicU64::new(0)).collect(),
+            entries: OnceLock::new(),
+            size,
             lifetime_s,
         }
     }
@@ -42,7 +46,7 @@ impl Sessions {
     pub(crate) fn suits(&self, max: usize, lifetime: Duration) -> bool {
         let wanted = Self::new(0, lifetime);
         self.lifetime_s == wanted.lifetime_s
-            && (wanted.lifetime_s == 0 || self.entries.len() == max.next_power_of_two().max(WAYS))
+            && (wanted.lifetime_s == 0 || self.size == max.next_power_of_two().max(WAYS))
     }
 
     /// Whether a request of the session was admitted within its lifetime.
@@ -51,7 +55,8 @@ impl Sessions {
             let (found, ends) = unpack(entry.load(Ordering::Relaxed));
             found == fingerprint(session) && ends > seconds(now)
         };
-        self.bucket(session).iter().any(alive)
+        let entries = self.entries.get();
+        entries.is_some_and(|entries| bucket(entries, session).iter().any(alive))
     }
 
     /// A request that may open the session was admitted. An open one is not prolonged.
@@ -59,8 +64,8 @@ impl Sessions {
         if self.knows(now, session) {
             return;
         }
-        let ends_first = self
-            .bucket(session)
+        let made = || (0..self.size).map(|_| AtomicU64::new(0)).collect();
+        let ends_first = bucket(self.entries.get_or_init(made), session)
             .iter()
             .min_by_key(|entry| unpack(entry.load(Ordering::Relaxed)).1);
         if let Some(entry) = ends_first {
@@ -69,14 +74,15 @@ impl Sessions {
             entry.store(packed, Ordering::Relaxed);
         }
     }
+}
 
-    fn bucket(&self, session: u64) -> &[AtomicU64] {
-        if self.entries.is_empty() {
-            return &[];
-        }
-        let first = (session as usize & (self.entries.len() / WAYS - 1)) * WAYS;
-        &self.entries[first..first + WAYS]
+/// The entries that a session may have.
+fn bucket(entries: &[AtomicU64], session: u64) -> &[AtomicU64] {
+    if entries.is_empty() {
+        return &[];
     }
+    let first = (session as usize & (entries.len() / WAYS - 1)) * WAYS;
+    &entries[first..first + WAYS]
 }
 
 /// The upper half of the hash; the lower half chose the bucket.
@@ -125,7 +131,7 @@ mod tests {
         }
         assert!(!sessions.knows(at(5), 0));
         assert!((1..5_u64).all(|session| sessions.knows(at(5), session << 32 | session)));
-        assert_eq!(sessions.entries.len(), 4);
+        assert_eq!(sessions.size, 4);
     }
 
     #[test]

@@ -9,12 +9,14 @@ mod grpc;
 mod page;
 
 use std::rc::Rc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use parking_lot::Mutex;
 use tidegate_channel::net::HELD_HEADER;
 use tidegate_sentry::{Refusal, ShedReason};
 
@@ -123,9 +125,14 @@ fn weight(parameter: &[u8]) -> Option<u16> {
         .then_some((value * f32::from(WEIGHT_MAX)) as u16)
 }
 
+/// Answers that are in use. Applications with the same texts share them: rendered, they are the
+/// largest part of an application that has no requests.
+static RENDERED: Mutex<Vec<Weak<Refusals>>> = Mutex::new(Vec::new());
+
 /// Answers to overload, rendered.
 #[derive(Debug)]
 pub(crate) struct Refusals {
+    custom: page::Custom,
     /// By reason and format.
     shed: Vec<[Template; 4]>,
     /// `retry-after` in seconds, by seconds.
@@ -293,14 +300,28 @@ fn common_headers(format: Format) -> Fields {
 }
 
 impl Refusals {
-    pub(crate) fn new(texts: &RefusalTexts) -> Result<Self, SettingsError> {
+    /// The answers with these texts, whose files are read.
+    pub(crate) fn of(texts: &RefusalTexts) -> Result<Arc<Self>, SettingsError> {
         let custom = page::Custom::read(texts)?;
+        let mut rendered = RENDERED.lock();
+        rendered.retain(|it| it.strong_count() > 0);
+        let mut known = rendered.iter().filter_map(Weak::upgrade);
+        if let Some(known) = known.find(|it| it.custom == custom) {
+            return Ok(known);
+        }
+        let made = Arc::new(Self::render(custom));
+        rendered.push(Arc::downgrade(&made));
+        Ok(made)
+    }
+
+    fn render(custom: page::Custom) -> Self {
         let templates = ShedReason::ALL
             .map(|reason| Format::ALL.map(|format| Template::new(&custom, reason, format)));
-        Ok(Self {
+        Self {
             shed: templates.into(),
             seconds: (0..=RETRY_AFTER_MAX_S).map(seconds).collect(),
-        })
+            custom,
+        }
     }
 
     /// The answer to a request that is not passed on.
@@ -505,6 +526,21 @@ mod tests {
     }
 
     #[test]
+    fn applications_with_the_same_texts_share_their_answers() {
+        let of = |message: &str| {
+            let message = Some(message.to_owned());
+            Refusals::of(&RefusalTexts {
+                message,
+                ..RefusalTexts::default()
+            })
+            .unwrap()
+        };
+        let (one, same, other) = (of("shared"), of("shared"), of("another"));
+        assert!(Arc::ptr_eq(&one, &same));
+        assert!(!Arc::ptr_eq(&one, &other));
+    }
+
+    #[test]
     fn the_type_that_is_liked_best_decides_and_the_first_of_equals() {
         let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
         assert_eq!(accept(browser), Format::Html);
@@ -532,7 +568,7 @@ mod tests {
 
     #[test]
     fn retry_after_is_whole_seconds_within_reason() {
-        let refusals = Refusals::new(&RefusalTexts::default()).unwrap();
+        let refusals = Refusals::of(&RefusalTexts::default()).unwrap();
         for (wait, header) in [
             (Duration::ZERO, "1"),
             (Duration::from_millis(1001), "2"),
@@ -560,7 +596,7 @@ mod tests {
 
     #[test]
     fn every_format_asks_not_to_hammer_reload() {
-        let refusals = Refusals::new(&RefusalTexts::default()).unwrap();
+        let refusals = Refusals::of(&RefusalTexts::default()).unwrap();
         for format in [Format::Html, Format::Json, Format::Text] {
             let text = body(refusals.answer(&refusal(Duration::ZERO), format));
             assert!(text.contains("reload"), "{format:?}: {text}");
@@ -579,7 +615,7 @@ mod tests {
             message: Some("<b>\"Back\" soon</b>".into()),
             ..RefusalTexts::default()
         };
-        let refusals = Refusals::new(&texts).unwrap();
+        let refusals = Refusals::of(&texts).unwrap();
         let html = body(refusals.answer(&refusal(Duration::ZERO), Format::Html));
         assert!(html.contains("&lt;b&gt;"), "{html}");
         let json = body(refusals.answer(&refusal(Duration::ZERO), Format::Json));
@@ -589,7 +625,7 @@ mod tests {
 
     #[test]
     fn faults_of_the_framing_close_the_connection() {
-        let refusals = Refusals::new(&RefusalTexts::default()).unwrap();
+        let refusals = Refusals::of(&RefusalTexts::default()).unwrap();
         let response = refusals.answer(&Fault::Malformed(Violation::Framing), Format::Text);
         assert_eq!(response.headers[CONNECTION], "close");
         assert_eq!(response.status, 400);

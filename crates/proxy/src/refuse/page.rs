@@ -14,7 +14,7 @@ const BUSY: &str = "The service is busy right now and cannot take your request. 
      again once: to reload again and again only makes everybody wait longer.";
 
 /// The operator's own texts, where there are any.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Custom {
     message: String,
     html: Option<Bytes>,

@@ -127,6 +127,21 @@ impl<T> Sentry<T> {
         })
     }
 
+    /// Requests that have arrived so far, of all classes.
+    pub fn arrivals(&self) -> u64 {
+        let plan = self.plan.load();
+        plan.classes
+            .iter()
+            .map(|class| class.counters.arrived())
+            .sum()
+    }
+
+    /// Whether no request waits or is in flight.
+    pub fn is_empty(&self) -> bool {
+        let waiting = self.parked.load(Ordering::Relaxed) + self.held.load(Ordering::Relaxed);
+        waiting == 0 && self.plan.load().in_flight() == 0
+    }
+
     /// The configuration in force.
     pub fn config(&self) -> Arc<SentryConfig> {
         Arc::clone(&self.plan.load().config)

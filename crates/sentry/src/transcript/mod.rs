@@ -528,6 +528,16 @@ impl<T> Transcribed<T> {
         self.plain(now, call, run, |()| Outcome::Nothing);
     }
 
+    /// See [`Sentry::arrivals`].
+    pub fn arrivals(&self) -> u64 {
+        self.sentry.arrivals()
+    }
+
+    /// See [`Sentry::is_empty`].
+    pub fn is_empty(&self) -> bool {
+        self.sentry.is_empty()
+    }
+
     /// See [`Sentry::config`].
     pub fn config(&self) -> Arc<SentryConfig> {
         self.sentry.config()
