@@ -4,15 +4,19 @@
 //! late, what was earned of what could have been, and how often the number of servers changed.
 
 mod cloud;
+mod hosting;
 mod ours;
 mod report;
 mod rivals;
+mod sentries;
 mod trace;
 
 pub use cloud::{Cloud, Second, Tally};
+pub use hosting::{HostedRun, HostingSpec};
 pub use ours::Ours;
 pub use report::PlaneReport;
 pub use rivals::{Hpa, Keda, Known, Kpa, Predictive, Scaler};
+pub use sentries::{SentriesRun, SentriesSpec};
 pub use trace::{Trace, traces};
 
 use rayon::prelude::*;

@@ -8,6 +8,7 @@ mod characterization;
 mod deferral;
 mod design;
 mod flow;
+mod plane;
 mod queue;
 mod scenario;
 
@@ -21,6 +22,7 @@ pub use queue::QueueTheory;
 use serde::Deserialize;
 
 use super::record::Record;
+use crate::plane::{HostingSpec, SentriesSpec};
 use crate::scenario::Scenario;
 
 /// A model of one kind, with its parameters.
@@ -47,6 +49,10 @@ pub enum Model {
     Auction(Box<AuctionRun>),
     /// One message over trees of relays (001).
     Broadcast(BroadcastRun),
+    /// Applications that share a pool of servers, under the control plane (003).
+    Hosting(Box<HostingSpec>),
+    /// Proxies added while the load climbs (003).
+    Sentries(SentriesSpec),
 }
 
 /// A model cannot be run; the message names the key and the remedy.
@@ -75,6 +81,8 @@ impl Model {
             Self::Crowd(_) => &deferral::CROWD_SERIES,
             Self::Auction(_) => &deferral::AUCTION_SERIES,
             Self::Broadcast(_) => &[],
+            Self::Hosting(spec) => return plane::hosting_series(spec),
+            Self::Sentries(_) => &plane::SENTRIES_SERIES,
         };
         names.iter().copied().map(str::to_owned).collect()
     }
@@ -93,6 +101,8 @@ impl Model {
             Self::Crowd(_) => &deferral::CROWD_VALUES,
             Self::Auction(_) => &deferral::AUCTION_VALUES,
             Self::Broadcast(_) => &deferral::BROADCAST_VALUES,
+            Self::Hosting(_) => &plane::HOSTING_VALUES,
+            Self::Sentries(_) => &[],
         };
         names.iter().copied().map(str::to_owned).collect()
     }
@@ -110,6 +120,8 @@ impl Model {
             Self::Crowd(model) => model.check(),
             Self::Auction(model) => model.check(),
             Self::Broadcast(model) => model.check(),
+            Self::Hosting(spec) => plane::check_hosting(spec),
+            Self::Sentries(spec) => plane::check_sentries(spec),
             // These are cheap: to run them is to check them.
             Self::PiDesign(_) | Self::LqrDesign(_) | Self::Queue(_) => self.run(0).map(drop),
         }
@@ -131,6 +143,8 @@ impl Model {
             Self::Crowd(model) => model.run(seed),
             Self::Auction(model) => model.run(seed),
             Self::Broadcast(model) => model.run(seed),
+            Self::Hosting(spec) => plane::run_hosting(spec, seed),
+            Self::Sentries(spec) => plane::run_sentries(spec, seed),
         }
     }
 }
