@@ -52,7 +52,7 @@ pub(crate) fn is_service(text: &str) -> bool {
 
 /// The service of a file; none if it is something else.
 pub(crate) fn read(path: &str) -> Result<Option<MyService>, CliError> {
-    if matches!(path, "papers" | "arena") {
+    if matches!(path, "papers" | "arena" | "plane") {
         return Ok(None);
     }
     let text = fs::read_to_string(path).map_err(|source| CliError::File {

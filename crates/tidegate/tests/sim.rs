@@ -275,3 +275,20 @@ fn arena_races_on_services_drawn_at_random() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("random-17-01: "), "{said}");
 }
+
+#[test]
+fn plane_takes_seeds_and_shows_intervals() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |seed: &str| {
+        let args = ["sim", "plane", "--only", "one-or-two", "--json"];
+        let more = ["--repetitions", "2", "--seed", seed];
+        let output = tidegate(folder.path(), &[&args[..], &more[..]].concat());
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let first = run("5");
+    assert_eq!(first.lines().count(), 7, "{first}");
+    assert!(first.contains("\"late_or_shed_half_width\":"), "{first}");
+    assert_eq!(run("5"), first);
+    assert_ne!(run("9"), first);
+}

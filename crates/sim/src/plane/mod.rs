@@ -93,6 +93,8 @@ impl Contender {
 pub struct Score {
     /// Means over the seeds.
     pub tally: Tally,
+    /// Of each seed.
+    pub by_seed: Vec<Tally>,
     /// Servers over the hours, of the first seed.
     pub servers: Vec<(f64, f64)>,
 }
@@ -111,6 +113,7 @@ pub fn run_one(trace: &Trace, contender: Contender, seed: u64) -> Result<Score, 
     }
     Ok(Score {
         tally: cloud.tally(),
+        by_seed: vec![cloud.tally()],
         servers: cloud.servers_by_minute,
     })
 }
@@ -130,6 +133,7 @@ fn run_seeds(trace: &Trace, contender: Contender, seeds: &[u64]) -> Result<Score
             lost: mean(|tally| tally.lost),
             actions: mean(|tally| tally.actions),
         },
+        by_seed: scores.iter().map(|score| score.tally).collect(),
         servers: scores
             .into_iter()
             .next()

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::{Contender, Score, Trace};
+use super::{Contender, Score, Tally, Trace};
 use crate::chart::{self, Chart};
 use crate::report::{Origin, Page, ReportError, Section};
+use crate::stats::Estimate;
 
 /// Server-hours on regular traces, over the oracle's, that the goal allows.
 const HOURS_OF_ORACLE_MAX: f64 = 1.23;
@@ -47,6 +48,7 @@ impl PlaneReport {
                     contender,
                     hours: score.tally.server_hours / oracle,
                     lost: score.tally.lost / score.tally.arrived,
+                    lost_half_width: lost_half_width(score),
                     actions: score.tally.actions,
                 })
         })
@@ -56,8 +58,8 @@ impl PlaneReport {
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = format!(
-            "{:<17} {:<15} {:>12} {:>12} {:>9} {:>8}\n",
-            "trace", "scaler", "server-hours", "late or shed", "revenue", "actions"
+            "{:<17} {:<15} {:>12} {:>12} {:>9} {:>9} {:>8}\n",
+            "trace", "scaler", "server-hours", "late or shed", "±", "revenue", "actions"
         );
         for cell in self.cells() {
             let Cell {
@@ -65,13 +67,15 @@ impl PlaneReport {
                 contender,
                 hours,
                 lost,
+                lost_half_width,
                 actions,
             } = cell;
             text += &format!(
-                "{:<17} {:<15} {hours:>11.3}x {:>11.4}% {:>8.3}% {actions:>8.0}\n",
+                "{:<17} {:<15} {hours:>11.3}x {:>11.4}% {:>8.4}% {:>8.3}% {actions:>8.0}\n",
                 trace.name,
                 contender.name(),
                 100.0 * lost,
+                100.0 * lost_half_width,
                 100.0 * (1.0 - lost),
             );
         }
@@ -96,6 +100,7 @@ impl PlaneReport {
                 "scaler": cell.contender.name(),
                 "server_hours_of_oracle": cell.hours,
                 "late_or_shed_share": cell.lost,
+                "late_or_shed_half_width": cell.lost_half_width,
                 "revenue_share": 1.0 - cell.lost,
                 "actions": cell.actions,
             });
@@ -132,17 +137,21 @@ impl PlaneReport {
     }
 
     fn csv(&self) -> String {
-        let head = "trace,scaler,server_hours_of_oracle,late_or_shed_share,actions\n".to_owned();
+        let head = "trace,scaler,server_hours_of_oracle,late_or_shed_share,half_width,actions\n"
+            .to_owned();
         self.cells().fold(head, |text, cell| {
             let Cell {
                 trace,
                 contender,
                 hours,
                 lost,
+                lost_half_width,
                 actions,
             } = cell;
             let (trace, name) = (trace.name, contender.name());
-            text + &format!("{trace},{name},{hours:.4},{lost:.6},{actions:.1}\n")
+            text + &format!(
+                "{trace},{name},{hours:.4},{lost:.6},{lost_half_width:.6},{actions:.1}\n"
+            )
         })
     }
 
@@ -187,7 +196,15 @@ struct Cell<'a> {
     contender: Contender,
     hours: f64,
     lost: f64,
+    /// Of its 95 % confidence interval over the seeds; infinite with one seed.
+    lost_half_width: f64,
     actions: f64,
+}
+
+fn lost_half_width(score: &Score) -> f64 {
+    let shares = score.by_seed.iter();
+    let shares: Vec<f64> = shares.map(|tally| tally.lost / tally.arrived).collect();
+    Estimate::from_samples(&shares, 0.95).half_width
 }
 
 fn of(scores: &[Score], contender: Contender) -> &Score {
@@ -196,28 +213,47 @@ fn of(scores: &[Score], contender: Contender) -> &Score {
 }
 
 fn goal(trace: &Trace, scores: &[Score]) -> String {
-    let ours = of(scores, Contender::Ours).tally;
-    let hours = ours.server_hours;
-    let rivals = Contender::ALL.iter().zip(scores);
-    let worse: Vec<&str> = rivals
-        .filter(|(contender, score)| contender.finds_out() && score.tally.lost < ours.lost)
+    let seeds = scores[0].by_seed.len();
+    let kept = (0..seeds).filter(|&seed| {
+        let tallies: Vec<Tally> = scores.iter().map(|score| score.by_seed[seed]).collect();
+        missed(trace, &tallies).is_empty()
+    });
+    let kept = format!("{} of {seeds} seeds", kept.count());
+    let means: Vec<Tally> = scores.iter().map(|score| score.tally).collect();
+    match missed(trace, &means).as_slice() {
+        [] => format!("{}: goal kept on the mean, and on {kept}", trace.name),
+        missed => format!(
+            "{}: goal missed on the mean, kept on {kept}: {}",
+            trace.name,
+            missed.join("; ")
+        ),
+    }
+}
+
+/// Parts of the goal that tallies in the order of [`Contender::ALL`] miss.
+fn missed(trace: &Trace, tallies: &[Tally]) -> Vec<String> {
+    let tally = |contender: Contender| {
+        let index = Contender::ALL.iter().position(|&other| other == contender);
+        tallies[index.unwrap_or(0)]
+    };
+    let ours = tally(Contender::Ours);
+    let rivals = Contender::ALL.iter().zip(tallies);
+    let better: Vec<&str> = rivals
+        .filter(|(contender, tally)| contender.finds_out() && tally.lost < ours.lost)
         .map(|(contender, _)| contender.name())
         .collect();
     let mut missed = Vec::new();
-    if !worse.is_empty() {
-        missed.push(format!("fewer lost by {}", worse.join(", ")));
+    if !better.is_empty() {
+        missed.push(format!("fewer lost by {}", better.join(", ")));
     }
-    if hours > of(scores, Contender::Kpa).tally.server_hours {
+    if ours.server_hours > tally(Contender::Kpa).server_hours {
         missed.push("more server-hours than kpa".to_owned());
     }
-    let of_oracle = hours / of(scores, Contender::Oracle).tally.server_hours;
+    let of_oracle = ours.server_hours / tally(Contender::Oracle).server_hours;
     if trace.regular && of_oracle > HOURS_OF_ORACLE_MAX {
         missed.push(format!("{of_oracle:.2} times the oracle's server-hours"));
     }
-    match missed.as_slice() {
-        [] => format!("{}: goal kept", trace.name),
-        missed => format!("{}: goal missed: {}", trace.name, missed.join("; ")),
-    }
+    missed
 }
 
 fn chart_of(trace: &Trace, scores: &[Score]) -> Chart {
