@@ -8,6 +8,7 @@ use serde_json::json;
 use tidegate_config::Dur;
 use tidegate_sim::chart::{Chart, svg};
 use tidegate_sim::report::{Page, Section, write_all};
+use tidegate_sim::whatif::self_test::{self, Case};
 use tidegate_sim::whatif::{Answer, Figures, Forecast, Model, Variant};
 
 use crate::check::print;
@@ -22,8 +23,12 @@ use crate::sim::origin;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A recording: a file, or a directory with its files.
-    #[arg(value_name = "FILE|DIR")]
-    recording: PathBuf,
+    #[arg(value_name = "FILE|DIR", required_unless_present = "self_test")]
+    recording: Option<PathBuf>,
+    /// Instead: forecasts for so many random services against the truth, both by the simulator, with
+    /// the errors by load.
+    #[arg(long, value_name = "N", conflicts_with_all = ["recording", "set", "mode", "variant"])]
+    self_test: Option<u64>,
     /// What is different, as KEY=VALUE: protect.KEY, target, replicas (+1, -1, 4), rate (1.5),
     /// workers (8), speed (50%). Several are one variant.
     #[arg(long, value_name = "KEY=VALUE")]
@@ -56,8 +61,11 @@ fn usage(error: impl std::fmt::Display) -> CliError {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let Some(path) = &args.recording else {
+        return self_test(args);
+    };
     let variants = variants(args)?;
-    let mut model = Model::learn(&recording::open(&args.recording)?).map_err(usage)?;
+    let mut model = Model::learn(&recording::open(path)?).map_err(usage)?;
     if let Some(target) = args.target {
         model.set_target(target.0);
     }
@@ -74,6 +82,79 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     })?;
     eprintln!("report: {}", args.out.join(name).display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// How good forecasts are, on random services whose truth is known.
+fn self_test(args: &Args) -> Result<ExitCode, CliError> {
+    let count = args.self_test.unwrap_or_default();
+    let cases = self_test::run(count, args.repetitions, args.seed).map_err(usage)?;
+    print(&match args.json {
+        true => format!("{}\n", json!({ "seed": args.seed, "cases": cases })),
+        false => self_test_text(&cases),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A figure with its name.
+type Part = (&'static str, fn(&Figures) -> f64);
+
+/// The figures that forecasts are judged by.
+const JUDGED: [Part; 5] = [
+    ("goodput", |f| f.goodput_per_second),
+    ("admitted", |f| f.admitted_per_second),
+    ("shed", |f| f.shed),
+    ("p95", |f| f.p95_seconds),
+    ("p99", |f| f.p99_seconds),
+];
+
+fn self_test_text(cases: &[Case]) -> String {
+    let mut text = format!(
+        "{} random services; median and nine tenths of the error in percent, of shed in points\n\n\
+         {:<22}{:>9}",
+        cases.len(),
+        "offered / capacity",
+        "services"
+    );
+    for (name, _) in JUDGED {
+        let _ = write!(text, "{name:>16}");
+    }
+    text += "\n";
+    let mut below = 0.0;
+    for level in self_test::LEVELS {
+        let name = match level.is_finite() {
+            true => format!("{below} to {level}"),
+            false => format!("above {below}"),
+        };
+        let within = |case: &&Case| case.load >= below && case.load < level;
+        text += &self_test_row(&name, cases.iter().filter(within));
+        below = level;
+    }
+    text += &self_test_row("all", cases.iter());
+    text += &self_test_row(
+        "called trustworthy",
+        cases.iter().filter(|case| case.trusted),
+    );
+    let covered = cases.iter().filter(|case| case.covered).count();
+    let share = 100.0 * covered as f64 / cases.len().max(1) as f64;
+    let _ = writeln!(
+        text,
+        "\nThe true goodput lies in {share:.0} % of the intervals."
+    );
+    text
+}
+
+fn self_test_row<'a>(name: &str, cases: impl Iterator<Item = &'a Case> + Clone) -> String {
+    let mut text = format!("{name:<22}{:>9}", cases.clone().count());
+    for (_, part) in JUDGED {
+        let mut errors: Vec<f64> = cases.clone().map(|case| part(&case.error).abs()).collect();
+        errors.sort_by(f64::total_cmp);
+        let at = |share: f64| {
+            let index = (share * errors.len().saturating_sub(1) as f64).round() as usize;
+            errors.get(index).map_or(f64::NAN, |error| error * 100.0)
+        };
+        let _ = write!(text, "{:>8.1} /{:>6.1}", at(0.5), at(0.9));
+    }
+    text + "\n"
 }
 
 fn variants(args: &Args) -> Result<Vec<Variant>, CliError> {

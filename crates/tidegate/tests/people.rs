@@ -141,9 +141,9 @@ fn whatif_checks_itself_and_sees_what_a_replica_brings() {
     let value: Value = serde_json::from_str(&answer).unwrap();
     let answer = &value["answer"];
     let distance = |name: &str| answer["distance"][name].as_f64().unwrap().abs();
-    assert!(distance("goodput_per_second") < 0.1, "{value:#}");
-    // The log has milliseconds, and nine tenths of the capacity are used.
-    assert!(distance("p95_seconds") < 0.35, "{value:#}");
+    assert!(distance("goodput_per_second") < 0.02, "{value:#}");
+    assert!(distance("p95_seconds") < 0.05, "{value:#}");
+    assert!(distance("p99_seconds") < 0.10, "{value:#}");
     let p95 = |row: usize| {
         answer["rows"][row]["figures"]["p95_seconds"]
             .as_f64()

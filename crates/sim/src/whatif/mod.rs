@@ -13,6 +13,7 @@
 //! were refused); a replica that was never full has shown no bound; the proxy's own state at the
 //! beginning of the recording is not known.
 
+pub mod self_test;
 pub mod service;
 mod variant;
 

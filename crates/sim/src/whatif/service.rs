@@ -51,6 +51,9 @@ pub struct ReplicaModel {
 const STAYS_MIN: usize = 100;
 /// Correlations within this many standard errors of 0 are none.
 const Z: f64 = 2.5;
+/// Of the requests that wait inside a queue so many may seem to leave before their turn, because
+/// times are rounded.
+const OVERTAKING_MAX: f64 = 0.05;
 /// Work is at least this: a clock's unit.
 const WORK_MIN_S: f64 = 1e-6;
 
@@ -79,20 +82,11 @@ pub fn learn(stays: &[Stay]) -> ReplicaModel {
         judged.min_by(|a, b| a.0.total_cmp(&b.0))
     };
     let (queue, sharing) = (best(Order::Queue), best(Order::Sharing));
-    let spread = |works: &[f64]| {
-        let mean = works.iter().sum::<f64>() / works.len() as f64;
-        works.iter().map(|work| (work - mean).powi(2)).sum::<f64>()
-            / works.len() as f64
-            / (mean * mean)
-    };
-    // Of two orders that explain concurrency alike, the one whose work varies less.
+    // A queue is contradicted by requests that left before their turn; sharing is by nothing, so it
+    // is believed only if it explains concurrency better or a queue is contradicted.
     let order = match (&queue, &sharing) {
+        (Some(queue), Some(_)) if overtaking(stays, queue.1) > OVERTAKING_MAX => Order::Sharing,
         (Some(queue), Some(sharing)) if sharing.0 + noise < queue.0 => Order::Sharing,
-        (Some(queue), Some(sharing))
-            if (sharing.0 - queue.0).abs() <= noise && spread(&sharing.2) < spread(&queue.2) =>
-        {
-            Order::Sharing
-        }
         _ => Order::Queue,
     };
     let chosen = if order == Order::Queue {
@@ -139,13 +133,21 @@ fn concurrency(stays: &[Stay]) -> Vec<u32> {
 #[must_use]
 pub fn works(stays: &[Stay], workers: u32, order: Order) -> Vec<f64> {
     match order {
-        Order::Queue => works_queued(stays, workers),
+        Order::Queue => works_queued(stays, workers).0,
         Order::Sharing => works_shared(stays, workers),
     }
 }
 
-/// A request gets a worker when fewer than `workers` of those before it are left.
-fn works_queued(stays: &[Stay], workers: u32) -> Vec<f64> {
+/// Of the requests that would wait inside a queue, the share that left before their turn.
+fn overtaking(stays: &[Stay], workers: u32) -> f64 {
+    let (_, waited, overtook) = works_queued(stays, workers);
+    overtook as f64 / waited.max(1) as f64
+}
+
+/// A request gets a worker when fewer than `workers` of those before it are left. With the works:
+/// how many waited for one, and how many of these left before they got one.
+fn works_queued(stays: &[Stay], workers: u32) -> (Vec<f64>, usize, usize) {
+    let (mut waited, mut overtook) = (0, 0);
     let mut ends: Vec<(f64, usize)> = stays
         .iter()
         .enumerate()
@@ -164,6 +166,7 @@ fn works_queued(stays: &[Stay], workers: u32) -> Vec<f64> {
                 if begins[index].is_nan() {
                     // It left while it seemed to wait: times are rounded, and it had next to no work.
                     begins[index] = stays[index].to;
+                    overtook += 1;
                     queue.retain(|&waiting| waiting != index);
                     continue;
                 }
@@ -181,11 +184,13 @@ fn works_queued(stays: &[Stay], workers: u32) -> Vec<f64> {
             begins[index] = stay.from;
         } else {
             queue.push_back(index);
+            waited += 1;
         }
     }
     end_before(f64::INFINITY, &mut busy, &mut queue, &mut begins);
     let work = |(stay, &begin): (&Stay, &f64)| (stay.to - begin.max(stay.from)).max(WORK_MIN_S);
-    stays.iter().zip(&begins).map(work).collect()
+    let works = stays.iter().zip(&begins).map(work).collect();
+    (works, waited, overtook)
 }
 
 /// `∫ min(1, workers / k) dt` over the stay.
@@ -297,6 +302,44 @@ mod tests {
                 "{workers}: {model:.0?}"
             );
             assert!((0.9..=1.1).contains(&found), "{workers}: {}", model.workers);
+        }
+    }
+
+    /// A replica that shares its cores, Poisson arrivals, exponential work of 20 ms.
+    fn shared(cores: f64, load: f64, count: usize) -> Vec<Stay> {
+        let mut rng = Streams::new(3).stream("test");
+        let rate = load * cores / 0.02;
+        let mut inside: Vec<(f64, f64)> = Vec::new();
+        let (mut at, mut stays) = (0.0, Vec::new());
+        while stays.len() < count {
+            let mut left = unit_exponential(&mut rng) / rate;
+            while let Some(next) =
+                (0..inside.len()).min_by(|&a, &b| inside[a].1.total_cmp(&inside[b].1))
+            {
+                let speed = (cores / inside.len() as f64).min(1.0);
+                let step = (inside[next].1 / speed).min(left);
+                inside.iter_mut().for_each(|job| job.1 -= step * speed);
+                (at, left) = (at + step, left - step);
+                if inside[next].1 > 1e-12 {
+                    break;
+                }
+                let from = inside.swap_remove(next).0;
+                stays.push(Stay { from, to: at });
+            }
+            at += left;
+            inside.push((at, 0.02 * unit_exponential(&mut rng)));
+        }
+        stays.sort_by(|a, b| a.from.total_cmp(&b.from));
+        stays
+    }
+
+    #[test]
+    fn sharing_is_told_from_a_queue() {
+        for (cores, load) in [(1.0, 0.8), (4.0, 0.9), (8.0, 0.95)] {
+            let model = learn(&shared(cores, load, 20_000));
+            assert_eq!(model.order, Order::Sharing, "{cores}: {}", model.workers);
+            let found = f64::from(model.workers) / cores;
+            assert!((0.7..=1.3).contains(&found), "{cores}: {}", model.workers);
         }
     }
 
