@@ -126,13 +126,13 @@ fn self_test_text(cases: &[Case]) -> String {
             false => format!("above {below}"),
         };
         let within = |case: &&Case| case.load >= below && case.load < level;
-        text += &self_test_row(&name, cases.iter().filter(within));
+        text += &self_test_row(&name, &cases.iter().filter(within));
         below = level;
     }
-    text += &self_test_row("all", cases.iter());
+    text += &self_test_row("all", &cases.iter());
     text += &self_test_row(
         "called trustworthy",
-        cases.iter().filter(|case| case.trusted),
+        &cases.iter().filter(|case| case.trusted),
     );
     let covered = cases.iter().filter(|case| case.covered).count();
     let share = 100.0 * covered as f64 / cases.len().max(1) as f64;
@@ -143,7 +143,7 @@ fn self_test_text(cases: &[Case]) -> String {
     text
 }
 
-fn self_test_row<'a>(name: &str, cases: impl Iterator<Item = &'a Case> + Clone) -> String {
+fn self_test_row<'a>(name: &str, cases: &(impl Iterator<Item = &'a Case> + Clone)) -> String {
     let mut text = format!("{name:<22}{:>9}", cases.clone().count());
     for (_, part) in JUDGED {
         let mut errors: Vec<f64> = cases.clone().map(|case| part(&case.error).abs()).collect();
