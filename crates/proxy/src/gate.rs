@@ -1,8 +1,8 @@
 //! Drives the admission engine: asks for a slot, waits for it, and gives it back by drop.
 //!
-//! Whatever happens to a request, its slot ends exactly once: the permit lives in a `Slot`, and
-//! a slot that nobody has marked as served or failed when it is dropped belonged to a client
-//! that left.
+//! Whatever happens to a request, its slot ends exactly once: the permit lives in a `Slot`, which
+//! [`Slot::end`] gives back where the request ends. A slot that is dropped without that belonged to
+//! a client that left.
 
 use std::rc::Rc;
 
@@ -196,9 +196,16 @@ impl Slot {
         self.row.take()
     }
 
-    /// How the request ends, once the slot is dropped.
-    pub(crate) fn set_ending(&mut self, ending: Ending) {
+    /// The request ends here, so: the slot goes back, and the time of one that was served is a
+    /// sample.
+    pub(crate) fn end(mut self, ending: Ending) {
         self.ending = ending;
+        self.give_back();
+    }
+
+    /// The replica failed the request: it ends so, unless another replica gets it.
+    pub(crate) fn set_failed(&mut self) {
+        self.ending = Ending::Dropped;
     }
 
     /// Moves on to another replica, for a request the first one never saw. False if none has room.
@@ -266,8 +273,8 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
-    fn drop(&mut self) {
+impl Slot {
+    fn give_back(&mut self) {
         let Some(permit) = self.permit.take() else {
             return;
         };
@@ -282,5 +289,13 @@ impl Drop for Slot {
             metrics.record_served(class, replica, service, response);
         }
         self.application.shared.give_back(now, permit, self.ending);
+    }
+}
+
+/// A request that nothing has ended is one whose client left, whose replica failed
+/// ([`Slot::set_failed`]), or a stream ([`Slot::stream`]).
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }

@@ -34,6 +34,7 @@ pub mod health;
 mod hop;
 mod http1;
 mod listen;
+mod memory;
 mod message;
 pub mod metrics;
 mod operator_log;

@@ -17,6 +17,7 @@ use crate::application::Application;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::http1::HeadLimits;
+use crate::listen::descriptors::Descriptors;
 use crate::listen::per_address::ConnectionsByAddress;
 use crate::metrics::Metrics;
 use crate::pool::{Member, Pool, PoolOverride};
@@ -58,6 +59,7 @@ pub struct State {
     /// Client connections over all workers, for their limit.
     pub(crate) connections: AtomicUsize,
     pub(crate) connections_by_address: ConnectionsByAddress,
+    pub(crate) descriptors: Descriptors,
     recordings: Arc<Recordings>,
 }
 
@@ -183,6 +185,7 @@ impl State {
             uploads: UploadPlaces::default(),
             connections: AtomicUsize::new(0),
             connections_by_address: ConnectionsByAddress::default(),
+            descriptors: Descriptors::of_process(),
             recordings,
         }))
     }

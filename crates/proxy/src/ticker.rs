@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::application::Application;
 use crate::cpu::CpuMeter;
+use crate::memory::CrowdWatch;
 use crate::state::State;
 
 /// A change of mode may bring an engine's next tick forward, so timers are looked at this often;
@@ -52,6 +53,7 @@ pub fn start(state: Arc<State>) -> io::Result<Ticking> {
 fn run(state: &State, ended: &Receiver<()>) {
     let mut cpu = CpuMeter::start(state.threads(), Instant::now());
     let mut cpu_due = Instant::now() + CPU_PERIOD;
+    let mut crowd = CrowdWatch::default();
     loop {
         let driven = state.driven();
         let now = Instant::now();
@@ -73,6 +75,9 @@ fn run(state: &State, ended: &Receiver<()>) {
         let now = Instant::now();
         if now >= cpu_due {
             cpu_due = now + CPU_PERIOD;
+            if crowd.has_gone(state.connections()) {
+                tidegate_sockopt::release_free_memory();
+            }
             if let Some(share) = cpu.look(now) {
                 let report = |it: &Arc<Application>| it.sentry().on_load(it.now(), share);
                 driven.iter().for_each(report);

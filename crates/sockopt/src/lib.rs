@@ -1,7 +1,8 @@
-//! Socket options that no library sets without unsafe code.
+//! Calls of the system that no library makes without unsafe code.
 //!
-//! There is one, in one call, and it is all the unsafe code of this workspace. The standard library
-//! has it as `TcpStreamExt::set_deferaccept`, which is not stable; this crate goes when it is.
+//! There are two, and they are all the unsafe code of this workspace: a socket option, which the
+//! standard library has as `TcpStreamExt::set_deferaccept` and not stable, and a call of the
+//! allocator.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -28,6 +29,21 @@ pub fn defer_accept(listener: impl AsFd, seconds: u16) -> io::Result<()> {
     match result {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Lets the allocator give memory that is free back to the system, where that is glibc's. It keeps
+/// pages with a hole in them otherwise, for as long as the process lives.
+pub fn release_free_memory() {
+    #[cfg(target_env = "gnu")]
+    #[expect(
+        unsafe_code,
+        reason = "a call of the allocator that nobody else makes for us"
+    )]
+    // SAFETY: it takes the allocator's own locks, may be called from any thread at any time, and
+    // changes nothing that a program can see.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -58,7 +58,11 @@ struct Running {
 
 impl Running {
     fn start(args: &[&str]) -> Self {
-        let mut process = tidegate(args).spawn().expect("starts");
+        Self::spawn(&mut tidegate(args))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut process = command.spawn().expect("starts");
         let mut line = String::new();
         let mut stdout = BufReader::new(process.stdout.take().expect("is piped"));
         stdout.read_line(&mut line).expect("reads");
@@ -68,6 +72,11 @@ impl Running {
             announced,
             _stdout: stdout,
         }
+    }
+
+    /// What it writes for its operator.
+    fn stderr(&mut self) -> ChildStderr {
+        self.process.stderr.take().expect("is piped")
     }
 
     fn ask(&self, listener: &str, path: &str) -> String {
@@ -104,6 +113,42 @@ const ANYWHERE: [&str; 5] = [
 
 fn flags<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&ANYWHERE, more].concat()
+}
+
+/// With so few descriptors that clients can use them up.
+#[test]
+fn admin_api_answers_when_clients_have_used_up_the_descriptors() {
+    let upstream = format!("http://{}", service());
+    let mut limited = Command::new("sh");
+    limited
+        .args(["-c", "ulimit -n 128 && exec \"$0\" \"$@\""])
+        .arg(env!("CARGO_BIN_EXE_tidegate"))
+        .arg("run")
+        .args(flags(&["--upstream", &upstream]))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut running = Running::spawn(&mut limited);
+    let addr = running.announced["listen"]
+        .as_str()
+        .expect("an address")
+        .to_owned();
+    // Each has begun a request, so that it is accepted at once.
+    let crowd: Vec<_> = (0..200)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&addr).expect("connects");
+            let _ = stream.write_all(b"GET / HTTP/1.1\r\n");
+            stream
+        })
+        .collect();
+    for _ in 0..20 {
+        let status = running.ask("admin", "/api/status");
+        assert!(status.starts_with("HTTP/1.1 200"), "{status}");
+    }
+    let mut lines = BufReader::new(running.stderr()).lines();
+    let said = lines.find_map(|line| line.ok().filter(|line| line.contains("ulimit -n")));
+    assert!(said.is_some_and(|line| line.contains("WARN")));
+    drop(crowd);
 }
 
 #[test]

@@ -118,6 +118,9 @@ pub(super) fn of_process(state: &State) -> Vec<Condition> {
     if crowded {
         all.push(Condition::new("connections", full));
     }
+    if let Some(shortage) = state.descriptors.shortage() {
+        all.push(Condition::unlogged("descriptors", shortage));
+    }
     all
 }
 

@@ -3,6 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -11,6 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use rustls::ServerConfig;
 use tokio::io::Interest;
@@ -58,7 +60,10 @@ pub(crate) async fn run(worker: Rc<Worker>, listener: TcpListener, index: usize)
             };
             match accepted {
                 Ok(accepted) => start(accepted),
-                Err(_) => tokio::time::sleep(PAUSE).await,
+                Err(error) => {
+                    note_shortage(&worker, &error);
+                    tokio::time::sleep(PAUSE).await;
+                }
             }
         }
     }
@@ -66,6 +71,17 @@ pub(crate) async fn run(worker: Rc<Worker>, listener: TcpListener, index: usize)
         start(accepted);
     }
     Ok(())
+}
+
+/// A failed accept that was for want of descriptors is written down; other ones are the client's.
+fn note_shortage(worker: &Worker, error: &io::Error) {
+    let errno = Errno::from_io_error(error);
+    if matches!(
+        errno,
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+    ) {
+        worker.state.descriptors.ran_out(worker.state.now());
+    }
 }
 
 /// The system may keep connections to itself whose clients believe that they are connected, and may speak
@@ -115,7 +131,8 @@ fn welcome(
     let peer = canonical(peer);
     let manner = Manner::of(&settings, index);
     let newcomer = (!manner.proxy_protocol).then(|| peer.ip().into());
-    let full = worker.state.connections() >= settings.config.limits.connections;
+    let full = worker.state.connections() >= settings.config.limits.connections
+        || lacks_descriptors(worker, &stream);
     if full && !worker.reclaim(newcomer, TurnedAway::Limit) {
         worker.metrics().record_turned_away(TurnedAway::Limit);
         return None;
@@ -129,6 +146,16 @@ fn welcome(
     }
     let worker = Rc::clone(worker);
     Some(connection(worker, stream, peer, manner, open))
+}
+
+/// Whether a connection took one of the descriptors that are kept for others than clients.
+fn lacks_descriptors(worker: &Worker, stream: &Stream) -> bool {
+    let number = stream.descriptor().map_or(0, |it| it.as_raw_fd());
+    let lacks = !worker.state.descriptors.allow(number.unsigned_abs().into());
+    if lacks {
+        worker.state.descriptors.ran_out(worker.state.now());
+    }
+    lacks
 }
 
 /// Counts a connection for its address, unless that one has too many: see [`super::per_address`].

@@ -2,6 +2,7 @@
 //! kernel spreads connections and no worker waits for another.
 
 pub(crate) mod accept;
+pub(crate) mod descriptors;
 pub(crate) mod inherited;
 pub(crate) mod per_address;
 pub(crate) mod proxy_protocol;

@@ -153,11 +153,13 @@ impl Relay {
             return;
         };
         self.worker.slow_readers.forget(rest.key);
-        if let Some(mut slot) = rest.reading.take() {
-            if !rest.reading.is_streaming() {
-                slot.set_ending(ending(rest.status));
-            }
-            drop(slot);
+        let streamed = rest.reading.is_streaming();
+        if let Some(slot) = rest.reading.take() {
+            slot.end(if streamed {
+                Ending::Ignored
+            } else {
+                ending(rest.status)
+            });
         }
         if rest.kind != Kind::Stream {
             self.record_answered(rest.status);
@@ -172,8 +174,8 @@ impl Relay {
             return;
         };
         self.worker.slow_readers.forget(rest.key);
-        if let Some(mut slot) = rest.reading.take() {
-            slot.set_ending(Ending::Dropped);
+        if let Some(slot) = rest.reading.take() {
+            slot.end(Ending::Dropped);
         }
         self.application.metrics().record_upstream_failure(failure);
         self.application
@@ -201,8 +203,8 @@ impl Relay {
     fn cut_off(&mut self) -> Truncated {
         if let Some(rest) = self.rest.take() {
             self.worker.slow_readers.forget(rest.key);
-            if let Some(mut slot) = rest.reading.take() {
-                slot.set_ending(ending(rest.status));
+            if let Some(slot) = rest.reading.take() {
+                slot.end(ending(rest.status));
             }
             self.record_answered(rest.status);
         }

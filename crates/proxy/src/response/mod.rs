@@ -35,7 +35,7 @@ use report::About;
 /// When the replica breaks off before the first byte of a body it has promised.
 pub(crate) fn relay(
     visit: &Visit,
-    mut slot: Slot,
+    slot: Slot,
     answer: Answer,
     ahead: Result<Ahead, BrokeOff>,
 ) -> Result<Response<Outbound>, Fault> {
@@ -52,7 +52,8 @@ pub(crate) fn relay(
         edge.change_answer(&mut response.headers);
     }
     mark(visit, &settings, replica, &mut response);
-    if let Some(fault) = too_large(visit, &body, &ahead, &mut slot) {
+    if let Some(fault) = too_large(visit, &body, &ahead) {
+        slot.end(Ending::Served);
         return Err(fault);
     }
     let body = match ahead {
@@ -60,8 +61,7 @@ pub(crate) fn relay(
             application
                 .board()
                 .record(replica, Outcome::Answered(status.as_u16()));
-            slot.set_ending(ending(status));
-            drop(slot);
+            slot.end(ending(status));
             body.give_back(visit.worker(), &settings);
             visit.count_response_bytes(data.len());
             Outbound::full(data)
@@ -76,12 +76,7 @@ pub(crate) fn relay(
 }
 
 /// An answer that announces more than it may. Its replica has done its work all the same.
-fn too_large(
-    visit: &Visit,
-    body: &Download,
-    ahead: &Result<Ahead, BrokeOff>,
-    slot: &mut Slot,
-) -> Option<Fault> {
+fn too_large(visit: &Visit, body: &Download, ahead: &Result<Ahead, BrokeOff>) -> Option<Fault> {
     let most = visit.passage.as_ref()?.response_bytes?;
     let read = match ahead {
         Ok(Ahead::Complete(data)) => data.len(),
@@ -90,7 +85,6 @@ fn too_large(
     };
     let announced = read as u64 + body.size_hint().lower();
     (announced > most).then(|| {
-        slot.set_ending(Ending::Served);
         let fault = Fault::ResponseTooLarge;
         visit.application.shared.edge_counters().count(&fault);
         fault
@@ -98,11 +92,12 @@ fn too_large(
 }
 
 /// The replica failed after its first words.
-pub(crate) fn failed(visit: &Visit, mut slot: Slot, failure: UpstreamFailure) -> Fault {
-    slot.set_ending(Ending::Dropped);
+pub(crate) fn failed(visit: &Visit, slot: Slot, failure: UpstreamFailure) -> Fault {
+    let replica = slot.replica();
+    slot.end(Ending::Dropped);
     visit.application.metrics().record_upstream_failure(failure);
     let board = visit.application.shared.board();
-    board.record(slot.replica(), Outcome::Failed(failure));
+    board.record(replica, Outcome::Failed(failure));
     Fault::Upstream(failure)
 }
 

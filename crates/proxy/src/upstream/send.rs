@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use hyper::client::conn::http2::SendRequest;
 use tidegate_control::Timestamp;
-use tidegate_sentry::{Ending, ReplicaId};
+use tidegate_sentry::ReplicaId;
 
 use super::download::Download;
 use super::http1::{self, Failed};
@@ -192,7 +192,7 @@ impl<'a> Sending<'a> {
     }
 
     fn give_up(&mut self, failure: UpstreamFailure) -> Fault {
-        self.slot.set_ending(Ending::Dropped);
+        self.slot.set_failed();
         Fault::Upstream(failure)
     }
 
@@ -438,7 +438,7 @@ impl<'a> Sending<'a> {
     fn deadline_passed(&mut self, failure: UpstreamFailure) -> Fault {
         if !self.order.deadline.allowance.by_client {
             self.record_failure(self.slot.replica(), failure);
-            self.slot.set_ending(Ending::Dropped);
+            self.slot.set_failed();
         }
         Fault::Deadline
     }

@@ -322,9 +322,13 @@ fn validate_tables(config: &SentryConfig) -> Result<(), SentryError> {
     }
 }
 
+/// The shortest control interval. A step takes some ten microseconds, and measures what happened
+/// since the last one: within less than a millisecond nothing has.
+const INTERVAL_MIN: Duration = Duration::from_millis(1);
+
 pub(super) fn interval_above_zero(key: &'static str, interval: Dur) -> Result<(), SentryError> {
-    if interval.is_zero() {
-        let remedy = "a controller needs time between two steps: write a duration above zero";
+    if interval.0 < INTERVAL_MIN {
+        let remedy = "a controller needs time between two steps: write at least \"1ms\"";
         return Err(SentryError::out_of_range(key, interval, remedy));
     }
     Ok(())

@@ -80,8 +80,11 @@ impl<T> Sentry<T> {
             replica.end_stream();
             return;
         }
-        let rest = class.forecast.linger.load();
-        if ending == Ending::Abandoned && rest > 0.0 && !self.bypass() {
+        let rest = match ending {
+            Ending::Abandoned if !self.bypass() => departed_seconds(&plan, now, &permit),
+            _ => 0.0,
+        };
+        if rest > 0.0 {
             self.departed_slots
                 .keep(now, rest, replica, permit.generation);
         } else {
@@ -162,6 +165,20 @@ impl<T> Sentry<T> {
     }
 }
 
+/// How long the slot of a client that left is kept: what the adaptation says, else what requests
+/// take lately where slots are a quota. Without that clients that ask and leave exceed the quota,
+/// as most servers finish what they began. If nothing was served yet, as long again as this one
+/// was inside.
+fn departed_seconds(plan: &Plan, now: Timestamp, permit: &Permit) -> f64 {
+    let told = plan.class(permit.class).forecast.linger.load();
+    if told > 0.0 || plan.config.limits.slots.is_none() {
+        return told;
+    }
+    let replica = &plan.replicas[usize::from(permit.replica.0)];
+    let inside = || (now - permit.admitted).as_secs_f64();
+    replica.recent_seconds(now).unwrap_or_else(inside)
+}
+
 /// What a request would cost on its own, from what it took in company: while `k` share a server
 /// each takes `k` times as long, or waits for the others in turn. If `k` grows or falls evenly
 /// from `a` to `b` meanwhile, what the request got is the time over `(b - a) / ln(b / a)`. Replicas
@@ -194,6 +211,39 @@ fn logarithmic_mean(a: f64, b: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Four slots of a service of 100 ms whose clients leave after 20 ms: what is inside, at most,
+    /// if the service finishes what it began.
+    #[test]
+    fn slots_are_not_exceeded_when_clients_leave() {
+        let at = |millis: u64| Timestamp::from_nanos(millis * 1_000_000);
+        let text = "mode = 'static'\nstatic.window = 1000\nlimits.slots = 4";
+        let config = tidegate_config::parse("test.toml", text).unwrap();
+        let sentry = Sentry::<()>::new(&config, 1, at(0), 1).unwrap();
+        let admit = |now| match sentry.on_arrival(now, &Default::default(), || ()) {
+            crate::Verdict::Admit(permit) => Some(permit),
+            crate::Verdict::Wait(ticket) => {
+                sentry.on_abandon(now, ticket);
+                None
+            }
+            crate::Verdict::Shed(_) => None,
+        };
+        let end = |now, permit, ending| sentry.on_end(now, permit, ending, &mut |(), _| {});
+        end(at(100), admit(at(0)).unwrap(), Ending::Served);
+        let (mut begun, mut most, mut admitted) = (Vec::new(), 0, 0);
+        for millis in (200..2000).step_by(20) {
+            for permit in std::iter::from_fn(|| admit(at(millis))) {
+                admitted += 1;
+                begun.push(millis);
+                end(at(millis + 19), permit, Ending::Abandoned);
+            }
+            begun.retain(|begun| begun + 100 > millis);
+            most = most.max(begun.len());
+            sentry.handle_timeout(at(millis + 19), &mut |_: &crate::Event| {}, &mut |(), _| {});
+        }
+        assert!(most <= 4, "{most} inside with 4 slots");
+        assert!(admitted > 20, "{admitted} admitted in all");
+    }
 
     #[test]
     fn the_logarithmic_mean_lies_between() {
