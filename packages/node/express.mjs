@@ -1,6 +1,6 @@
-// Tidegate's nucleus for Express and its like (connect, polka): copy this file.
+// Tidegate's nucleus for Express and its like (connect, polka).
 //
-//   import { tidegateNucleus } from './nucleus_express.mjs';
+//   import { tidegateNucleus } from 'tidegate-nucleus';
 //   app.use(tidegateNucleus());
 //
 // Whether to include optional content is `req.optionalContent`. Answers say how long they took in

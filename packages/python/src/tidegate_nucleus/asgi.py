@@ -1,4 +1,4 @@
-"""Tidegate's nucleus for ASGI applications (Starlette, FastAPI, Quart, Django): copy this file.
+"""Tidegate's nucleus for ASGI applications (Starlette, FastAPI, Quart, Django).
 
     app.add_middleware(TidegateNucleus)    # Starlette and FastAPI
     app = TidegateNucleus(app)             # anything else

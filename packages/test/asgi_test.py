@@ -1,10 +1,8 @@
-"""The ASGI snippet inside of Starlette, served by uvicorn over a real socket."""
+"""The ASGI nucleus inside of Starlette, served by uvicorn over a real socket."""
 
 import asyncio
-import sys
 import threading
 import unittest
-from pathlib import Path
 
 import httpx
 import uvicorn
@@ -13,8 +11,7 @@ from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from nucleus_asgi import TidegateNucleus  # noqa: E402
+from tidegate_nucleus import TidegateNucleus
 
 SERVICE = "tidegate-service-ms"
 OPTIONAL = "tidegate-optional"

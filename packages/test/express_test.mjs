@@ -1,11 +1,11 @@
-// The Express snippet inside of Express, over a real socket.
+// The nucleus inside of Express, over a real socket.
 
 import assert from 'node:assert/strict';
 import http from 'node:http';
 import { after, before, test } from 'node:test';
 import { Readable } from 'node:stream';
 import express from 'express';
-import { tidegateNucleus } from './nucleus_express.mjs';
+import { tidegateNucleus } from 'tidegate-nucleus';
 
 const SERVICE = 'tidegate-service-ms';
 let server;

@@ -1,0 +1,2 @@
+export { tidegateNucleus } from './express.mjs';
+export { tidegateFastify } from './fastify.mjs';
