@@ -49,10 +49,23 @@ pub(crate) enum Fault {
 }
 
 /// A quota that is used up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Overdrawn {
     /// After this long one more request may be within it.
     pub(crate) wait: Duration,
+    /// Its name.
+    pub(crate) quota: Box<str>,
+    /// What it bounds.
+    pub(crate) bound: QuotaBound,
+}
+
+/// The bound of a quota that a request would have exceeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum QuotaBound {
+    /// Requests at once after a silence of `window_s` seconds.
+    Rate { burst: u64, window_s: u64 },
+    /// Requests inside at a time.
+    Concurrency(u32),
 }
 
 /// What is wrong with a request that is well-formed.

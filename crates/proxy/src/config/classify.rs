@@ -47,6 +47,11 @@ pub struct ClassRule {
     /// Cookies it has to carry, with their values; `"*"` is any value. See `believe`.
     #[serde(default)]
     pub cookies: BTreeMap<String, String>,
+    /// The least urgent `Priority` it may have (RFC 9218), from 0 to 7; 0 is the most urgent, and a
+    /// `Priority` without `u` is 3. See `believe`.
+    #[schemars(example = &1, range(max = 7))]
+    #[serde(default)]
+    pub urgency: Option<u8>,
     /// Whose headers and cookies can make a request more important than it is without them.
     #[serde(default)]
     pub believe: Believe,

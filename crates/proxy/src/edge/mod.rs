@@ -220,7 +220,7 @@ fn strip(uri: &mut Uri, prefix: &str) {
 }
 
 /// Seconds until a client may come back, whole and at least one.
-pub(crate) fn retry_after(overdrawn: Overdrawn) -> u64 {
+pub(crate) fn retry_after(overdrawn: &Overdrawn) -> u64 {
     overdrawn.wait.as_secs_f64().ceil().clamp(1.0, 86_400.0) as u64
 }
 

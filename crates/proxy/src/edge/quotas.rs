@@ -11,7 +11,7 @@ use tidegate_sentry::{QuotaExceeded, QuotaLimits, QuotaTable};
 
 use super::Seen;
 use crate::config::{Quota, QuotaKey};
-use crate::fault::Overdrawn;
+use crate::fault::{Overdrawn, QuotaBound};
 use crate::request::classify::{method, path::PathPattern};
 use crate::request::engine_keys::{Keys, Source};
 
@@ -30,6 +30,7 @@ struct Rule {
     key: Key,
     path: Option<PathPattern>,
     methods: Vec<Method>,
+    limits: QuotaLimits,
     shared: Arc<Shared>,
 }
 
@@ -85,6 +86,7 @@ impl Quotas {
                 .iter()
                 .filter_map(|name| method(name))
                 .collect(),
+            limits: limits(quota),
             shared: shared(quota, before),
         };
         Self(config.iter().map(rule).collect())
@@ -96,7 +98,8 @@ impl Quotas {
         let mut permits = QuotaPermits::default();
         for rule in self.0.iter().filter(|rule| rule.concerns(seen)) {
             let key = rule.key(seen, keys);
-            if rule.shared.take(seen.now, key)? {
+            let taken = rule.shared.take(seen.now, key);
+            if taken.map_err(|exceeded| rule.overdrawn(exceeded))? {
                 permits.0.push((Arc::clone(&rule.shared), key));
             }
         }
@@ -118,15 +121,19 @@ impl Quotas {
     }
 }
 
-/// The tables of a quota; those of one with this name and size stay.
-fn shared(quota: &Quota, before: Option<&Quotas>) -> Arc<Shared> {
-    let limits = QuotaLimits {
+fn limits(quota: &Quota) -> QuotaLimits {
+    QuotaLimits {
         rate: quota.rate.map(|rate| *rate),
         burst: quota
             .burst
             .map_or_else(|| quota.rate.map_or(1.0, |rate| rate.ceil()), f64::from),
         concurrency: quota.concurrency,
-    };
+    }
+}
+
+/// The tables of a quota; those of one with this name and size stay.
+fn shared(quota: &Quota, before: Option<&Quotas>) -> Arc<Shared> {
+    let limits = limits(quota);
     let mut known = before.into_iter().flat_map(|before| &before.0);
     let known =
         known.find(|it| *it.shared.name == *quota.name && it.shared.keys_max == quota.keys_max);
@@ -162,22 +169,35 @@ impl Rule {
     }
 }
 
+impl Rule {
+    fn overdrawn(&self, exceeded: QuotaExceeded) -> Overdrawn {
+        let (wait, bound) = match exceeded {
+            QuotaExceeded::Rate(wait) => {
+                let QuotaLimits { rate, burst, .. } = self.limits;
+                let window_s = rate.map_or(1.0, |rate| (burst / rate).ceil().max(1.0)) as u64;
+                let burst = burst as u64;
+                (wait, QuotaBound::Rate { burst, window_s })
+            }
+            QuotaExceeded::Concurrency => {
+                let most = self.limits.concurrency.unwrap_or(0);
+                (CONCURRENCY_RETRY, QuotaBound::Concurrency(most))
+            }
+        };
+        let quota = self.shared.name.clone();
+        Overdrawn { wait, quota, bound }
+    }
+}
+
 impl Shared {
     fn shard(&self, key: u64) -> &Mutex<QuotaTable> {
         // The low bits choose the set within a table.
         &self.shards[(key >> 60) as usize]
     }
 
-    fn take(&self, now: Timestamp, key: u64) -> Result<bool, Overdrawn> {
+    fn take(&self, now: Timestamp, key: u64) -> Result<bool, QuotaExceeded> {
         let taken = self.shard(key).lock().on_arrival(now, key);
-        taken.map_err(|exceeded| {
+        taken.inspect_err(|_| {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            match exceeded {
-                QuotaExceeded::Rate(wait) => Overdrawn { wait },
-                QuotaExceeded::Concurrency => Overdrawn {
-                    wait: CONCURRENCY_RETRY,
-                },
-            }
         })
     }
 }

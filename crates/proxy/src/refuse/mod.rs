@@ -7,6 +7,7 @@
 
 mod grpc;
 mod page;
+mod rate_limit;
 
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -53,13 +54,21 @@ const HELD_MAX_S: f64 = 86_400.0;
 pub(crate) enum Format {
     Html,
     Json,
+    /// Problem details (RFC 9457).
+    Problem,
     Text,
     /// As gRPC has it: in the headers alone.
     Grpc,
 }
 
 impl Format {
-    const ALL: [Self; 4] = [Self::Html, Self::Json, Self::Text, Self::Grpc];
+    const ALL: [Self; 5] = [
+        Self::Html,
+        Self::Json,
+        Self::Problem,
+        Self::Text,
+        Self::Grpc,
+    ];
 
     /// The type of `Accept` that we have and that the client likes best, the first of equals;
     /// programs that name none get plain text.
@@ -86,6 +95,7 @@ impl Format {
         match media_type {
             b"text/html" | b"application/xhtml+xml" => Some(Self::Html),
             b"text/plain" => Some(Self::Text),
+            b"application/problem+json" => Some(Self::Problem),
             kind if kind.ends_with(b"json") => Some(Self::Json),
             _ => None,
         }
@@ -104,6 +114,7 @@ impl Format {
         HeaderValue::from_static(match self {
             Self::Html => "text/html; charset=utf-8",
             Self::Json => "application/json",
+            Self::Problem => "application/problem+json",
             Self::Text => "text/plain; charset=utf-8",
             Self::Grpc => "application/grpc",
         })
@@ -134,7 +145,7 @@ static RENDERED: Mutex<Vec<Weak<Refusals>>> = Mutex::new(Vec::new());
 pub(crate) struct Refusals {
     custom: page::Custom,
     /// By reason and format.
-    shed: Vec<[Template; 4]>,
+    shed: Vec<[Template; Format::ALL.len()]>,
     /// `retry-after` in seconds, by seconds.
     seconds: Vec<HeaderValue>,
 }
@@ -368,7 +379,12 @@ const fn shed_status(_: ShedReason) -> StatusCode {
 /// An answer that says what is wrong.
 fn explain(fault: &Fault, format: Format) -> Response<Outbound> {
     let status = status(fault);
-    let body = page::render(format, status, &detail(fault));
+    let body = match (format, fault) {
+        (Format::Problem, Fault::Quota(overdrawn)) => {
+            page::quota_exceeded(&overdrawn.quota, &detail(fault))
+        }
+        _ => page::render(format, status, &detail(fault)),
+    };
     let mut response = Response::new(format.carried(status), Outbound::full(body));
     response.headers = common_headers(format);
     if format == Format::Grpc {
@@ -418,10 +434,8 @@ fn of_the_edge(fault: &Fault, headers: &mut Fields) {
         }
         Fault::Quota(overdrawn) => {
             headers.insert(SHED, HeaderValue::from_static(fault.as_str()));
-            headers.insert(
-                RETRY_AFTER,
-                HeaderValue::from(edge::retry_after(*overdrawn)),
-            );
+            headers.insert(RETRY_AFTER, HeaderValue::from(edge::retry_after(overdrawn)));
+            rate_limit::insert(overdrawn, headers);
         }
         Fault::Maintenance(closed) => {
             let seconds = closed.retry_after.as_secs().max(1);
@@ -545,7 +559,7 @@ mod tests {
         let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
         assert_eq!(accept(browser), Format::Html);
         assert_eq!(accept("application/json, text/plain, */*"), Format::Json);
-        assert_eq!(accept("application/problem+json"), Format::Json);
+        assert_eq!(accept("application/problem+json"), Format::Problem);
         assert_eq!(accept("image/png, text/html;q=0.1"), Format::Html);
         let weighed = "text/html; q=0.5, text/plain;q=0.05, application/json;charset=utf-8;q=0.9";
         assert_eq!(accept(weighed), Format::Json);
@@ -597,7 +611,7 @@ mod tests {
     #[test]
     fn every_format_asks_not_to_hammer_reload() {
         let refusals = Refusals::of(&RefusalTexts::default()).unwrap();
-        for format in [Format::Html, Format::Json, Format::Text] {
+        for format in [Format::Html, Format::Json, Format::Problem, Format::Text] {
             let text = body(refusals.answer(&refusal(Duration::ZERO), format));
             assert!(text.contains("reload"), "{format:?}: {text}");
         }
@@ -606,6 +620,37 @@ mod tests {
         assert_eq!(
             (json["status"].as_u64(), json["reason"].as_str()),
             (Some(503), Some("predicted"))
+        );
+    }
+
+    #[test]
+    fn problem_details_have_the_registered_type() {
+        let refusals = Refusals::of(&RefusalTexts::default()).unwrap();
+        let problem = |fault: &Fault| {
+            let response = refusals.answer(fault, Format::Problem);
+            assert_eq!(response.headers[CONTENT_TYPE], "application/problem+json");
+            let text = body(response);
+            serde_json::from_str::<serde_json::Value>(&text).unwrap()
+        };
+        let shed = problem(&refusal(Duration::ZERO));
+        let registered = "https://iana.org/assignments/http-problem-types#";
+        assert_eq!(
+            shed["type"],
+            format!("{registered}temporary-reduced-capacity")
+        );
+        assert_eq!(
+            (shed["status"].as_u64(), shed["reason"].as_str()),
+            (Some(503), Some("predicted"))
+        );
+        let invalid = problem(&Fault::Malformed(Violation::Framing));
+        assert_eq!(
+            (invalid["type"].as_str(), invalid["status"].as_u64()),
+            (Some("about:blank"), Some(400))
+        );
+        let resets = problem(&Fault::TooManyResets);
+        assert_eq!(
+            resets["type"],
+            format!("{registered}abnormal-usage-detected")
         );
     }
 

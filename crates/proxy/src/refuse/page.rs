@@ -13,6 +13,12 @@ use crate::settings::SettingsError;
 const BUSY: &str = "The service is busy right now and cannot take your request. Please wait a moment, then try \
      again once: to reload again and again only makes everybody wait longer.";
 
+const TEMPORARY_REDUCED_CAPACITY: &str =
+    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const ABNORMAL_USAGE_DETECTED: &str =
+    "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
+
 /// The operator's own texts, where there are any.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Custom {
@@ -39,6 +45,7 @@ impl Custom {
             Format::Html => &self.html,
             Format::Json => &self.json,
             Format::Text => &self.text,
+            Format::Problem => &None,
             Format::Grpc => return Bytes::new(),
         };
         own.clone()
@@ -65,6 +72,7 @@ fn page(format: Format, status: StatusCode, reason: Option<&str>, message: &str)
     match format {
         Format::Html => html(status, title, message),
         Format::Json => json(status, title, reason, message),
+        Format::Problem => problem(status, title, reason, message),
         // Its headers say all.
         Format::Grpc => String::new(),
         Format::Text => format!("{} {title}\n{message}\n", status.as_u16()),
@@ -82,6 +90,38 @@ fn json(status: StatusCode, title: &str, reason: Option<&str>, message: &str) ->
         document["reason"] = reason.into();
     }
     format!("{document}\n")
+}
+
+/// Problem details (RFC 9457), with the types of draft-ietf-httpapi-ratelimit-headers-10
+/// section 8: overload is ours to name, a limit of one client is too.
+fn problem(status: StatusCode, title: &str, reason: Option<&str>, message: &str) -> String {
+    let kind = match status {
+        StatusCode::SERVICE_UNAVAILABLE => TEMPORARY_REDUCED_CAPACITY,
+        StatusCode::TOO_MANY_REQUESTS => ABNORMAL_USAGE_DETECTED,
+        _ => "about:blank",
+    };
+    let mut document = serde_json::json!({
+        "type": kind,
+        "title": title,
+        "status": status.as_u16(),
+        "detail": message,
+    });
+    if let Some(reason) = reason {
+        document["reason"] = reason.into();
+    }
+    format!("{document}\n")
+}
+
+/// Problem details of a client that has used up a quota.
+pub(super) fn quota_exceeded(quota: &str, message: &str) -> Bytes {
+    let document = serde_json::json!({
+        "type": QUOTA_EXCEEDED,
+        "title": "Too Many Requests",
+        "status": 429,
+        "detail": message,
+        "violated-policies": [quota],
+    });
+    format!("{document}\n").into()
 }
 
 fn html(status: StatusCode, title: &str, message: &str) -> String {

@@ -24,6 +24,7 @@ pub(crate) struct KnownHeaders<'a> {
     pub(crate) upgrade: Option<&'a HeaderValue>,
     pub(crate) deadline_ms: Option<&'a HeaderValue>,
     pub(crate) grpc_timeout: Option<&'a HeaderValue>,
+    pub(crate) load_format: Option<&'a HeaderValue>,
     /// Whether a body is announced.
     pub(crate) body: bool,
     /// Number of headers. Cookies do not count: HTTP/2 may split them.
@@ -52,6 +53,7 @@ impl<'a> KnownHeaders<'a> {
                 _ => match name.as_str() {
                     "tidegate-deadline-ms" => found.deadline_ms = Some(value),
                     "grpc-timeout" => found.grpc_timeout = Some(value),
+                    "endpoint-load-metrics-format" => found.load_format = Some(value),
                     _ => {}
                 },
             }

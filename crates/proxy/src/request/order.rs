@@ -20,6 +20,7 @@ use crate::hop::{self, has_token};
 use crate::http1::Violation;
 use crate::message::{Fields, Request};
 use crate::refuse::Format;
+use crate::response::orca::LoadFormat;
 use crate::settings::Settings;
 use crate::upstream::send::Deadline;
 
@@ -94,6 +95,9 @@ impl Order {
             row.asked(marks.tenant, allowance.by_client.then_some(allowance.time));
         }
         visit.classified(class);
+        if visit.client.trusted {
+            visit.load_format = known.load_format.and_then(LoadFormat::of);
+        }
         visit.path = marks.path;
         let upgrade = wanted_upgrade(&request, &known).cloned().map(Box::new);
         let expects_continue = known.expect.is_some();

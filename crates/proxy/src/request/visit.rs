@@ -16,6 +16,7 @@ use crate::message::Request;
 use crate::metrics::{Direction, RequestId, UpstreamFailure};
 use crate::record::Row;
 use crate::refuse::Format;
+use crate::response::orca::LoadFormat;
 use crate::worker::{LocalApplication, Worker};
 
 /// A request that is being served. Dropped before it is complete, its client has left.
@@ -29,6 +30,8 @@ pub(crate) struct Visit {
     pub(crate) format: Format,
     /// The replica the client belongs to.
     pub(crate) sticky: Option<ReplicaId>,
+    /// In which form a trusted caller wants to know how busy we are.
+    pub(crate) load_format: Option<LoadFormat>,
     /// Whether the client listens to the channel.
     pub(crate) holds_back: bool,
     /// An item whose body has still to be read.
@@ -65,6 +68,7 @@ impl Visit {
             row: Row::begin(&application, arrived),
             format: Format::Text,
             sticky: None,
+            load_format: None,
             holds_back: false,
             claim: None,
             item: None,

@@ -1,6 +1,7 @@
 //! What happens to a replica's answer on its way to the client.
 
 pub(crate) mod body;
+pub(crate) mod orca;
 pub(crate) mod report;
 pub(crate) mod slow_reader;
 pub(crate) mod tunnel;
@@ -110,6 +111,12 @@ fn mark(visit: &Visit, settings: &Settings, replica: ReplicaId, response: &mut R
             &mut response.headers,
             visit.client.tls,
         );
+    }
+    if let Some(format) = visit.load_format
+        && let Some(pressure) = visit.application.shared.sentry().pressure()
+        && let Some(report) = format.report(pressure)
+    {
+        response.headers.insert(orca::ENDPOINT_LOAD, report);
     }
     if settings.config.forward.via {
         let via = match response.version {

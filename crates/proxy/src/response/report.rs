@@ -1,14 +1,14 @@
 //! What a replica says about itself in headers or trailers.
 //!
-//! Our own `tidegate-demand`, `tidegate-service-ms` and the others of `docs/nucleus.md`, and the ORCA header
-//! `endpoint-load-metrics` in its text (`TEXT cpu_utilization=0.3`) and JSON forms. The engine
-//! judges the numbers; here they are only read.
+//! Our own `tidegate-demand`, `tidegate-service-ms` and the others of `docs/nucleus.md`, and those of
+//! [ORCA](super::orca). The engine judges the numbers; here they are only read.
 
 use std::str::FromStr;
 
 use http::{HeaderName, HeaderValue};
 use tidegate_sentry::{ClassId, PathKey, ReplicaId, Report};
 
+use super::orca;
 use crate::application::Application;
 use crate::gate::Slot;
 use crate::hop::{Border, Contraband};
@@ -22,7 +22,6 @@ const DIMMER: HeaderName = HeaderName::from_static("tidegate-dimmer");
 const OPTIONAL: HeaderName = HeaderName::from_static("tidegate-optional");
 const CPU_MS: HeaderName = HeaderName::from_static("tidegate-cpu-ms");
 const IO_MS: HeaderName = HeaderName::from_static("tidegate-io-ms");
-const ENDPOINT_LOAD: HeaderName = HeaderName::from_static("endpoint-load-metrics");
 
 /// Who reports, and on which request.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +60,7 @@ pub(crate) fn strip(application: &Application, about: About, headers: &mut Field
 
 /// The utilization that a replica tells, in either spelling.
 pub(crate) fn utilization(headers: &Fields) -> Option<f64> {
-    number(headers.get(UTILIZATION)).or_else(|| orca(headers.get(ENDPOINT_LOAD)))
+    number(headers.get(UTILIZATION)).or_else(|| orca::utilization(headers))
 }
 
 fn read(headers: &Fields) -> Option<Report> {
@@ -85,24 +84,6 @@ fn number<N: FromStr>(value: Option<&HeaderValue>) -> Option<N> {
 fn seconds(millis: Option<&HeaderValue>) -> Option<f64> {
     let millis: f64 = number(millis)?;
     Some(millis / 1e3)
-}
-
-/// The utilization in an ORCA report: the application's own if it gives one, else the CPU's.
-fn orca(value: Option<&HeaderValue>) -> Option<f64> {
-    let (format, text) = value?.to_str().ok()?.split_once(' ')?;
-    let metric = |name: &str| match format {
-        "TEXT" => text.split(',').find_map(|pair| {
-            let (key, value) = pair.split_once('=')?;
-            (key.trim() == name).then(|| value.trim().parse().ok())?
-        }),
-        "JSON" => {
-            let document: serde_json::Value = serde_json::from_str(text).ok()?;
-            document.get(name)?.as_f64()
-        }
-        _ => None,
-    };
-    let application = metric("application_utilization").filter(|&used| used > 0.0);
-    application.or_else(|| metric("cpu_utilization"))
 }
 
 #[cfg(test)]
@@ -131,18 +112,8 @@ mod tests {
         let cpu = report("tidegate-cpu-ms", "4").unwrap().cpu_seconds;
         let io = report("tidegate-io-ms", "6").unwrap().io_seconds;
         assert_eq!((cpu, io), (Some(0.004), Some(0.006)));
-        for orca in [
-            "TEXT cpu_utilization=0.3,mem_utilization=0.8",
-            "TEXT application_utilization=0.3, cpu_utilization=0.9",
-            "TEXT application_utilization=0,cpu_utilization=0.3",
-            "JSON {\"cpu_utilization\": 0.3}",
-        ] {
-            assert_eq!(
-                utilization("endpoint-load-metrics", orca),
-                Some(0.3),
-                "{orca}"
-            );
-        }
+        let orca = "TEXT cpu_utilization=0.3,mem_utilization=0.8";
+        assert_eq!(utilization("endpoint-load-metrics", orca), Some(0.3));
     }
 
     #[test]

@@ -49,6 +49,17 @@ async fn rate_quota_answers_429_apart_from_load_shedding() {
     );
     let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((3500..=3600).contains(&seconds), "{seconds}");
+    let policy = r#""login";q=2;w=7200"#;
+    assert_eq!(refused.header("ratelimit-policy"), Some(policy));
+    let left = format!(r#""login";r=0;t={seconds}"#);
+    assert_eq!(refused.header("ratelimit"), Some(left.as_str()));
+    let problem = "GET /login HTTP/1.1\r\nhost: a\r\naccept: application/problem+json\r\n\r\n";
+    let problem = client.ask(problem).await.text();
+    assert!(
+        problem.contains(r#""violated-policies":["login"]"#),
+        "{problem}"
+    );
+    assert!(problem.contains("#quota-exceeded"), "{problem}");
     assert_eq!(
         client.ask(get("/other")).await.status,
         200,

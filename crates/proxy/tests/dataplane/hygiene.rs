@@ -184,6 +184,45 @@ async fn replicas_reports_stay_inside() {
     assert_eq!(answer.header("x-own"), Some("1"));
 }
 
+#[tokio::test]
+async fn own_load_is_reported_to_trusted_callers_that_ask() {
+    let service = reporting(&["endpoint-load-metrics"], "TEXT cpu_utilization=0.5").await;
+    let load = |format: &str| {
+        format!("GET / HTTP/1.1\r\nhost: a\r\nendpoint-load-metrics-format: {format}\r\n\r\n")
+    };
+    let strict = proxy(&[service.addr], "");
+    let answer = ask(strict.local_addr(), &load("TEXT")).await;
+    assert_eq!(answer.header("endpoint-load-metrics"), None);
+    let trusting = "forward.trust = ['127.0.0.1/32']\nprotect.mode = 'static'\n\
+                    protect.static.share = '100%'\nprotect.limits.slots = 16";
+    let trusting = proxy(&[service.addr], trusting);
+    // The request itself takes one of the sixteen slots, or has just given it back.
+    for (format, reports) in [
+        (
+            "TEXT",
+            [
+                "TEXT application_utilization=0.0625",
+                "TEXT application_utilization=0.0000",
+            ],
+        ),
+        (
+            "json",
+            [
+                r#"JSON {"application_utilization":0.0625}"#,
+                r#"JSON {"application_utilization":0.0000}"#,
+            ],
+        ),
+    ] {
+        let answer = ask(trusting.local_addr(), &load(format)).await;
+        let report = answer.header("endpoint-load-metrics").unwrap();
+        assert!(reports.contains(&report), "{report}");
+    }
+    for silent in ["XML", ""] {
+        let answer = ask(trusting.local_addr(), &load(silent)).await;
+        assert_eq!(answer.header("endpoint-load-metrics"), None);
+    }
+}
+
 /// A service whose every answer reports these values.
 async fn reporting(names: &'static [&'static str], value: &'static str) -> Service {
     Service::start(move |_| async move {

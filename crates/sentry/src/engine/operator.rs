@@ -121,6 +121,18 @@ impl<T> Sentry<T> {
         self.adaptation.lock().note(event);
     }
 
+    /// Requests waiting or in flight, as a share of the windows of healthy replicas: above 1 there
+    /// is a queue. `None` where no window limits them.
+    pub fn pressure(&self) -> Option<f64> {
+        let plan = self.plan.load();
+        let windows: u64 = plan
+            .up()
+            .map(|(_, replica)| u64::from(replica.limit()))
+            .sum();
+        let limited = (1..u64::from(UNLIMITED)).contains(&windows);
+        limited.then(|| f64::from(plan.in_system()) / windows as f64)
+    }
+
     /// A picture of the engine.
     pub fn status(&self, now: Timestamp) -> Status {
         let plan = self.plan.load();

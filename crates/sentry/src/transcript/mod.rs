@@ -553,6 +553,11 @@ impl<T> Transcribed<T> {
         self.sentry.upload_places(share)
     }
 
+    /// See [`Sentry::pressure`].
+    pub fn pressure(&self) -> Option<f64> {
+        self.look(|sentry| sentry.pressure())
+    }
+
     /// See [`Sentry::status`].
     pub fn status(&self, now: Timestamp) -> Status {
         self.look(|sentry| sentry.status(now))

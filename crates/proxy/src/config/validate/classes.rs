@@ -134,6 +134,11 @@ fn said(path: &str, rule: &ClassRule, report: &mut Report) {
     for name in rule.cookies.keys() {
         report.check(format_args!("{path}.cookies.{name}"), cookie_name(name));
     }
+    report.error_if(
+        rule.urgency.is_some_and(|urgency| urgency > 7),
+        format_args!("{path}.urgency"),
+        "urgencies of RFC 9218 go from 0, the most urgent, to 7",
+    );
 }
 
 /// Tokens and certificates.
@@ -179,7 +184,7 @@ fn promises(path: &str, rule: &ClassRule, config: &Config, report: &mut Report) 
 }
 
 fn has_fields(rule: &ClassRule) -> bool {
-    !rule.headers.is_empty() || !rule.cookies.is_empty()
+    !rule.headers.is_empty() || !rule.cookies.is_empty() || rule.urgency.is_some()
 }
 
 /// Rules that an earlier one shadows, or of which one that leads to a less important class takes

@@ -17,17 +17,21 @@ pub(super) fn covers(first: &ClassRule, later: &ClassRule) -> bool {
         methods,
         headers,
         cookies,
+        urgency,
         believe,
         certificate,
         claims,
     } = first;
-    let says = headers.len() + cookies.len() > 0;
+    let says = headers.len() + cookies.len() > 0 || urgency.is_some();
     optional(host.as_ref(), later.host.as_ref(), |a, b| name_covers(a, b))
         && path_covers(first, later)
         && methods_cover(methods, &later.methods)
         && values_cover(headers, &later.headers)
         && values_cover(cookies, &later.cookies)
         && values_cover(claims, &later.claims)
+        && optional(urgency.as_ref(), later.urgency.as_ref(), |most, other| {
+            most >= other
+        })
         && (!says || *believe == Believe::Anybody || later.believe == Believe::Trusted)
         && optional(
             certificate.as_ref(),
@@ -53,6 +57,7 @@ pub(super) fn overlap(one: &ClassRule, other: &ClassRule) -> bool {
 fn same_people(one: &ClassRule, other: &ClassRule) -> bool {
     one.headers == other.headers
         && one.cookies == other.cookies
+        && one.urgency == other.urgency
         && one.claims == other.claims
         && one.certificate == other.certificate
 }

@@ -8,11 +8,17 @@
 use http::HeaderName;
 use http::header::CONNECTION;
 
+use sfv::{Dictionary, ListEntry, Parser};
+
 use super::super::cookie::cookies;
 use super::{Asked, Fit};
 use crate::config::{Believe, ClassRule};
 use crate::hop::has_token;
 use crate::message::Fields;
+
+const PRIORITY: HeaderName = HeaderName::from_static("priority");
+/// RFC 9218 section 4.1.
+const URGENCY_DEFAULT: u8 = 3;
 
 /// A header or a cookie that has to be there.
 #[derive(Debug)]
@@ -20,6 +26,8 @@ pub(super) struct FieldCondition {
     place: Place,
     /// `None` is any value.
     value: Option<Box<str>>,
+    /// Instead: the least urgent `Priority`.
+    urgency: Option<u8>,
     believe: Believe,
 }
 
@@ -43,6 +51,7 @@ impl FieldCondition {
         let condition = |place: Place, value: &String| Self {
             place,
             value: (value != "*").then(|| value.as_str().into()),
+            urgency: None,
             believe: rule.believe,
         };
         let headers = rule.headers.iter().map(|(name, value)| {
@@ -52,7 +61,15 @@ impl FieldCondition {
         let cookies = rule.cookies.iter();
         let cookies = cookies
             .map(|(name, value)| Some(condition(Place::Cookie(name.as_str().into()), value)));
-        headers.chain(cookies).collect()
+        let urgency = rule.urgency.map(|urgency| {
+            Some(Self {
+                place: Place::Header(PRIORITY),
+                value: None,
+                urgency: Some(urgency),
+                believe: rule.believe,
+            })
+        });
+        headers.chain(cookies).chain(urgency).collect()
     }
 
     pub(super) fn fit(&self, asked: &Asked<'_>) -> Fit {
@@ -90,10 +107,32 @@ impl FieldCondition {
     }
 
     fn look_at(&self, value: &[u8], found: &mut Found) {
-        let fits = |wanted: &str| wanted.as_bytes() == value;
+        let fits = match self.urgency {
+            Some(most) => urgency(value).is_some_and(|urgency| urgency <= most),
+            None => {
+                let same = |wanted: &str| wanted.as_bytes() == value;
+                self.value.as_deref().is_none_or(same)
+            }
+        };
         found.values += 1;
-        found.fitting += u32::from(self.value.as_deref().is_none_or(fits));
+        found.fitting += u32::from(fits);
     }
+}
+
+/// The urgency in a `Priority` (RFC 9218 section 4): 3 where `u` is missing or out of range. `None`
+/// for what is no dictionary of structured fields.
+fn urgency(value: &[u8]) -> Option<u8> {
+    let dictionary: Dictionary = Parser::new(value).parse().ok()?;
+    let urgency = match dictionary.get("u") {
+        Some(ListEntry::Item(item)) => item.bare_item.as_integer(),
+        _ => None,
+    };
+    let urgency = urgency.and_then(|urgency| u8::try_from(i64::from(urgency)).ok());
+    Some(
+        urgency
+            .filter(|&urgency| urgency <= 7)
+            .unwrap_or(URGENCY_DEFAULT),
+    )
 }
 
 /// Whether two different names are the same once `_` is read as `-`.

@@ -116,6 +116,45 @@ fn a_proxy_that_is_trusted_says_the_class() {
     assert_eq!(by_headers(&[("x-plan", "lead")], TRUSTED), "bronze");
 }
 
+/// The class by `Priority`, under a rule for urgencies up to 1.
+fn by_priority(headers: &[(&str, &str)], trusted: bool) -> String {
+    let text = "protect.classes = [{ name = 'gold' }, { name = 'rest' }]\n\
+                classify = [{ class = 'gold', urgency = 1 }]";
+    let config = Config::from_text("t.toml", text).unwrap();
+    let headers = headers.iter().map(|(name, value)| {
+        let name: HeaderName = name.parse().unwrap();
+        (name, HeaderValue::from_str(value).unwrap())
+    });
+    let (method, headers) = (Method::GET, Fields::from_iter(headers));
+    let asked = Asked::new(&method, "a", "/", &headers).from(trusted, None);
+    let class = Classifier::new(&config).class(&asked);
+    config.protect.class_name(class).to_owned()
+}
+
+#[test]
+fn priority_of_a_trusted_caller_says_the_class() {
+    for urgent in ["u=0", "u=1", "i, u=1", "u=1;x, a=b", "u=5, u=1"] {
+        assert_eq!(
+            by_priority(&[("priority", urgent)], TRUSTED),
+            "gold",
+            "{urgent}"
+        );
+    }
+    for other in [
+        "u=2", "i", "", "u=-1", "u=8", "u=1.0", "u=\"1\"", "u=(1)", "u=1,,", "U=1",
+    ] {
+        assert_eq!(
+            by_priority(&[("priority", other)], TRUSTED),
+            "rest",
+            "{other}"
+        );
+    }
+    assert_eq!(by_priority(&[], TRUSTED), "rest");
+    let twice = [("priority", "u=1"), ("priority", "u=1")];
+    assert_eq!(by_priority(&twice, TRUSTED), "rest");
+    assert_eq!(by_priority(&[("priority", "u=0")], !TRUSTED), "rest");
+}
+
 #[test]
 fn nobody_is_believed_about_himself() {
     for headers in [
