@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip supply-chain dist package test-deb dashboard dashboard-optional dashboard-test check-monitoring
+.PHONY: help bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip supply-chain dist package test-deb dashboard dashboard-optional dashboard-test check-monitoring packages book
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ lint: ## format check and clippy; warnings are errors
 docs: ## builds the API documentation; broken links are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
+book: setup ## builds the book of docs/ as out/book/index.html; its tool is built once
+	.ci/book
+
 hostile: setup ## hostile requests through the proxy; CORPUS=DIR adds vectors of others
 	$(CARGO) run --quiet -p tidegate-hostile --locked -- $(if $(CORPUS),--corpus $(CORPUS))
 
@@ -86,8 +89,12 @@ gossip: setup ## builds and tests what needs libp2p, which the rest does without
 
 check: test lint docs ## what CI runs
 
+packages: ## a wheel and npm tarballs of the nucleus and the browser client, in out/packages; needs Python and Node
+	packages/build
+
 compat: ## curl, h2load, Chromium, gRPC and WebSocket clients through the proxy, nginx and Python behind it
 	bench/compat/run
+	packages/test/run
 
 bench-policing: ## decisions per second, in batches and by the threshold
 	$(CARGO) bench -p tidegate-sentry --bench policing

@@ -3,12 +3,12 @@
 //! The service has four workers of 20 ms; halfway through the run a worker takes twice as long.
 //! Three times its capacity arrives, evenly spaced, from clients that leave after two seconds;
 //! the service computes their answers all the same. Goodput is the share of what the service
-//! could have answered that was answered within 250 ms. Contenders run one after the other in
+//! could have answered, by the time that requests took in it, that was answered within 250 ms. Contenders run one after the other in
 //! real time, because they read the system's clock.
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -34,29 +34,62 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 /// Whether a request was answered, and not shed.
 type Contender = BoxCloneSyncService<Request<Body>, bool, Error>;
 
-/// The service, and its time per request in milliseconds.
-fn service() -> (Router, Arc<AtomicU32>) {
+/// What the service takes for a request, and what it took.
+#[derive(Default)]
+struct Work {
+    millis: AtomicU32,
+    requests: AtomicU64,
+    micros: AtomicU64,
+}
+
+impl Work {
+    /// Requests per second that its workers could have done, by the time that requests took: on a
+    /// busy machine a sleep of 20 ms takes longer, for every contender.
+    fn capacity_since(&self, (requests, micros): (u64, u64)) -> f64 {
+        let requests = self.requests.load(Ordering::Relaxed) - requests;
+        let micros = self.micros.load(Ordering::Relaxed) - micros;
+        f64::from(WORKERS) * requests as f64 * 1e6 / micros.max(1) as f64
+    }
+
+    fn totals(&self) -> (u64, u64) {
+        let requests = self.requests.load(Ordering::Relaxed);
+        (requests, self.micros.load(Ordering::Relaxed))
+    }
+}
+
+/// The service, and its work.
+fn service() -> (Router, Arc<Work>) {
     let workers = Arc::new(Semaphore::new(WORKERS as usize));
-    let millis = Arc::new(AtomicU32::new(1000 * WORKERS / CAPACITY));
-    let now = Arc::clone(&millis);
+    let work = Arc::new(Work::default());
+    let own = Arc::clone(&work);
     let page = move || async move {
         let (done, answer) = oneshot::channel();
         tokio::spawn(async move {
             let _worker = workers.acquire().await;
-            sleep(Duration::from_millis(now.load(Ordering::Relaxed).into())).await;
+            let began = Instant::now();
+            sleep(Duration::from_millis(
+                own.millis.load(Ordering::Relaxed).into(),
+            ))
+            .await;
+            own.requests.fetch_add(1, Ordering::Relaxed);
+            own.micros
+                .fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
             let _ = done.send("page");
         });
         answer.await.unwrap_or_default()
     };
-    (Router::new().route("/", get(page)), millis)
+    (Router::new().route("/", get(page)), work)
 }
 
 /// Goodput of both parts, as shares of what the service can do.
-async fn run(contender: Contender, millis: Arc<AtomicU32>) -> [f64; 2] {
+async fn run(contender: Contender, work: Arc<Work>) -> [f64; 2] {
     let good = [const { AtomicU32::new(0) }; 2].map(Arc::new);
     let began = Instant::now();
+    let mut shares = [0.0; 2];
     for (part, capacity) in [CAPACITY, CAPACITY / 2].into_iter().enumerate() {
-        millis.store(1000 * WORKERS / capacity, Ordering::Relaxed);
+        let before = work.totals();
+        work.millis
+            .store(1000 * WORKERS / capacity, Ordering::Relaxed);
         for number in 0..SECONDS * CAPACITY * OVERLOAD {
             let (contender, good) = (contender.clone(), Arc::clone(&good[part]));
             let counts = number >= CAPACITY * OVERLOAD;
@@ -73,11 +106,10 @@ async fn run(contender: Contender, millis: Arc<AtomicU32>) -> [f64; 2] {
             let gap = Duration::from_secs(1) / (CAPACITY * OVERLOAD);
             sleep_until(began + gap * sent).await;
         }
+        let answered = f64::from(good[part].load(Ordering::Relaxed));
+        shares[part] = answered / (f64::from(SECONDS - 1) * work.capacity_since(before));
     }
-    let share = |part: usize, capacity: u32| {
-        f64::from(good[part].load(Ordering::Relaxed)) / f64::from((SECONDS - 1) * capacity)
-    };
-    [share(0, CAPACITY), share(1, CAPACITY / 2)]
+    shares
 }
 
 fn contender<S, B>(service: S) -> Contender
@@ -91,11 +123,11 @@ where
     BoxCloneSyncService::new(answered.map_err(Into::into))
 }
 
-fn contenders() -> Result<Vec<(&'static str, Contender, Arc<AtomicU32>)>, Error> {
+fn contenders() -> Result<Vec<(&'static str, Contender, Arc<Work>)>, Error> {
     let mut all = Vec::new();
     let mut add = |name, make: &dyn Fn(Router) -> Result<Contender, Error>| {
-        let (service, millis) = service();
-        make(service).map(|contender| all.push((name, contender, millis)))
+        let (service, work) = service();
+        make(service).map(|contender| all.push((name, contender, work)))
     };
     add("none", &|service| Ok(contender(service)))?;
     add("tower ConcurrencyLimit 64", &|service| {
@@ -166,8 +198,8 @@ async fn main() -> Result<(), Error> {
         "{:<50} {:>8} {:>8}",
         "goodput, of what is possible", "steady", "halved"
     );
-    for (name, contender, millis) in contenders()? {
-        let [steady, halved] = run(contender, millis).await;
+    for (name, contender, work) in contenders()? {
+        let [steady, halved] = run(contender, work).await;
         println!(
             "{name:<50} {:>7.1}% {:>7.1}%",
             steady * 100.0,

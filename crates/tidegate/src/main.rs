@@ -5,6 +5,8 @@
 mod admin_client;
 mod app;
 mod arena;
+#[cfg(test)]
+mod book;
 mod channel;
 mod characterize;
 mod check;
