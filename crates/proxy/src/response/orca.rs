@@ -88,7 +88,7 @@ fn text(metrics: &str) -> Option<Utilization> {
 
 fn is_known(name: &str) -> bool {
     let in_map = |map: &&str| name.strip_prefix(*map).is_some_and(|key| !key.is_empty());
-    SCALARS.contains(&name) || MAPS.iter().any(|map| in_map(&map))
+    SCALARS.contains(&name) || MAPS.iter().any(in_map)
 }
 
 fn is_load(value: f64) -> bool {
