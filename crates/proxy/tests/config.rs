@@ -241,6 +241,8 @@ fn what_is_odd_is_a_warning() {
     let unreachable = with("[[classify]]\nclass = 'default'\n[[classify]]\nclass = 'default'");
     assert!(warnings(&unreachable)[0].contains("never reached"));
     assert!(warnings(&with("[timeouts]\nconnect = '1m'"))[0].contains("shorten it"));
+    let borrowed = &warnings(&with("protect.mode = 'lqr'"))[0];
+    assert!(borrowed.contains("tidegate characterize"), "{borrowed}");
 }
 
 /// Three classes, and rules that come after them.

@@ -52,7 +52,7 @@ pub use api::{
     ShedReason, Ticket, Verdict,
 };
 pub use config::{
-    AutoConfig, Balance, ClassConfig, DEFAULT_CLASS, FairnessConfig, Feedback, GateKind,
+    AutoConfig, Balance, Borrowed, ClassConfig, DEFAULT_CLASS, FairnessConfig, Feedback, GateKind,
     IlacConfig, LimitsConfig, LowTrafficConfig, LqrConfig, Measure, ModeName, PathConfig, PiConfig,
     PidConfig, Policing, Quantile, QueueConfig, SentryConfig, SentryModeConfig, SessionConfig,
     StaticConfig, StepConfig, TargetBand, WarmUp,

@@ -28,6 +28,8 @@ pub struct Status {
     pub controller: Option<ControllerStatus>,
     /// The controller looks at the utilization of the replicas, they answer, and none has ever said it.
     pub blind: bool,
+    /// Cause and remedy, where the mode runs on numbers that were measured on another service.
+    pub borrowed: Option<String>,
     /// Optional content, where the mode decides about it.
     pub brownout: Option<BrownoutStatus>,
     /// How requests are judged, in mode `sentry`.

@@ -10,7 +10,9 @@ use serde::de::IntoDeserializer;
 use serde::{Deserialize, Serialize};
 use tidegate_config::{ConfigError, Dur};
 use tidegate_proxy::admin::{Operations, OperationsError};
-use tidegate_proxy::config::{self, Admin, Config, Listener, Loaded, Log, Replica, Severity};
+use tidegate_proxy::config::{
+    self, Admin, Config, Listener, Loaded, Log, Problem, Replica, Severity,
+};
 use tidegate_proxy::record::RecordCommand;
 use tidegate_proxy::reload::Source;
 use tidegate_proxy::{BindError, Bound, Proxy, Running, SavedState, notice};
@@ -105,14 +107,16 @@ impl Args {
         }
         let mut config = Config::default();
         self.apply(&mut config);
-        let mut problems = config.problems();
-        problems.retain(|problem| problem.severity == Severity::Error);
-        match problems.is_empty() {
+        let problems = config.problems().into_iter();
+        let (errors, odd): (Vec<_>, Vec<_>) =
+            problems.partition(|problem| problem.severity == Severity::Error);
+        let said = |problem: &Problem| ConfigError::new("command line", problem.to_string());
+        match errors.is_empty() {
             true => Ok(Loaded {
                 config,
-                warnings: Vec::new(),
+                warnings: odd.iter().map(said).collect(),
             }),
-            false => Err(join(&problems)),
+            false => Err(join(&errors)),
         }
     }
 

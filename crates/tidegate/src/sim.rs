@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use tidegate_sim::experiment::{Experiment, Verdict, run_all};
+use tidegate_sim::experiment::{Experiment, Outcome, Verdict, run_all};
 use tidegate_sim::papers;
 use tidegate_sim::report::{Origin, Report};
 
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let report = Report {
         title: title(args),
         origin: origin(),
-        outcomes: simulate(&experiments)?,
+        outcomes: simulate(&experiments),
     };
     let page = report
         .write(&args.out)
@@ -148,9 +148,7 @@ fn matches(experiment: &Experiment, only: &str) -> bool {
     experiment.id() == only || experiment.paper == only
 }
 
-fn simulate(
-    experiments: &[Experiment],
-) -> Result<Vec<tidegate_sim::experiment::Outcome>, CliError> {
+fn simulate(experiments: &[Experiment]) -> Vec<Outcome> {
     let origin = origin();
     eprintln!(
         "tidegate {} (commit {}), {}",
@@ -161,7 +159,10 @@ fn simulate(
     let progress = Shown::new();
     let outcomes = run_all(experiments, &progress);
     progress.finish();
-    outcomes.map_err(|error| CliError::Usage(error.to_string()))
+    for failure in outcomes.iter().flat_map(|outcome| &outcome.failures) {
+        eprintln!("tidegate: {failure}");
+    }
+    outcomes
 }
 
 fn seeds(experiments: &[Experiment]) -> String {

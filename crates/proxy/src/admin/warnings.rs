@@ -148,6 +148,8 @@ pub(super) fn of_engine(
             text,
         ))
     }));
+    let borrowed = engine.borrowed.as_ref();
+    all.extend(borrowed.map(|text| Condition::unlogged("borrowed", text)));
     let standing = [
         (engine.blind, Condition::new("blind", BLIND)),
         (
@@ -238,6 +240,24 @@ mod tests {
             text.contains("60.0/s, more than the capacity of 50.0/s"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn mode_on_numbers_of_another_service_is_a_warning() {
+        let warned = |text: &str| {
+            let state = state(&format!("upstream = 'http://a:1'\n{text}"));
+            let applications = state.applications();
+            let application = applications.single().unwrap();
+            let all = of_engine(&application, &engine(&state), &Recent::default());
+            all.into_iter().any(|condition| condition.key == "borrowed")
+        };
+        assert!(warned("protect.mode = 'lqr'"));
+        assert!(warned("protect.mode = 'pi'"));
+        assert!(!warned("protect.mode = 'auto'"));
+        assert!(!warned(
+            "protect.mode = 'lqr'\nprotect.lqr = { rate = '100/s', rate_max = '130/s', \
+             goodput = '100/s', gain = [-3.0, 12.0] }"
+        ));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What a configuration will do, in a few lines for people.
 
+use tidegate_sentry::{LqrConfig, ModeName, SentryConfig};
+
 use super::{
     Admin, Application, Channel, Config, Health, Listener, LogTarget, SessionKey, Sticky, Timeouts,
     TokenConfig,
@@ -62,10 +64,7 @@ impl Config {
 
     fn protection(&self) -> String {
         let protect = &self.protect;
-        let target = match protect.target {
-            Some(target) => format!("a target of {target}"),
-            None => "a target derived from the service".to_owned(),
-        };
+        let held = held(protect);
         let dry = if protect.dry_run {
             ", as a dry run"
         } else {
@@ -76,9 +75,29 @@ impl Config {
             count => format!(", {count} classes"),
         };
         format!(
-            "protects it in mode {} with {target}{classes}{dry}",
+            "protects it in mode {} with {held}{classes}{dry}",
             protect.mode.as_str()
         )
+    }
+}
+
+/// What the mode holds: its target, or what its controller regulates.
+fn held(protect: &SentryConfig) -> String {
+    let target = match protect.target {
+        Some(target) => format!("a target of {target}"),
+        None => "no target".to_owned(),
+    };
+    match (protect.mode, protect.target) {
+        (ModeName::Auto, None) => "a target derived from the service".to_owned(),
+        (ModeName::Lqr, _) => {
+            let LqrConfig {
+                rate,
+                response_time,
+                ..
+            } = &protect.lqr;
+            format!("{target} and an operating point of {rate} at {response_time}")
+        }
+        _ => target,
     }
 }
 

@@ -2,11 +2,13 @@
 //!
 //! Everything is optional. The doc comments of the fields are the reference that operators read.
 
+mod borrowed;
 mod classes;
 mod ilac;
 mod modes;
 mod policing;
 
+pub use borrowed::Borrowed;
 pub use classes::{ClassConfig, FairnessConfig, SessionConfig, TargetBand};
 pub use ilac::{IlacConfig, Quantile};
 pub use modes::{

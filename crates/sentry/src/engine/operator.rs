@@ -146,6 +146,7 @@ impl<T> Sentry<T> {
             overloaded: adaptation.overloaded(),
             controller: adaptation.controller(),
             blind: adaptation.is_blind(),
+            borrowed: plan.config.borrowed().map(|borrowed| borrowed.message()),
             brownout: adaptation.brownout(),
             policing: adaptation.policing(),
             bad_reports: self.tally.reports.bad(),

@@ -116,6 +116,8 @@ pub struct Sample {
     pub at_s: f64,
     /// The limit in force during it.
     pub limit_per_s: f64,
+    /// Requests that arrived, per second.
+    pub offered_per_s: f64,
     /// Requests answered, per second; abandoned ones are not among them.
     pub goodput_per_s: f64,
     /// Their mean response time; NaN when there were none.
@@ -220,6 +222,7 @@ impl Plant for SimPlant {
         let samples = outcome.rows.iter().map(|row| Sample {
             at_s: row.at,
             limit_per_s: drive.limit.at(row.at - interval),
+            offered_per_s: row.counts.offered as f64 / interval,
             goodput_per_s: row.counts.served as f64 / interval,
             response_s: row.response.mean,
         });

@@ -6,7 +6,7 @@ use crate::experiment::Progress;
 /// What the service does at one load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LoadPoint {
-    /// Offered requests per second.
+    /// Requests that arrived, per second; chance makes them more or fewer than were asked for.
     pub offered_per_s: f64,
     /// Served requests per second.
     pub goodput_per_s: f64,
@@ -27,9 +27,12 @@ pub struct Sweep {
     pub max_power_load_per_s: f64,
 }
 
-/// A load that is not served to this share is beyond the capacity; what the last seconds of a run
+/// Arrivals that are not served to this share are beyond the capacity; what the last seconds of a run
 /// leave unserved is less.
 const FOLLOWS: f64 = 0.9;
+/// Fewer requests than this that arrived and were not served yet are those in service at the end of
+/// a run, and no sign of overload.
+const UNSERVED_MIN: f64 = 5.0;
 /// Loads of the sweep as shares of the capacity that the search found.
 const LIGHTEST: f64 = 0.1;
 const HEAVIEST: f64 = 1.15;
@@ -108,7 +111,7 @@ fn find_capacity(plant: &mut dyn Plant, settings: &Settings) -> Result<f64, Char
             });
         }
         best = best.max(point.goodput_per_s);
-        if point.goodput_per_s < FOLLOWS * load {
+        if !follows(&point, settings) {
             return refine(plant, settings, load / 2.0, best);
         }
         load *= 2.0;
@@ -132,7 +135,7 @@ fn refine(
         let load = f64::midpoint(low, high);
         let point = load_point(plant, settings, load)?;
         best = best.max(point.goodput_per_s);
-        if point.goodput_per_s < FOLLOWS * load {
+        if !follows(&point, settings) {
             high = load;
         } else {
             low = load;
@@ -141,13 +144,20 @@ fn refine(
     Ok(best)
 }
 
+/// Whether the service served what arrived.
+fn follows(point: &LoadPoint, settings: &Settings) -> bool {
+    let seconds = settings.time_of(settings.sweep_steps).as_secs_f64();
+    let unserved = (point.offered_per_s - point.goodput_per_s) * seconds;
+    unserved <= UNSERVED_MIN || point.goodput_per_s >= FOLLOWS * point.offered_per_s
+}
+
 fn load_point(
     plant: &mut dyn Plant,
     settings: &Settings,
     load: f64,
 ) -> Result<LoadPoint, CharacterizeError> {
     let samples = plant.run(&Drive::open(load, settings))?;
-    Ok(mean_point(load, &samples[skipped(&samples, settings)..]))
+    Ok(mean_point(&samples[skipped(&samples, settings)..]))
 }
 
 /// Samples of the first steps, in which the service was not yet in its steady state.
@@ -157,14 +167,15 @@ fn skipped(samples: &[Sample], settings: &Settings) -> usize {
 }
 
 /// Response times are weighted by the requests they belong to.
-fn mean_point(load: f64, samples: &[Sample]) -> LoadPoint {
+fn mean_point(samples: &[Sample]) -> LoadPoint {
+    let offered: f64 = samples.iter().map(|sample| sample.offered_per_s).sum();
     let goodput: f64 = samples.iter().map(|sample| sample.goodput_per_s).sum();
     let weighted = samples
         .iter()
         .filter(|sample| sample.goodput_per_s > 0.0)
         .map(|sample| sample.goodput_per_s * sample.response_s);
     LoadPoint {
-        offered_per_s: load,
+        offered_per_s: offered / samples.len().max(1) as f64,
         goodput_per_s: goodput / samples.len().max(1) as f64,
         response_s: weighted.sum::<f64>() / goodput,
     }
@@ -193,7 +204,7 @@ impl OperatingPoint {
         let rate = low + settings.balance * (high - low).max(0.0);
         let offered = settings.overload * sweep.peak_goodput_per_s;
         let samples = plant.run(&Drive::gated(offered, rate, settings))?;
-        let point = mean_point(rate, &samples[skipped(&samples, settings)..]);
+        let point = mean_point(&samples[skipped(&samples, settings)..]);
         Ok(Self {
             rate_per_s: rate,
             goodput_per_s: point.goodput_per_s,
@@ -223,18 +234,38 @@ mod tests {
         assert!((sweep.max_power_load_per_s - 5.0).abs() < 0.7, "{sweep:?}");
     }
 
+    /// At 1/s a minute has 60 arrivals, give or take eight: too few by chance is no overload.
+    #[test]
+    fn capacity_is_found_whatever_chance_offers() {
+        let scenario: crate::scenario::Scenario = tidegate_config::parse(
+            "plant.toml",
+            "duration = '1s'\nservice = '307.6923ms'\nload = { rate = '1/s' }\n\
+             replica = { cores = 4 }",
+        )
+        .unwrap();
+        let second = std::time::Duration::from_secs(1);
+        let settings = Settings {
+            measurement_interval: second,
+            tuning_interval: second,
+            ..Settings::default()
+        };
+        for seed in 1..=20 {
+            let mut plant = super::super::SimPlant::new(scenario.clone(), seed);
+            let capacity = find_capacity(&mut plant, &settings).unwrap();
+            assert!((capacity - 13.0).abs() < 0.7, "seed {seed}: {capacity}");
+        }
+    }
+
     #[test]
     fn response_times_are_weighted_by_requests() {
         let sample = |goodput_per_s, response_s| Sample {
             at_s: 1.0,
             limit_per_s: f64::INFINITY,
+            offered_per_s: goodput_per_s,
             goodput_per_s,
             response_s,
         };
-        let point = mean_point(
-            9.0,
-            &[sample(1.0, 4.0), sample(3.0, 2.0), sample(0.0, f64::NAN)],
-        );
+        let point = mean_point(&[sample(1.0, 4.0), sample(3.0, 2.0), sample(0.0, f64::NAN)]);
         assert_eq!(point.response_s, 2.5);
         assert!((point.goodput_per_s - 4.0 / 3.0).abs() < 1e-12);
     }

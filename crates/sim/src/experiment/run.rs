@@ -19,6 +19,8 @@ pub struct Outcome {
     pub findings: Vec<Finding>,
     /// Its panels, in the order of the file.
     pub panels: Vec<Panel>,
+    /// Runs that came to no end; what is read of them differs from anything.
+    pub failures: Vec<RunError>,
 }
 
 /// A panel of a figure with its data.
@@ -70,18 +72,12 @@ pub struct RunError {
     cause: ModelError,
 }
 
-/// Runs all of `experiments`, each from its own seed.
-///
-/// # Errors
-/// The first run that failed; [`Experiment::parse`] has already refused what can be known
-/// beforehand.
-pub fn run_all(
-    experiments: &[Experiment],
-    progress: &dyn Progress,
-) -> Result<Vec<Outcome>, RunError> {
+/// Runs all of `experiments`, each from its own seed. A run that fails, although
+/// [`Experiment::parse`] found its file in order, is among the outcome's failures.
+pub fn run_all(experiments: &[Experiment], progress: &dyn Progress) -> Vec<Outcome> {
     let jobs: Vec<Job<'_>> = experiments.iter().enumerate().flat_map(jobs_of).collect();
     progress.start(jobs.len());
-    let parts: Vec<Record> = jobs
+    let parts: Vec<Result<Record, RunError>> = jobs
         .par_iter()
         .map(|job| {
             let experiment = &experiments[job.experiment];
@@ -89,18 +85,25 @@ pub fn run_all(
                 experiment: experiment.id(),
                 run: experiment.runs[job.run].name.clone(),
                 cause,
-            })?;
+            });
             progress.done(&experiment.id());
-            Ok(part)
+            part
         })
-        .collect::<Result<_, _>>()?;
+        .collect();
     let mut records = Records::new(experiments);
+    let mut failures = vec![Vec::new(); experiments.len()];
     for (job, part) in jobs.iter().zip(parts) {
-        records.add(job, part);
+        match part {
+            Ok(part) => records.add(job, part),
+            Err(error) => failures[job.experiment].push(error),
+        }
     }
-    let outcomes = experiments.iter().zip(records.0);
-    let outcomes = outcomes.map(|(experiment, records)| outcome(experiment, &records));
-    Ok(outcomes.collect())
+    let found = experiments.iter().zip(records.0).zip(failures);
+    let found = found.map(|((experiment, records), failures)| Outcome {
+        failures,
+        ..outcome(experiment, &records)
+    });
+    found.collect()
 }
 
 fn jobs_of((index, experiment): (usize, &Experiment)) -> Vec<Job<'_>> {
@@ -208,5 +211,40 @@ fn outcome(experiment: &Experiment, records: &[Vec<Record>]) -> Outcome {
         experiment: experiment.clone(),
         findings: experiment.checks.iter().map(finding).collect(),
         panels: experiment.plots.iter().map(panel).collect(),
+        failures: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Silent;
+
+    impl Progress for Silent {
+        fn start(&self, _: usize) {}
+        fn done(&self, _: &str) {}
+    }
+
+    #[test]
+    fn run_that_fails_differs_and_the_others_are_read() {
+        let text = "paper = 'x'\nfigure = '1'\ntitle = 't'\n\
+            [model.dead.characterization.plant]\nduration = '1s'\nservice = '100000s'\n\
+            load = { rate = '1/s' }\nreplica = { cores = 1 }\n\
+            [model.queue.queue]\nservers = 2\nservice_rate = '10/s'\n\
+            [[run]]\nname = 'dead'\nmodel = 'dead'\n[[run]]\nname = 'queue'\nmodel = 'queue'\n\
+            [[check]]\nmetric = 'peak'\nrun = 'dead'\nof = { value = 'peak_goodput' }\n\
+            at_least = 0\n\
+            [[check]]\nmetric = 'time'\nrun = 'queue'\nof = { value = 'service_time' }\n\
+            at_least = 0\n";
+        let experiment = Experiment::parse("e.toml", text).unwrap();
+        let outcome = run_all(&[experiment], &Silent).remove(0);
+        let verdicts = outcome.findings.iter().map(|finding| finding.verdict);
+        assert!(verdicts.eq([Verdict::Differs, Verdict::Ours]));
+        let failure = outcome.failures[0].to_string();
+        assert!(
+            failure.contains("run `dead`: nothing was served"),
+            "{failure}"
+        );
     }
 }

@@ -21,6 +21,9 @@ pub(super) fn protect(config: &Config, report: &mut Report) {
         };
         report.error(path, error.to_string());
     }
+    if let Some(borrowed) = config.protect.borrowed() {
+        report.warn("protect.mode", borrowed.message());
+    }
 }
 
 pub(super) fn header_name(name: &str) -> Result<(), String> {
