@@ -30,6 +30,7 @@ pub struct Flight {
     /// Time that the answer waited for its reader; no service.
     unread: Duration,
     handed_over: Option<Timestamp>,
+    started: Option<Timestamp>,
 }
 
 impl Flight {
@@ -41,6 +42,7 @@ impl Flight {
             landed: false,
             unread: Duration::ZERO,
             handed_over: None,
+            started: None,
         }
     }
 
@@ -48,6 +50,12 @@ impl Flight {
     #[must_use]
     pub fn full(&self) -> bool {
         self.full
+    }
+
+    /// A worker of the application takes the request up: until now it waited in the application's
+    /// own queue. Without this call nothing is said about that wait.
+    pub fn start(&mut self) {
+        self.started = Some(self.nucleus.now());
     }
 
     /// The request was answered: what to tell the proxy with the answer.
@@ -70,7 +78,11 @@ impl Flight {
             served: ending == Ending::Served,
             full: self.full,
         };
-        self.nucleus.answered(now, service, how, told)
+        let waited = |started: Timestamp| started.since(self.began).as_secs_f64();
+        Measurements {
+            queue_s: self.started.map(waited),
+            ..self.nucleus.answered(now, service, how, told)
+        }
     }
 
     /// Part of the answer is with the connection, which may take its time.
@@ -122,6 +134,18 @@ mod tests {
         untold.land_untold(Ending::Stream);
         assert_eq!(nucleus.reading().present, 0);
         assert_eq!(nucleus.reading().answered, 3);
+    }
+
+    #[test]
+    fn queueing_is_told_where_the_application_says_when_it_starts() {
+        let nucleus = Nucleus::new(NucleusConfig::default(), None);
+        let [mut started, other] = [(); 2].map(|()| nucleus.begin(FULL));
+        started.start();
+        let told = started.land(Ending::Served);
+        assert_eq!(told.in_service, 2);
+        assert!(told.queue_s.is_some());
+        let told = other.land(Ending::Served);
+        assert_eq!((told.in_service, told.queue_s), (1, None));
     }
 
     #[test]

@@ -227,6 +227,9 @@ impl State {
             cpu_s: self.cpu.as_ref().and_then(|cpu| cpu.of_request(service_s)),
             utilization: self.cpu.as_ref().and_then(CpuAccount::utilization),
             dimmer: self.dimmer.as_ref().map(OwnDimmer::share),
+            // The one that ends is still in service when the proxy reads this.
+            in_service: u32::try_from(self.present + 1).unwrap_or(u32::MAX),
+            queue_s: None,
         }
     }
 }

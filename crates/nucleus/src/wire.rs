@@ -17,6 +17,12 @@ pub const CPU_MS: HeaderName = HeaderName::from_static("tidegate-cpu-ms");
 /// From the replica: the rest of this request's time, in milliseconds: waiting for disks, networks
 /// and locks, and on a busy machine for the CPU.
 pub const IO_MS: HeaderName = HeaderName::from_static("tidegate-io-ms");
+/// From the replica: requests in it at this moment, those of other proxies included (`eta` of paper
+/// 003).
+pub const IN_SERVICE: HeaderName = HeaderName::from_static("tidegate-in-service");
+/// From the replica: how long this request waited in it before it was started, in milliseconds (`Q`
+/// of paper 003), where the application says when that was.
+pub const QUEUE_MS: HeaderName = HeaderName::from_static("tidegate-queue-ms");
 /// From the replica: the share of its answers that are full, where it decides that itself.
 pub const DIMMER: HeaderName = HeaderName::from_static("tidegate-dimmer");
 /// From the replica: its CPU utilization of late, from 0 to 1.
@@ -24,7 +30,8 @@ pub const UTILIZATION: HeaderName = HeaderName::from_static("tidegate-utilizatio
 
 /// All names that a replica may answer, as `trailer` announces them.
 pub(crate) const TRAILERS: &str = "tidegate-demand, tidegate-service-ms, tidegate-cpu-ms, \
-                                   tidegate-io-ms, tidegate-utilization, tidegate-dimmer";
+                                   tidegate-io-ms, tidegate-utilization, tidegate-dimmer, \
+                                   tidegate-in-service, tidegate-queue-ms";
 
 /// What the proxy said about a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -63,6 +70,10 @@ pub struct Measurements {
     pub utilization: Option<f64>,
     /// See [`DIMMER`].
     pub dimmer: Option<f64>,
+    /// See [`IN_SERVICE`].
+    pub in_service: u32,
+    /// See [`QUEUE_MS`].
+    pub queue_s: Option<f64>,
 }
 
 impl Measurements {
@@ -79,6 +90,10 @@ impl Measurements {
         }
         if let Some(share) = self.dimmer {
             insert(headers, DIMMER, share);
+        }
+        headers.insert(IN_SERVICE, HeaderValue::from(self.in_service));
+        if let Some(queue_s) = self.queue_s {
+            insert(headers, QUEUE_MS, queue_s * 1e3);
         }
     }
 }
@@ -189,6 +204,8 @@ mod tests {
             cpu_s,
             utilization: Some(0.5),
             dimmer: Some(0.25),
+            in_service: 7,
+            queue_s: Some(0.003),
         }
         .write(&mut headers);
         assert_eq!(headers[DEMAND], "-2");
@@ -196,5 +213,7 @@ mod tests {
         assert_eq!(headers[IO_MS], "2.5000");
         assert_eq!(headers[UTILIZATION], "0.5000");
         assert_eq!(headers[DIMMER], "0.2500");
+        assert_eq!(headers[IN_SERVICE], "7");
+        assert_eq!(headers[QUEUE_MS], "3.0000");
     }
 }

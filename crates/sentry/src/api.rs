@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_control::Timestamp;
 
 use crate::policing::PathKey;
+use crate::policing::io_weight::Run;
 
 /// Index of a class in the configuration; 0 is the most important.
 #[derive(
@@ -184,6 +185,18 @@ impl Report {
         let cpu = self.cpu_seconds.filter(|&seconds| is_time(seconds))?;
         let io = self.io_seconds.filter(|&seconds| is_time(seconds));
         Some(cpu + io_weight * io.unwrap_or(0.0))
+    }
+
+    /// What this says about the weight of I/O, with `company` in service.
+    pub(crate) fn run(&self, company: f64) -> Option<Run> {
+        let time = |seconds: Option<f64>| seconds.filter(|&seconds| is_time(seconds));
+        let (cpu_s, io_s) = time(self.cpu_seconds).zip(time(self.io_seconds))?;
+        Some(Run {
+            cpu_s,
+            io_s,
+            took_s: time(self.service_seconds).unwrap_or(cpu_s + io_s),
+            company,
+        })
     }
 }
 

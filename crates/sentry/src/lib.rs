@@ -53,9 +53,9 @@ pub use api::{
 };
 pub use config::{
     AutoConfig, Balance, Borrowed, ClassConfig, DEFAULT_CLASS, FairnessConfig, Feedback, GateKind,
-    IlacConfig, LimitsConfig, LowTrafficConfig, LqrConfig, Measure, ModeName, PathConfig, PiConfig,
-    PidConfig, Policing, Quantile, QueueConfig, SentryConfig, SentryModeConfig, SessionConfig,
-    StaticConfig, StepConfig, TargetBand, WarmUp,
+    IlacConfig, IlacPreset, LimitsConfig, LowTrafficConfig, LqrConfig, Measure, ModeName,
+    PathConfig, PiConfig, PidConfig, Policing, Quantile, QueueConfig, SentryConfig,
+    SentryModeConfig, SessionConfig, StaticConfig, StepConfig, TargetBand, WarmUp,
 };
 pub use engine::Sentry;
 pub use error::SentryError;

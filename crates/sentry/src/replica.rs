@@ -271,6 +271,12 @@ impl Replica {
         ))
     }
 
+    /// Ends a period: what was not said again in it is believed half as much. A replica that gets
+    /// nothing because of what it said says nothing new.
+    pub(crate) fn doubt_company(&self) {
+        self.reported.doubt();
+    }
+
     /// Whether it says what requests cost; then we need not guess.
     pub(crate) fn reports_cost(&self) -> bool {
         self.reported.cost.load(Ordering::Relaxed)
@@ -292,9 +298,15 @@ impl Replica {
 const FAILURE_SECONDS_MIN: f64 = 1.0;
 const FAILURE_SECONDS_MAX: f64 = 10.0;
 
+/// A replica is believed to hold at most so many requests of other proxies for each of ours. Chosen: 32
+/// proxies that share a pool evenly are seen in full, and one that lies cannot close the gate for good.
+const OTHERS_OF_OURS: i32 = 31;
+
 /// What a replica says about itself, where it does.
 #[derive(Debug, Default)]
 struct Reported {
+    /// Whether it said anything in this period.
+    fresh: AtomicBool,
     /// Requests in it beyond those in flight from here, when it last reported.
     beyond_ours: AtomicI32,
     /// Bits of an `f32`.
@@ -306,16 +318,31 @@ impl Reported {
     fn take(&self, report: &Report, in_flight: u32) {
         if let Some(in_service) = report.in_service {
             let beyond = i64::from(in_service) - i64::from(in_flight);
-            let beyond = i32::try_from(beyond).unwrap_or(i32::MAX);
+            let most = i32::try_from(in_flight.max(1)).unwrap_or(i32::MAX);
+            let most = most.saturating_mul(OTHERS_OF_OURS);
+            // Ours are in it whatever it says.
+            let beyond = i32::try_from(beyond).unwrap_or(i32::MAX).clamp(0, most);
             self.beyond_ours.store(beyond, Ordering::Relaxed);
+            self.fresh.store(true, Ordering::Relaxed);
         }
         if let Some(queue_s) = report.queue_seconds.filter(|&seconds| is_time(seconds)) {
             let bits = (queue_s as f32).to_bits();
             self.queue_s.store(bits, Ordering::Relaxed);
+            self.fresh.store(true, Ordering::Relaxed);
         }
         if report.service_cost(0.0).is_some() {
             self.cost.store(true, Ordering::Relaxed);
         }
+    }
+
+    fn doubt(&self) {
+        if self.fresh.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let beyond = self.beyond_ours.load(Ordering::Relaxed);
+        self.beyond_ours.store(beyond / 2, Ordering::Relaxed);
+        let queue_s = f32::from_bits(self.queue_s.load(Ordering::Relaxed)) / 2.0;
+        self.queue_s.store(queue_s.to_bits(), Ordering::Relaxed);
     }
 }
 
@@ -421,4 +448,32 @@ fn unpack(packed: u64, now: Timestamp) -> (f64, f64) {
 
 fn millis(at: Timestamp) -> u32 {
     (at.as_nanos() / 1_000_000) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn says(in_service: u32, queue_seconds: f64) -> Report {
+        Report {
+            in_service: Some(in_service),
+            queue_seconds: Some(queue_seconds),
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn company_of_other_proxies_counts_within_bounds_and_is_doubted_in_silence() {
+        let replica = Replica::new(1);
+        replica.on_report(&says(12, 0.5));
+        assert_eq!((replica.in_service(), replica.queue_s()), (12, 0.5));
+        replica.doubt_company();
+        assert_eq!(replica.in_service(), 12, "it was said in this period");
+        replica.doubt_company();
+        assert_eq!((replica.in_service(), replica.queue_s()), (6, 0.25));
+        replica.on_report(&says(u32::MAX, 0.0));
+        assert_eq!(replica.in_service(), OTHERS_OF_OURS as u32);
+        (0..8).for_each(|_| replica.doubt_company());
+        assert_eq!(replica.in_service(), 0);
+    }
 }

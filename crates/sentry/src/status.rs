@@ -217,6 +217,13 @@ pub struct PolicingStatus {
     pub reason: &'static str,
     /// The proxy's own CPU use, where the driver reports it.
     pub cpu_share: Option<f64>,
+    /// Weight of I/O in what a request costs, as configured or as found.
+    pub io_weight: f64,
+    /// Share of the requests of a class that is refused because of less important ones, by equation 8
+    /// with the delays in force.
+    pub denied_share: f64,
+    /// The most that it should be, as configured.
+    pub denied_max: f64,
 }
 
 /// One class's counters since the start.

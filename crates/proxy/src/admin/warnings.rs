@@ -139,6 +139,7 @@ pub(super) fn of_engine(
     let mut all = Vec::new();
     all.extend(guarantees(engine));
     all.extend(targets(engine, recent));
+    all.extend(denied(engine));
     let ailing = |replica: &ReplicaStatus| ailment(application, replica.id, replica.up);
     let replicas = engine.replicas.iter();
     all.extend(replicas.filter_map(|replica| {
@@ -178,6 +179,22 @@ fn guarantees(engine: &Status) -> Option<Condition> {
         format!(
             "the guarantees of all classes add up to {promised:.1}/s, more than the capacity of \
              {capacity:.1}/s: they cannot all be kept; lower them or add replicas"
+        ),
+    ))
+}
+
+/// The share of displaced requests that no delay within its bound keeps (003 eq. 8).
+fn denied(engine: &Status) -> Option<Condition> {
+    let policing = engine.policing.as_ref();
+    let policing = policing.filter(|policing| policing.denied_share > policing.denied_max)?;
+    Some(Condition::new(
+        "denied_max",
+        format!(
+            "`sentry.denied_max` of {:.4} cannot be kept: with the longest delays that \
+             `sentry.delay_max` allows, {:.3} of the requests of an important class find a less \
+             important one in their place; raise `delay_max`, add replicas, or accept it with a larger \
+             `denied_max`",
+            policing.denied_max, policing.denied_share
         ),
     ))
 }
@@ -248,7 +265,7 @@ mod tests {
             let state = state(&format!("upstream = 'http://a:1'\n{text}"));
             let applications = state.applications();
             let application = applications.single().unwrap();
-            let all = of_engine(&application, &engine(&state), &Recent::default());
+            let all = of_engine(application, &engine(&state), &Recent::default());
             all.into_iter().any(|condition| condition.key == "borrowed")
         };
         assert!(warned("protect.mode = 'lqr'"));

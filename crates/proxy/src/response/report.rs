@@ -22,6 +22,8 @@ const DIMMER: HeaderName = HeaderName::from_static("tidegate-dimmer");
 const OPTIONAL: HeaderName = HeaderName::from_static("tidegate-optional");
 const CPU_MS: HeaderName = HeaderName::from_static("tidegate-cpu-ms");
 const IO_MS: HeaderName = HeaderName::from_static("tidegate-io-ms");
+const IN_SERVICE: HeaderName = HeaderName::from_static("tidegate-in-service");
+const QUEUE_MS: HeaderName = HeaderName::from_static("tidegate-queue-ms");
 
 /// Who reports, and on which request.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +74,8 @@ fn read(headers: &Fields) -> Option<Report> {
         service_seconds: seconds(headers.get(SERVICE_MS)),
         cpu_seconds: seconds(headers.get(CPU_MS)),
         io_seconds: seconds(headers.get(IO_MS)),
+        in_service: number(headers.get(IN_SERVICE)),
+        queue_seconds: seconds(headers.get(QUEUE_MS)),
         ..Report::default()
     };
     (report != Report::default()).then_some(report)

@@ -10,7 +10,7 @@ mod policing;
 
 pub use borrowed::Borrowed;
 pub use classes::{ClassConfig, FairnessConfig, SessionConfig, TargetBand};
-pub use ilac::{IlacConfig, Quantile};
+pub use ilac::{IlacConfig, IlacPreset, Quantile};
 pub use modes::{
     AutoConfig, Feedback, GateKind, LqrConfig, Measure, PiConfig, PidConfig, StaticConfig,
     StepConfig,

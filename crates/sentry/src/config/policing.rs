@@ -43,8 +43,10 @@ pub struct SentryModeConfig {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub delays: Vec<Dur>,
     /// Weight of the time a request waits for disk and network in its service time (`alpha` of
-    /// equation 2), where replicas report both.
-    pub io_weight: f64,
+    /// equation 2), where replicas report both. Without it the weight is found from how long requests take
+    /// in company, by least squares.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub io_weight: Option<f64>,
     /// Service time of a request before anything was measured.
     pub service_time: Dur,
 }
@@ -63,7 +65,7 @@ impl Default for SentryModeConfig {
             delay_max: Share(0.15),
             delay_ratio: 2.0,
             delays: Vec::new(),
-            io_weight: 1.0,
+            io_weight: None,
             service_time: Dur(Duration::from_millis(10)),
         }
     }
@@ -161,10 +163,11 @@ impl SentryModeConfig {
                 "less important classes are held no shorter: write them from short to long",
             ));
         }
-        if !(self.io_weight.is_finite() && self.io_weight >= 0.0) {
+        let senseless = |weight: &f64| !(weight.is_finite() && *weight >= 0.0);
+        if let Some(weight) = self.io_weight.filter(senseless) {
             return Err(SentryError::out_of_range(
                 "sentry.io_weight",
-                self.io_weight,
+                weight,
                 "write a weight of zero or more",
             ));
         }

@@ -114,8 +114,8 @@ impl Adaptation {
         }
     }
 
-    pub(super) fn policing(&self) -> Option<PolicingStatus> {
-        self.strategy.policing()
+    pub(super) fn policing(&self, plan: &Plan) -> Option<PolicingStatus> {
+        self.strategy.policing(plan)
     }
 
     pub(super) fn moments(&self) -> MomentsStatus {

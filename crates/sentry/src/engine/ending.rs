@@ -149,18 +149,18 @@ impl<T> Sentry<T> {
     pub fn on_report(&self, _now: Timestamp, replica: ReplicaId, report: &Report) {
         self.tally.reports.on_report(report);
         let plan = self.plan.load();
+        let mut company = 1;
         if let Some(replica) = plan.replica(replica) {
             replica.on_report(report);
+            company = replica.in_service();
             if plan.config.mode == ModeName::Ilac
                 && let Some(asked) = replica.reports.asked()
             {
                 replica.grant(asked, plan.config.limits.window_max);
             }
         }
-        let cost = report.service_cost(plan.config.sentry.io_weight);
-        if let (Some(_), Some(service_s)) = (plan.policing(), cost) {
-            plan.class(report.class).cost.learn(service_s);
-            plan.policer.learn(report.path, service_s);
+        if plan.policing().is_some() {
+            learn_reported_cost(&plan, report, f64::from(company));
         }
     }
 }
@@ -177,6 +177,21 @@ fn departed_seconds(plan: &Plan, now: Timestamp, permit: &Permit) -> f64 {
     let replica = &plan.replicas[usize::from(permit.replica.0)];
     let inside = || (now - permit.admitted).as_secs_f64();
     replica.recent_seconds(now).unwrap_or_else(inside)
+}
+
+/// What a request cost by the replica's own account, with `company` in service.
+fn learn_reported_cost(plan: &Plan, report: &Report, company: f64) {
+    let weight = plan.config.sentry.io_weight.unwrap_or_else(|| {
+        let learnt = &plan.policer.io_weight;
+        if let Some(run) = report.run(company) {
+            learnt.learn(run);
+        }
+        learnt.value()
+    });
+    if let Some(service_s) = report.service_cost(weight) {
+        plan.class(report.class).cost.learn(service_s);
+        plan.policer.learn(report.path, service_s);
+    }
 }
 
 /// What a request would cost on its own, from what it took in company: while `k` share a server

@@ -148,7 +148,7 @@ impl<T> Sentry<T> {
             blind: adaptation.is_blind(),
             borrowed: plan.config.borrowed().map(|borrowed| borrowed.message()),
             brownout: adaptation.brownout(),
-            policing: adaptation.policing(),
+            policing: adaptation.policing(&plan),
             bad_reports: self.tally.reports.bad(),
             moments: adaptation.moments(),
             replicas: replica_statuses(&plan),

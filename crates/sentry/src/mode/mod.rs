@@ -128,7 +128,8 @@ pub(crate) trait Strategy: std::fmt::Debug + Send {
     }
 
     /// How requests are judged, where the mode does that one by one.
-    fn policing(&self) -> Option<PolicingStatus> {
+    fn policing(&self, plan: &Plan) -> Option<PolicingStatus> {
+        let _ = plan;
         None
     }
 

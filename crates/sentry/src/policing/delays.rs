@@ -54,29 +54,47 @@ impl Default for DelayBounds {
 /// Halvings of the search interval: a thousandth of a millisecond at a quarter second.
 const BISECTIONS: u32 = 18;
 
-/// The delays of all classes in seconds; the first is always zero.
+/// The delays of all classes, and what they achieve.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Delays {
+    /// In seconds, the most important class first; its delay is always zero.
+    pub seconds: Vec<f64>,
+    /// The largest chance of all classes that a request is denied because of a less important one
+    /// (eq. 8). Above `epsilon` where the longest delays that are allowed do not suffice.
+    pub chance: f64,
+}
+
+/// The delays of all classes.
 ///
 /// `in_service` is how many requests the application serves at once (`N`), `drop_share` the share
 /// of examinations that found it full (`p_drop`).
 #[must_use]
-pub fn delays_s(
+pub fn delays(
     classes: &[ClassArrivals],
     in_service: f64,
     drop_share: f64,
     bounds: &DelayBounds,
-) -> Vec<f64> {
+) -> Delays {
     let spread = |first_s: f64| spread_s(classes.len(), first_s, bounds);
     let none = spread(0.0);
     if !drop_share.is_finite() || drop_share <= 0.0 || classes.len() < 2 {
-        return none;
+        return Delays {
+            seconds: none,
+            chance: 0.0,
+        };
     }
     let system = System {
         in_service,
         full: drop_share.min(1.0),
     };
     let chance = |delays: &[f64]| system.chance(classes, delays);
-    if chance(&spread(bounds.delay_max_s)) > bounds.epsilon {
-        return spread(bounds.delay_max_s);
+    let with = |seconds: Vec<f64>| Delays {
+        chance: chance(&seconds),
+        seconds,
+    };
+    let longest = with(spread(bounds.delay_max_s));
+    if longest.chance > bounds.epsilon {
+        return longest;
     }
     let (mut too_short, mut enough) = (0.0, bounds.delay_max_s);
     for _ in 0..BISECTIONS {
@@ -87,7 +105,7 @@ pub fn delays_s(
             too_short = middle;
         }
     }
-    spread(enough)
+    with(spread(enough))
 }
 
 /// `d_1 = 0`, `d_2 = first_s`, `d_{i+1} = ratio d_i`, none above the maximum.
@@ -150,6 +168,16 @@ fn still_there(arrivals: &ClassArrivals, delay_s: f64, in_service: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn seconds(
+        classes: &[ClassArrivals],
+        in_service: f64,
+        drop_share: f64,
+        bounds: &DelayBounds,
+    ) -> Vec<f64> {
+        delays(classes, in_service, drop_share, bounds).seconds
+    }
+
     use proptest::prelude::*;
 
     const SHOP: [ClassArrivals; 3] = [
@@ -170,7 +198,7 @@ mod tests {
     #[test]
     fn no_delay_while_nothing_is_refused() {
         assert_eq!(
-            delays_s(&SHOP, 3.0, 0.0, &DelayBounds::default()),
+            seconds(&SHOP, 3.0, 0.0, &DelayBounds::default()),
             vec![0.0; 3]
         );
     }
@@ -181,7 +209,7 @@ mod tests {
             epsilon: 0.02,
             ..DelayBounds::default()
         };
-        let delays = delays_s(&SHOP, 3.0, 0.5, &bounds);
+        let delays = seconds(&SHOP, 3.0, 0.5, &bounds);
         let system = System {
             in_service: 3.0,
             full: 0.5,
@@ -200,7 +228,23 @@ mod tests {
             delay_max_s: 0.01,
             ..DelayBounds::default()
         };
-        assert_eq!(delays_s(&SHOP, 3.0, 0.5, &bounds), vec![0.0, 0.01, 0.01]);
+        assert_eq!(seconds(&SHOP, 3.0, 0.5, &bounds), vec![0.0, 0.01, 0.01]);
+    }
+
+    #[test]
+    fn epsilon_that_cannot_be_kept_is_told() {
+        let tight = DelayBounds {
+            epsilon: 1e-6,
+            delay_max_s: 0.01,
+            ratio: 2.0,
+        };
+        assert!(delays(&SHOP, 3.0, 0.5, &tight).chance > tight.epsilon);
+        let loose = DelayBounds {
+            epsilon: 0.02,
+            delay_max_s: 3600.0,
+            ..tight
+        };
+        assert!(delays(&SHOP, 3.0, 0.5, &loose).chance <= loose.epsilon);
     }
 
     proptest! {
@@ -213,7 +257,7 @@ mod tests {
             let classes: Vec<_> =
                 classes.into_iter().map(|(rate, service_s)| ClassArrivals { rate, service_s }).collect();
             let bounds = DelayBounds::default();
-            let delays = delays_s(&classes, in_service, drop_share, &bounds);
+            let delays = seconds(&classes, in_service, drop_share, &bounds);
             prop_assert_eq!(delays.len(), classes.len());
             prop_assert!(delays.iter().all(|d| (0.0..=bounds.delay_max_s).contains(d)));
             prop_assert!(delays.is_sorted());

@@ -10,6 +10,7 @@
 pub(crate) mod buckets;
 pub mod delays;
 pub(crate) mod exams;
+pub(crate) mod io_weight;
 pub mod path;
 mod policer;
 pub(crate) mod room;

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use super::io_weight::IoWeight;
 use super::toll::Tolls;
 use super::{PathKey, ServiceTable, ThresholdGate};
 use crate::atomic::AtomicF64;
@@ -36,6 +37,8 @@ pub(crate) struct Policer {
     pub(crate) threshold: ThresholdGate,
     services: ServiceTable,
     pub(crate) tolls: Tolls,
+    /// What I/O weighs where the operator does not say.
+    pub(crate) io_weight: IoWeight,
     /// What the driver last said about its own CPU use; NaN before it has.
     cpu_share: AtomicF64,
     examined: AtomicU64,
@@ -50,6 +53,7 @@ impl Policer {
             threshold: ThresholdGate::new(CLASSES_MAX),
             services: ServiceTable::new(paths(config), EVICTION_SEED),
             tolls: Tolls::default(),
+            io_weight: IoWeight::default(),
             cpu_share: AtomicF64::new(f64::NAN),
             examined: AtomicU64::new(0),
             refused: AtomicU64::new(0),

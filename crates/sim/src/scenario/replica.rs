@@ -19,6 +19,7 @@ pub(super) struct Replica {
     pub(super) abandoned: Abandoned,
     pub(super) speed: f64,
     nucleus: Option<Nucleus>,
+    cpu_share: Option<f64>,
     reported: Mark,
     recorded: Mark,
     meter: UtilizationMeter,
@@ -66,6 +67,7 @@ impl Replica {
             abandoned: spec.abandoned,
             speed,
             nucleus: spec.nucleus.then(Nucleus::new),
+            cpu_share: spec.cpu_share.map(|share| share.0),
             reported: Mark::START,
             recorded: Mark::START,
             meter: UtilizationMeter::default(),
@@ -101,6 +103,20 @@ impl Replica {
             demand: nucleus.map(|nucleus| nucleus.end(now, took, full, present)),
             ..Report::default()
         }
+    }
+
+    /// What a request cost that would have taken `alone` on an idle replica, where it reports that.
+    /// Called when the request has left.
+    pub(super) fn cost(&self, alone_s: f64, took: Duration) -> Option<Report> {
+        let cpu_s = alone_s * self.cpu_share?;
+        let took_s = took.as_secs_f64();
+        Some(Report {
+            service_seconds: Some(took_s),
+            cpu_seconds: Some(cpu_s),
+            io_seconds: Some((took_s - cpu_s).max(0.0)),
+            in_service: u32::try_from(self.station.len() + 1).ok(),
+            ..Report::default()
+        })
     }
 
     /// Utilization since the last report.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::de::{self, IntoDeserializer, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer};
-use tidegate_config::Dur;
+use tidegate_config::{Dur, Share};
 use tidegate_sentry::{SentryConfig, SentryError};
 
 use super::one_or_many::OneOrMany;
@@ -153,6 +153,9 @@ pub struct ReplicaSpec {
     pub abandoned: Abandoned,
     /// It has a nucleus: it runs its own service-time controller and asks for requests by demand.
     pub nucleus: bool,
+    /// It reports what requests cost, how many are in it and how long they waited: of the time that a
+    /// request takes alone this share is CPU, the rest I/O.
+    pub cpu_share: Option<Share>,
 }
 
 impl Default for ReplicaSpec {
@@ -169,6 +172,7 @@ impl Default for ReplicaSpec {
             down: Vec::new(),
             abandoned: Abandoned::default(),
             nucleus: false,
+            cpu_share: None,
         }
     }
 }

@@ -52,6 +52,14 @@ const NEWEST: f64 = 0.25;
 /// exponentially and does not say how much). Chosen: a step is followed to three quarters at once.
 const NEWEST_PERIOD: f64 = 0.75;
 
+/// The first threshold is computed after so long, the next ones after twice as long each, up to
+/// `threshold_interval`. Until the first there is none and everything is admitted; the paper's 15 s of
+/// that leave a backlog which costs the most important class a third of its requests.
+const FIRST_PERIOD: Duration = Duration::from_millis(500);
+
+/// Share of the servers that a backlog may take from newcomers.
+const BACKLOG_MAX: f64 = 0.5;
+
 /// See the module's description.
 #[derive(Debug)]
 pub(crate) struct SentryMode {
@@ -65,6 +73,10 @@ pub(crate) struct SentryMode {
     loads: Meter,
     endings: Endings,
     next_threshold: Timestamp,
+    /// Time from one threshold to the next: short after the start and after a switch, then longer.
+    threshold_period: Duration,
+    /// Equation 8 at the delays in force.
+    denied_share: f64,
     next_aging: Timestamp,
 }
 
@@ -78,7 +90,9 @@ impl SentryMode {
             rooms: Rooms::default(),
             loads: Meter::new(NEWEST_PERIOD),
             endings: Endings::default(),
-            next_threshold: now + config.sentry.threshold_interval.0,
+            next_threshold: now + FIRST_PERIOD,
+            threshold_period: FIRST_PERIOD,
+            denied_share: 0.0,
             next_aging: now + AGING,
         }
     }
@@ -91,6 +105,10 @@ impl SentryMode {
             .on_step(step.now, cpu_share, &step.plan.config.sentry)
         {
             policer.set_kind(self.switch.kind());
+            if self.switch.kind() == Kind::Threshold {
+                self.threshold_period = FIRST_PERIOD;
+                self.set_threshold(step.now, step.plan);
+            }
             step.observe(&Event::Policing {
                 at: step.now,
                 kind: self.switch.kind().as_str(),
@@ -101,7 +119,9 @@ impl SentryMode {
 
     /// Equations 5 and 6, from what arrived since they were solved last.
     fn set_threshold(&mut self, now: Timestamp, plan: &Plan) {
-        self.next_threshold = now + plan.config.sentry.threshold_interval.0;
+        let longest = plan.config.sentry.threshold_interval.0;
+        self.next_threshold = now + self.threshold_period.min(longest);
+        self.threshold_period = (2 * self.threshold_period).min(longest);
         let rates = self.loads.rates(now, plan);
         let loads: Vec<ClassLoad> = rates
             .iter()
@@ -137,8 +157,9 @@ impl SentryMode {
             })
             .collect();
         let in_service = plan.servers().in_service_each();
-        let computed = delays::delays_s(&classes, in_service, self.refused_share, &bounds(plan));
-        for (class, delay_s) in plan.classes.iter().zip(computed) {
+        let computed = delays::delays(&classes, in_service, self.refused_share, &bounds(plan));
+        self.denied_share = computed.chance;
+        for (class, delay_s) in plan.classes.iter().zip(computed.seconds) {
             let delay = Duration::from_secs_f64(within(delay_s, 0.0, 3600.0));
             class.set_delay(worth_a_timer(delay));
         }
@@ -195,7 +216,8 @@ fn servers_left(plan: &Plan, loads: &[ClassLoad]) -> f64 {
     let service_s = if rate > 0.0 { work / rate } else { 0.0 };
     let count = f64::from(servers.count());
     let backlog_s = servers.in_service_each() * count * service_s;
-    LOAD_MAX * count - backlog_s / plan.config.sentry.threshold_interval.as_secs_f64()
+    let backlog = backlog_s / plan.config.sentry.threshold_interval.as_secs_f64();
+    LOAD_MAX * count - backlog.min(BACKLOG_MAX * count)
 }
 
 fn bounds(plan: &Plan) -> DelayBounds {
@@ -233,6 +255,9 @@ impl Strategy for SentryMode {
             self.set_delays(now, plan);
             self.set_rooms(now, plan);
         }
+        plan.replicas
+            .iter()
+            .for_each(|replica| replica.doubt_company());
         if now >= self.next_threshold {
             self.set_threshold(now, plan);
         }
@@ -242,11 +267,17 @@ impl Strategy for SentryMode {
         }
     }
 
-    fn policing(&self) -> Option<PolicingStatus> {
+    fn policing(&self, plan: &Plan) -> Option<PolicingStatus> {
+        let config = &plan.config.sentry;
         Some(PolicingStatus {
             kind: self.switch.kind().as_str(),
             reason: self.switch.reason(),
             cpu_share: self.switch.cpu_share(),
+            io_weight: config
+                .io_weight
+                .unwrap_or_else(|| plan.policer.io_weight.value()),
+            denied_share: self.denied_share,
+            denied_max: config.denied_max.0,
         })
     }
 }

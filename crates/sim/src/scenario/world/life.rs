@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
-use tidegate_sentry::{ClassId, Ending, Refusal, ReplicaId};
+use tidegate_sentry::{Arrival, ClassId, Ending, Refusal, ReplicaId, Report};
 
 use super::{Event, Request, Stage, World, replica_id};
 use crate::client::Failure;
@@ -153,12 +153,26 @@ impl World<'_> {
             self.protector
                 .on_report(now, replica_id(replica), utilization);
         }
+        let &mut Request {
+            dispatched,
+            full,
+            attempt,
+            ..
+        } = self.request(id);
+        let cost = self.replicas[replica].cost(attempt.work, now.since(dispatched));
+        if let Some(cost) = cost {
+            let Arrival { class, path, .. } =
+                self.loads[attempt.load as usize].arrival(now, &attempt);
+            let report = Report {
+                class,
+                path,
+                ..cost
+            };
+            self.protector.on_answer(now, replica_id(replica), &report);
+        }
         if self.scenario.optional.is_none() {
             return;
         }
-        let &mut Request {
-            dispatched, full, ..
-        } = self.request(id);
         let report = self.replicas[replica].answer(now, now.since(dispatched), full);
         self.protector.on_answer(now, replica_id(replica), &report);
     }
