@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::{env, fs};
 
-use tidegate_sim::experiment::{Experiment, Outcome, Progress, Verdict, run_all};
+use tidegate_sim::experiment::{Experiment, Outcome, Progress, Verdict, mutate, run_all};
 use tidegate_sim::papers;
 use tidegate_sim::report::{Origin, Report};
 
@@ -53,8 +53,57 @@ fn assert_agrees(id: &str, repetitions: usize) -> Outcome {
 
 #[test]
 fn the_classes_of_003_agree() {
-    for id in ["003/3", "003/5", "003/delays", "003/revenue"] {
+    for id in ["003/3", "003/5", "003/delays", "003/revenue", "003/sizes"] {
         assert_agrees(id, 2);
+    }
+}
+
+#[test]
+fn weight_of_io_keeps_a_waiting_service_open() {
+    assert_agrees("003/I/O weight", 2);
+}
+
+/// The quick ones; `tidegate sim papers --mutate` runs all.
+#[test]
+fn faults_are_noticed() {
+    let ids = [
+        "002/8",
+        "003/3",
+        "003/5",
+        "003/delays",
+        "003/sizes",
+        "003/I/O weight",
+    ];
+    let experiments = ids.map(|id| experiment(id, 1));
+    for fault in mutate(&experiments, &Silent) {
+        let (id, name) = (&fault.experiment, &fault.mutation);
+        assert!(!fault.by.is_empty(), "{id}: nobody notices `{name}`");
+    }
+}
+
+/// Experiments that run no mechanism of ours: formulas, strategies against each other by number alone.
+const WITHOUT_FAULTS: [&str; 13] = [
+    "000/3",
+    "000/eq. 10",
+    "000/eq. 7",
+    "001/11",
+    "001/2",
+    "001/6",
+    "001/8",
+    "001/9",
+    "002/5",
+    "002/6",
+    "004/II",
+    "004/11",
+    "004/8",
+];
+
+#[test]
+fn experiments_name_faults_or_are_known_to_have_none() {
+    for experiment in papers::experiments().unwrap() {
+        let id = experiment.id();
+        let known = WITHOUT_FAULTS.contains(&id.as_str());
+        assert_ne!(known, experiment.mutation_count() > 0, "{id}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use tidegate_sim::experiment::{Experiment, Outcome, Verdict, run_all};
+use tidegate_sim::experiment::{Experiment, Noticed, Outcome, Verdict, mutate, run_all};
 use tidegate_sim::papers;
 use tidegate_sim::report::{Origin, Report};
 
@@ -62,6 +62,10 @@ pub(crate) struct Args {
     /// Repeat each run this often instead of as the files say.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repetitions: Option<u32>,
+    /// Run the experiments with each of their faults in turn (a mechanism off, a gain three times
+    /// off), and say which comparisons notice. The exit status is 0 only when each fault is noticed.
+    #[arg(long, conflicts_with = "new")]
+    pub(crate) mutate: bool,
     /// Only this figure (`002/7`), paper (`002`), scenario of the arena or trace of `plane`; may be
     /// given several times.
     #[arg(long, value_name = "PAPER[/FIGURE]|SCENARIO")]
@@ -84,6 +88,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         return plane::sim::run(args);
     }
     let experiments = selected(args)?;
+    if args.mutate {
+        return mutated(args, &experiments);
+    }
     let report = Report {
         title: title(args),
         origin: origin(),
@@ -99,6 +106,45 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     })?;
     eprintln!("report: {}", page.display());
     Ok(verdict(&report))
+}
+
+/// A line for each fault: the comparisons that notice it.
+fn mutated(args: &Args, experiments: &[Experiment]) -> Result<ExitCode, CliError> {
+    let progress = Shown::new();
+    let faults = mutate(experiments, &progress);
+    progress.finish();
+    let lines = faults.iter().map(|fault| match args.json {
+        true => format!("{}\n", json_of(fault)),
+        false => text_of(fault),
+    });
+    print(&lines.collect::<String>())?;
+    let unnoticed = faults.iter().filter(|fault| fault.by.is_empty()).count();
+    if unnoticed == 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("{unnoticed} of {} faults go unnoticed", faults.len());
+    Ok(ExitCode::FAILURE)
+}
+
+fn text_of(fault: &Noticed) -> String {
+    let Noticed {
+        experiment,
+        mutation,
+        by,
+        of,
+    } = fault;
+    let head = format!("{experiment:12} {mutation}: {} of {of} notice\n", by.len());
+    let by = by.iter().map(|metric| format!("{:15}{metric}\n", ""));
+    head + &by.collect::<String>()
+}
+
+fn json_of(fault: &Noticed) -> serde_json::Value {
+    serde_json::json!({
+        "experiment": fault.experiment,
+        "mutation": fault.mutation,
+        "noticed_by": fault.by,
+        "comparisons": fault.of,
+    })
 }
 
 /// Everything is read and checked before anything runs.

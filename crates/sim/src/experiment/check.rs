@@ -97,6 +97,12 @@ pub struct Finding {
 }
 
 impl Check {
+    /// The runs it reads.
+    pub(super) fn runs(&self) -> impl Iterator<Item = &str> {
+        let all = std::iter::once(&self.run).chain(&self.relative_to);
+        all.map(|name| name.get_ref().as_str())
+    }
+
     /// Why this comparison can never say anything, if so.
     pub(super) fn flaw(&self) -> Option<&'static str> {
         let numeric = matches!(self.paper, Some(PaperValue::Number(_)));

@@ -78,6 +78,22 @@ pub(super) struct File {
     /// The panels of the figure.
     #[serde(default)]
     pub(super) plot: Vec<Plot>,
+    /// Faults that the comparisons have to notice.
+    #[serde(default)]
+    pub(super) mutation: Vec<MutationSpec>,
+}
+
+/// A mechanism that is off, or a gain that is wrong.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MutationSpec {
+    /// What is wrong, in words.
+    pub(super) name: Spanned<String>,
+    /// The runs it is in; all of them when missing.
+    #[serde(default)]
+    pub(super) runs: Vec<Spanned<String>>,
+    /// Keys of their model to replace, by dotted path, after those of the run itself.
+    pub(super) set: BTreeMap<Spanned<String>, Value>,
 }
 
 fn default_seed() -> u64 {

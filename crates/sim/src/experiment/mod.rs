@@ -17,6 +17,7 @@
 mod check;
 mod file;
 pub mod model;
+mod mutate;
 mod plot;
 mod reading;
 mod record;
@@ -25,6 +26,7 @@ mod run;
 mod variant;
 
 pub use check::{Check, Finding, PaperValue, Verdict};
+pub use mutate::{Noticed, mutate};
 pub use plot::{Draw, Drawn, Plot, Spot};
 pub use reading::{Reading, Statistic};
 pub use record::{Record, smoothed};
@@ -35,6 +37,7 @@ use std::collections::BTreeMap;
 use tidegate_config::ConfigError;
 
 use model::Model;
+use mutate::Mutation;
 
 /// An experiment that is ready to run.
 #[derive(Debug, Clone)]
@@ -54,6 +57,7 @@ pub struct Experiment {
     runs: Vec<Run>,
     checks: Vec<Check>,
     plots: Vec<Plot>,
+    mutations: Vec<Mutation>,
 }
 
 /// One or more variants of a model under one name.

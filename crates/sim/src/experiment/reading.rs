@@ -51,6 +51,8 @@ pub enum Statistic {
     Quantile(f64),
     /// y at this x, interpolated between its neighbours.
     At(f64),
+    /// Mean distance from this y, without its sign.
+    AbsFrom(f64),
     /// Root of the mean squared distance from this y.
     RmsFrom(f64),
     /// The x from which y stays within `[low, high]`; NaN when it ends outside.
@@ -96,6 +98,7 @@ impl Statistic {
             Self::Slope => slope(points),
             Self::Quantile(share) => quantile(ys().collect(), share),
             Self::At(x) => interpolate(points, x),
+            Self::AbsFrom(wanted) => mean(ys().map(|y| (y - wanted).abs())),
             Self::RmsFrom(wanted) => mean(ys().map(|y| (y - wanted).powi(2))).sqrt(),
             Self::StaysWithin(low, high) => stays_within(points, low, high),
             Self::ShareWithin(low, high) => {
@@ -196,6 +199,7 @@ mod tests {
             read("series = 's'\nstat = { rms_from = 4 }\nfrom = 4"),
             0.5_f64.sqrt()
         );
+        assert_eq!(read("series = 's'\nstat = { abs_from = 4 }\nfrom = 4"), 0.5);
         assert_eq!(read("series = 's'\nstat = 'roughness'\nto = 3"), 5.0);
         assert!((read("series = 's'\nstat = 'sd'") - 4.8_f64.sqrt()).abs() < 1e-12);
         assert!((read("series = 's'\nstat = 'slope'") - 70.0 / 55.0).abs() < 1e-12);

@@ -5,8 +5,9 @@ use std::ops::Range;
 use tidegate_config::ConfigError;
 use toml::{Spanned, Table, Value};
 
-use super::file::{File, RunSpec, SweepSpec};
+use super::file::{File, MutationSpec, RunSpec, SweepSpec};
 use super::model::Model;
+use super::mutate::Mutation;
 use super::reading::Reading;
 use super::variant::replace;
 use super::{Experiment, Run, Shape};
@@ -38,7 +39,11 @@ impl Source<'_> {
                 let message = format!("a second run `{}`; names are unique", spec.name.get_ref());
                 return Err(self.at(spec.name.span(), message));
             }
-            runs.push(self.run(spec, &file)?);
+            runs.push(self.run(spec, &file, None)?);
+        }
+        let mut mutations = Vec::with_capacity(file.mutation.len());
+        for spec in &file.mutation {
+            mutations.push(self.mutation(spec, &file, &runs)?);
         }
         let experiment = Experiment {
             paper: file.paper,
@@ -50,19 +55,43 @@ impl Source<'_> {
             runs,
             checks: file.check,
             plots: file.plot,
+            mutations,
         };
         self.look_up_names(&experiment)?;
         Ok(experiment)
     }
 
-    fn run(&self, spec: &RunSpec, file: &File) -> Resolved<Run> {
+    /// The runs that a fault is in.
+    fn mutation(&self, spec: &MutationSpec, file: &File, runs: &[Run]) -> Resolved<Mutation> {
+        let names: Vec<&str> = runs.iter().map(|run| &*run.name).collect();
+        if let Some(name) = spec
+            .runs
+            .iter()
+            .find(|name| !names.contains(&name.get_ref().as_str()))
+        {
+            return Err(self.unknown(name, "run", &names));
+        }
+        let is_in = |run: &RunSpec| {
+            let named = |name: &Spanned<String>| name.get_ref() == run.name.get_ref();
+            spec.runs.is_empty() || spec.runs.iter().any(named)
+        };
+        let faulty = file.run.iter().filter(|run| is_in(run));
+        let faulty = faulty.map(|run| self.run(run, file, Some(spec)));
+        Ok(Mutation {
+            name: spec.name.get_ref().clone(),
+            runs: faulty.collect::<Resolved<_>>()?,
+        })
+    }
+
+    fn run(&self, spec: &RunSpec, file: &File, fault: Option<&MutationSpec>) -> Resolved<Run> {
         let name = spec.model.get_ref();
         if !file.model.contains_key(name) {
             let known: Vec<&str> = file.model.keys().map(String::as_str).collect();
             return Err(self.unknown(&spec.model, "model", &known));
         }
         let mut table = self.model_table(name);
-        for (path, value) in &spec.set {
+        let fault = fault.iter().flat_map(|fault| &fault.set);
+        for (path, value) in spec.set.iter().chain(fault) {
             self.replace(&mut table, path, value)?;
         }
         let shape = match &spec.sweep {
