@@ -52,10 +52,6 @@ pub struct IlacConfig {
     pub silence: Dur,
 }
 
-/// Built-in `gamma`. Of 0.9, 0.95 and 0.98 the one with the least error of 004's figure 3 through the
-/// engine: 2.70, 2.11 and 3.63 over 150 s, the paper's own settings 2.31.
-const GAMMA: f64 = 0.95;
-
 impl Default for IlacConfig {
     fn default() -> Self {
         let paper = CascadeConfig::paper(1.0, 0.9);
@@ -64,7 +60,7 @@ impl Default for IlacConfig {
             preset: IlacPreset::default(),
             setpoint: None,
             quantile: Quantile::P95,
-            gamma: Share(GAMMA),
+            gamma: Share(paper.gamma),
             predict: true,
             interval: Dur(Duration::from_millis(250)),
             top_gain: CascadeConfig::predictive(1.0).top_gain,
@@ -82,7 +78,7 @@ impl Default for IlacConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum IlacPreset {
-    /// Content by predicted response time: the least error of 004's figure 3 through the engine.
+    /// Content by predicted response time.
     #[default]
     Predictive,
     /// ILAC-0.9 of the paper: content by waiting time, `gamma` 0.9, `top_gain` 0.01.
