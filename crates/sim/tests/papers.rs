@@ -82,7 +82,9 @@ fn faults_are_noticed() {
 }
 
 /// Experiments that run no mechanism of ours: formulas, strategies against each other by number alone.
-const WITHOUT_FAULTS: [&str; 13] = [
+const WITHOUT_FAULTS: [&str; 15] = [
+    "003/6",
+    "003/7",
     "000/3",
     "000/eq. 10",
     "000/eq. 7",

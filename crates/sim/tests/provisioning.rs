@@ -20,7 +20,7 @@ fn differing(file: &str, change: impl Fn(&str) -> String) -> Vec<String> {
         .unwrap();
     let mut experiment = Experiment::parse(name, &change(text)).unwrap();
     experiment.repetitions = 2;
-    let outcome = run_all(&[experiment], &Silent).unwrap().remove(0);
+    let outcome = run_all(&[experiment], &Silent).remove(0);
     let findings = outcome.findings.into_iter();
     findings
         .filter(|finding| finding.verdict == Verdict::Differs)
