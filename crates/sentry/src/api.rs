@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidegate_control::Timestamp;
 
+use crate::occupancy::Place;
 use crate::policing::PathKey;
 use crate::policing::io_weight::Run;
 
@@ -80,8 +81,8 @@ pub struct Permit {
     pub(crate) arrived: Timestamp,
     pub(crate) admitted: Timestamp,
     pub(crate) path: Option<PathKey>,
-    /// Requests in the replica when it came in, itself included.
-    pub(crate) inside: u32,
+    /// What it found in the replica when it came in.
+    pub(crate) place: Place,
     /// Age group of the slot, for finding requests that are in flight for far too long.
     pub(crate) generation: u32,
     /// Counted by the window at the entrance.

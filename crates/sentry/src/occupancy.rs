@@ -1,11 +1,19 @@
-//! Residence by concurrency: how long requests take when `n` of them are inside.
+//! Service times by concurrency: how long requests take when `n` of them are inside.
 //!
-//! By Little's law the mean residence while `n` are inside is the time integral of `n` over the
-//! requests done. Both are kept in bins of `n`, two per octave, so that the natural ups and downs
-//! of the load show how the service copes with any concurrency, without a trial.
+//! **By level.** By Little's law the mean service time while `n` are inside is the time integral of `n`
+//! over the requests done. Both are kept in bins of `n`, two per octave, so that the natural ups and
+//! downs of the load show how the service copes with any concurrency, without a trial. Beside that, how
+//! long the window was full and how many were done meanwhile. It is known at once, and it holds by
+//! counting level crossings if requests come and go one at a time.
 //!
-//! Beside that, how long the window was full and how many were done meanwhile: that is what the
-//! replica can do, whether or not others were waiting.
+//! **By admission.** Eight requests that come at once and take equally long end at once. All time is
+//! spent at a level of 8, and levels 7 to 1 show completions that took no time. So a request also
+//! counts at the concurrency it was admitted to, with its time so far. Its work does not depend on what it
+//! finds, so that is the mean service time whatever the arrivals. And of the requests that a window of
+//! `w` bounded (they waited, or took the last slot) a full window does one every `R / w`. It lags by a
+//! service time, and requests that share a processor with later ones look slow.
+//!
+//! Which of the two is used follows from the arrivals (`mode/auto/clumps.rs`, docs/decisions/0110).
 //!
 //! Slots that are kept after their clients have left ([`departed_slots`](crate::engine)) take room, but nobody hears of them
 //! again. So they count in `n`, and not in either integral: a slot of a full window that is kept takes its share
@@ -51,9 +59,66 @@ pub(crate) fn middle_of(bin: usize) -> f64 {
     0.5 * f64::from(bottom + top_of(bin))
 }
 
-/// See the module's description.
+/// What a request was admitted to; it leaves with the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Requests inside, itself included.
+    pub(crate) inside: u32,
+    /// The window was what bounded them: it had waited, or took the last slot.
+    pub(crate) bound: bool,
+}
+
+/// Time that requests have spent inside, those included that are still there.
+///
+/// `clock + present * now` is that time since the beginning, modulo 2^64: a request that enters takes
+/// off when it came, and one that leaves adds when it left.
+#[derive(Debug, Default)]
+struct Stay {
+    present: AtomicU64,
+    clock_ns: AtomicU64,
+    done: AtomicU32,
+    /// The sum when it was last taken.
+    taken_ns: AtomicU64,
+}
+
+impl Stay {
+    /// A thread that reads between the two sees too little time, never too much.
+    fn enter(&self, now: Timestamp) {
+        self.clock_ns.fetch_sub(now.as_nanos(), Ordering::SeqCst);
+        self.present.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// As [`Stay::enter`]. A request whose client has left counts with its time alone.
+    fn leave(&self, now: Timestamp, done: bool) {
+        self.present.fetch_sub(1, Ordering::SeqCst);
+        self.clock_ns.fetch_add(now.as_nanos(), Ordering::SeqCst);
+        self.done.fetch_add(u32::from(done), Ordering::Relaxed);
+    }
+
+    /// Request-seconds since the last call, and requests done. What is seen in the middle of a change
+    /// counts the next time.
+    fn take(&self, now: Timestamp) -> (f64, f64) {
+        let done = f64::from(self.done.swap(0, Ordering::Relaxed));
+        let clock = self.clock_ns.load(Ordering::SeqCst);
+        let present = self.present.load(Ordering::SeqCst);
+        let sum = clock.wrapping_add(present.wrapping_mul(now.as_nanos()));
+        let more = sum.wrapping_sub(self.taken_ns.load(Ordering::Relaxed));
+        let steady = clock == self.clock_ns.load(Ordering::SeqCst);
+        if !steady || more > u64::MAX / 2 {
+            return (0.0, done);
+        }
+        self.taken_ns.store(sum, Ordering::Relaxed);
+        (more as f64 * 1e-9, done)
+    }
+}
+
+/// Service times of one replica by level and by admission.
 #[derive(Debug)]
 pub(crate) struct Occupancy {
+    /// By the concurrency of admission.
+    stays: [Stay; BINS],
+    /// Of the requests that the window bounded.
+    bound: Stay,
     last_ns: AtomicU64,
     /// Slots that are kept after their clients have left.
     kept: AtomicU32,
@@ -74,6 +139,8 @@ pub(crate) struct Full {
 impl Occupancy {
     pub(crate) fn new() -> Self {
         Self {
+            stays: std::array::from_fn(|_| Stay::default()),
+            bound: Stay::default(),
             last_ns: AtomicU64::new(u64::MAX),
             kept: AtomicU32::new(0),
             inside: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -117,12 +184,43 @@ impl Occupancy {
         }
     }
 
+    /// A request is admitted.
+    pub(crate) fn on_enter(&self, now: Timestamp, place: Place) {
+        self.stays[bin_of(place.inside)].enter(now);
+        if place.bound {
+            self.bound.enter(now);
+        }
+    }
+
+    /// It leaves, served or not.
+    pub(crate) fn on_leave(&self, now: Timestamp, place: Place, served: bool) {
+        self.stays[bin_of(place.inside)].leave(now, served);
+        if place.bound {
+            self.bound.leave(now, served);
+        }
+    }
+
+    /// What the requests did that the window bounded since the last call: a window of `limit` that is
+    /// full does one of them every `R / limit`.
+    pub(crate) fn take_bound(&self, now: Timestamp, limit: u32) -> Full {
+        let (inside, done) = self.bound.take(now);
+        Full {
+            seconds: inside / f64::from(limit.max(1)),
+            done,
+        }
+    }
+
     /// What was done with the window full since the last call.
     pub(crate) fn take_full(&self) -> Full {
         Full {
             seconds: self.full_ns.swap(0, Ordering::Relaxed) as f64 * 1e-9,
             done: f64::from(self.full_done.swap(0, Ordering::Relaxed)),
         }
+    }
+
+    /// Request-seconds, and requests done, of those admitted to a bin since the last call.
+    pub(crate) fn take_admitted(&self, now: Timestamp, bin: usize) -> (f64, f64) {
+        self.stays[bin].take(now)
     }
 
     /// Request-seconds and requests done in a bin since the last call.
@@ -179,5 +277,35 @@ mod tests {
         assert_eq!(occupancy.take(bin_of(4)), (6.0, 1.0));
         let full = occupancy.take_full();
         assert_eq!((full.seconds, full.done), (1.5, 1.0));
+    }
+
+    #[test]
+    fn batch_shows_the_rate_of_the_window() {
+        let (occupancy, at) = (Occupancy::new(), Timestamp::from_secs_f64);
+        let place = Place {
+            inside: 4,
+            bound: true,
+        };
+        // Eight at once for four slots of 16 ms: all of the second half have waited.
+        (0..4).for_each(|_| occupancy.on_enter(at(1.0), place));
+        (0..4).for_each(|_| occupancy.on_leave(at(1.016), place, true));
+        let full = occupancy.take_bound(at(2.0), 4);
+        assert!((full.seconds - 0.016).abs() < 1e-9, "{full:?}");
+        assert_eq!(full.done, 4.0);
+        let (inside, done) = occupancy.take_admitted(at(2.0), bin_of(4));
+        assert!((inside / done - 0.016).abs() < 1e-9);
+    }
+
+    #[test]
+    fn request_counts_with_its_time_so_far_and_once() {
+        let (occupancy, at) = (Occupancy::new(), Timestamp::from_secs_f64);
+        let place = Place {
+            inside: 1,
+            bound: false,
+        };
+        occupancy.on_enter(at(0.0), place);
+        assert_eq!(occupancy.take_admitted(at(2.0), 1), (2.0, 0.0));
+        occupancy.on_leave(at(3.0), place, false);
+        assert_eq!(occupancy.take_admitted(at(9.0), 1), (1.0, 0.0));
     }
 }

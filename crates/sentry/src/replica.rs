@@ -12,7 +12,7 @@ use tidegate_control::Timestamp;
 use crate::api::{Report, is_time};
 use crate::atomic::{AtomicF64, add_one};
 use crate::balance::{Pace, Slots};
-use crate::occupancy::Occupancy;
+use crate::occupancy::{Occupancy, Place};
 use crate::replica_reports::ReplicaReports;
 
 /// A window without bound.
@@ -217,6 +217,21 @@ impl Replica {
     /// Nothing refers to it any more.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight() == 0 && self.streams() == 0
+    }
+
+    /// Notes what a request that has taken a slot finds, and whether it has waited for it. It goes with
+    /// the permit.
+    pub(crate) fn admit(&self, now: Timestamp, waited: bool) -> Place {
+        let inside = self.in_flight();
+        let bound = waited || inside >= self.limit();
+        let place = Place { inside, bound };
+        self.occupancy.on_enter(now, place);
+        place
+    }
+
+    /// A request that was admitted ends, goes elsewhere or becomes a stream.
+    pub(crate) fn depart(&self, now: Timestamp, place: Place, served: bool) {
+        self.occupancy.on_leave(now, place, served);
     }
 
     /// A request was served, `residence` after its admission, and was one of `inside`.

@@ -31,6 +31,7 @@ impl<T> Sentry<T> {
         let plan = self.plan.load();
         let counters = &plan.class(arrival.class).counters;
         add_one(&counters.arrived);
+        self.tally.gaps.on_arrival(now);
         let decision = if self.bypass() {
             self.decide_open(&plan, now, arrival)
         } else {
@@ -269,7 +270,7 @@ impl<T> Sentry<T> {
             arrived: origin.arrived,
             admitted: now,
             path: origin.path,
-            inside: state.in_flight(),
+            place: state.admit(now, origin.arrived < now),
             generation,
             counted: origin.passed.counted,
             streaming: false,

@@ -32,10 +32,13 @@ impl<T> Sentry<T> {
         };
         let before = &plan.replicas[usize::from(permit.replica.0)];
         before.on_failure(now);
+        before.depart(now, permit.place, false);
         before.release(now, permit.generation);
+        let state = &plan.replicas[usize::from(replica.0)];
         Ok(Permit {
             replica,
-            generation: plan.replicas[usize::from(replica.0)].enter(),
+            place: state.admit(now, permit.place.bound),
+            generation: state.enter(),
             ..permit
         })
     }
@@ -54,7 +57,9 @@ impl<T> Sentry<T> {
         }
         permit.streaming = true;
         let plan = self.plan.load();
-        plan.replicas[usize::from(permit.replica.0)].start_stream(now, permit.generation);
+        let replica = &plan.replicas[usize::from(permit.replica.0)];
+        replica.depart(now, permit.place, false);
+        replica.start_stream(now, permit.generation);
         self.leave_gate(permit);
         drop(plan);
         self.dispatch(now, wake);
@@ -80,6 +85,7 @@ impl<T> Sentry<T> {
             replica.end_stream();
             return;
         }
+        replica.depart(now, permit.place, ending == Ending::Served);
         let rest = match ending {
             Ending::Abandoned if !self.bypass() => departed_seconds(&plan, now, &permit),
             _ => 0.0,
@@ -207,7 +213,9 @@ fn learn_cost(plan: &Plan, now: Timestamp, permit: &Permit, inside: u32) {
         None if plan.charges_tolls() => residence_s,
         None => return,
         Some(_) if replica.reports_cost() => return,
-        Some(_) => residence_s / logarithmic_mean(f64::from(permit.inside), f64::from(inside)),
+        Some(_) => {
+            residence_s / logarithmic_mean(f64::from(permit.place.inside), f64::from(inside))
+        }
     };
     plan.class(permit.class).cost.learn(service_s);
     plan.policer.learn(permit.path, service_s);

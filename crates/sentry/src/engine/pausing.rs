@@ -42,7 +42,7 @@ impl<T> Sentry<T> {
         let plan = self.plan.load();
         let replica = &plan.replicas[usize::from(permit.replica.0)];
         permit.generation = replica.retake(now);
-        permit.inside = replica.in_flight();
+        permit.place = replica.admit(now, permit.place.bound);
         self.gate.return_to(Passed { counted });
         permit.streaming = false;
         permit.admitted += now - since;

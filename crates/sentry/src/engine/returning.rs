@@ -67,6 +67,7 @@ impl<T> Sentry<T> {
         drop(waiting);
         let replica = &plan.replicas[usize::from(permit.replica.0)];
         replica.on_failure(now);
+        replica.depart(now, permit.place, false);
         replica.release(now, permit.generation);
         drop(plan);
         self.dispatch(now, wake);

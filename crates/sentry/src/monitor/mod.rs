@@ -3,12 +3,14 @@
 //! Requests add to atomics ([`Tally`], the counters of classes and replicas); the adaptation
 //! takes the difference at each tick ([`Interval`]) and adds ticks up to control intervals.
 
+mod gaps;
 mod histogram;
 mod moments;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+pub(crate) use gaps::{AtomicGaps, Gaps};
 pub(crate) use histogram::{AtomicHistogram, Histogram};
 pub(crate) use moments::MomentsMeter;
 
@@ -24,6 +26,8 @@ pub(crate) struct Tally {
     pub(crate) response: AtomicHistogram,
     /// From admission to end.
     pub(crate) residence: AtomicHistogram,
+    /// Between arrivals.
+    pub(crate) gaps: AtomicGaps,
     pub(crate) reports: Reports,
 }
 
@@ -32,6 +36,7 @@ impl Tally {
         Self {
             response: AtomicHistogram::new(),
             residence: AtomicHistogram::new(),
+            gaps: AtomicGaps::new(),
             reports: Reports::default(),
         }
     }
@@ -40,6 +45,7 @@ impl Tally {
     pub(crate) fn drain_into(&self, interval: &mut Interval) {
         self.response.drain_into(&mut interval.response);
         self.residence.drain_into(&mut interval.residence);
+        self.gaps.drain_into(&mut interval.gaps);
         let (sum, count) = self.reports.take();
         interval.utilization_sum += sum;
         interval.utilization_count += count;
@@ -169,6 +175,7 @@ pub(crate) struct Interval {
     pub(crate) counts: Totals,
     pub(crate) response: Histogram,
     pub(crate) residence: Histogram,
+    pub(crate) gaps: Gaps,
     utilization_sum: f64,
     utilization_count: f64,
 }
@@ -185,6 +192,7 @@ impl Interval {
         self.counts = self.counts.plus(other.counts);
         self.response.merge(&other.response);
         self.residence.merge(&other.residence);
+        self.gaps.merge(&other.gaps);
         self.utilization_sum += other.utilization_sum;
         self.utilization_count += other.utilization_count;
     }
@@ -194,6 +202,7 @@ impl Interval {
         self.counts = Totals::default();
         self.response.clear();
         self.residence.clear();
+        self.gaps.clear();
         self.utilization_sum = 0.0;
         self.utilization_count = 0.0;
     }

@@ -1,12 +1,12 @@
 //! How long a queue can chance alone bring about?
 //!
 //! A queue is the sum of what arrived beyond what was served, a random walk that is held at zero. With a
-//! load of `ρ` it falls by `1 - ρ` for each request that could be served, with a variance of `ρ + D`
-//! (arrivals are Poisson, `D` is the index of dispersion of what is served). So it exceeds `b` with a
-//! chance of `exp(-θ b)` (Kingman 1961; for Poisson both ways that is `ρ^b`),
+//! load of `ρ` it falls by `1 - ρ` for each request that could be served, with a variance of `ρ A + D`
+//! (`A` and `D` are the indices of dispersion of what arrives and what is served). So it exceeds `b`
+//! with a chance of `exp(-θ b)` (Kingman 1961; for Poisson both ways that is `ρ^b`),
 //!
 //! ```text
-//! θ = 2 (1 - ρ) / (ρ + D)
+//! θ = 2 (1 - ρ) / (ρ A + D)
 //! ```
 //!
 //! and about `r t (1 - ρ)²` times in a time `t` there is a fresh chance for it: that many times it is
@@ -28,10 +28,11 @@ const LOAD: f64 = 0.9;
 /// Chance may exceed it once in this time: in one of a thousand runs of ten minutes.
 const ONCE_IN_SECONDS: f64 = 600_000.0;
 
-/// Requests in a queue that chance does not exceed, where `drain` per second are served, with a dispersion.
-pub(crate) fn burst(drain: f64, dispersion: f64) -> f64 {
+/// Requests in a queue that chance does not exceed, where `drain` per second are served, with the
+/// dispersion of what arrives and of what is served.
+pub(crate) fn burst(drain: f64, arrivals: f64, dispersion: f64) -> f64 {
     let room = 1.0 - LOAD;
-    let exponent = 2.0 * room / (LOAD + dispersion.max(1.0));
+    let exponent = 2.0 * room / (LOAD * arrivals.max(1.0) + dispersion.max(1.0));
     let chances = drain * ONCE_IN_SECONDS * room * room;
     chances.max(1.0).ln() / exponent
 }
@@ -43,10 +44,10 @@ mod tests {
 
     #[test]
     fn it_grows_with_the_dispersion_and_hardly_with_the_rate() {
-        assert!((105.0..120.0).contains(&burst(20.0, 1.0)));
-        assert!((burst(2000.0, 1.0) / burst(20.0, 1.0)) < 1.5);
-        assert!((2.0..3.0).contains(&(burst(100.0, 4.0) / burst(100.0, 1.0))));
-        assert!(burst(0.0, 1.0) >= 0.0);
+        assert!((105.0..120.0).contains(&burst(20.0, 1.0, 1.0)));
+        assert!((burst(2000.0, 1.0, 1.0) / burst(20.0, 1.0, 1.0)) < 1.5);
+        assert!((2.0..3.0).contains(&(burst(100.0, 1.0, 4.0) / burst(100.0, 1.0, 1.0))));
+        assert!(burst(0.0, 1.0, 1.0) >= 0.0);
     }
 
     /// Twenty hours at nine tenths of twenty requests per second.
@@ -60,7 +61,7 @@ mod tests {
             queue = (queue + if arrives { 1.0 } else { -1.0 }).max(0.0);
             longest = longest.max(queue);
         }
-        assert!(longest < burst(20.0, 1.0), "{longest}");
-        assert!(longest > 0.5 * burst(20.0, 1.0), "{longest}");
+        assert!(longest < burst(20.0, 1.0, 1.0), "{longest}");
+        assert!(longest > 0.5 * burst(20.0, 1.0, 1.0), "{longest}");
     }
 }

@@ -30,6 +30,8 @@ const GENERATION_MOST: f64 = 30.0;
 /// What all replicas have in common in a tick.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FleetTick {
+    /// Requests come several at once.
+    pub(crate) clumped: bool,
     /// Somebody waits.
     pub(crate) waiting: bool,
     /// Those who wait; without bound in overload.
@@ -179,7 +181,8 @@ impl Fleet {
     /// One tick of every member; says what they did while they were full.
     pub(crate) fn on_tick(&mut self, step: &mut Step<'_>, fleet: &FleetTick) -> Full {
         let mut fulls = Vec::with_capacity(self.members.len());
-        let saw: Vec<Saw> = self.members.iter_mut().map(|m| m.see(step)).collect();
+        let see = |member: &mut Member| member.see(step, fleet.clumped);
+        let saw: Vec<Saw> = self.members.iter_mut().map(see).collect();
         let cohort = self.cohort();
         let peers = self.peers();
         let others = Others {
@@ -308,12 +311,15 @@ impl Member {
     }
 
     /// Takes what happened in a tick.
-    fn see(&mut self, step: &Step<'_>) -> Saw {
+    fn see(&mut self, step: &Step<'_>, clumped: bool) -> Saw {
         let occupancy = self.replica.occupancy(step.now);
         let counts = self.up && self.warming_since.is_none();
+        let level = occupancy.take_full();
+        let bound = occupancy.take_bound(step.now, self.replica.limit());
+        let (now, seconds) = (step.now, step.interval.seconds);
         Saw {
-            full: occupancy.take_full(),
-            all: counts.then(|| self.search.see(step.interval.seconds, occupancy)),
+            full: if clumped { bound } else { level },
+            all: counts.then(|| self.search.see(now, seconds, clumped, occupancy)),
         }
     }
 

@@ -40,6 +40,8 @@ pub(crate) struct Situation {
     pub(crate) overloaded: bool,
     /// The queue is of our own making: windows were not known, or a smaller one was tried.
     pub(crate) queue_self_inflicted: bool,
+    /// Index of dispersion of what arrives.
+    pub(crate) burstiness: f64,
     /// Index of dispersion of what is served.
     pub(crate) dispersion: f64,
     /// Time in a replica: mean, what most and what nearly all stay below.
@@ -122,7 +124,8 @@ impl Situation {
         if self.queue_self_inflicted {
             return f64::INFINITY;
         }
-        (burst(self.drain, self.dispersion) / self.drain).max(BURST_TARGETS * target)
+        (burst(self.drain, self.burstiness, self.dispersion) / self.drain)
+            .max(BURST_TARGETS * target)
     }
 }
 
@@ -158,6 +161,7 @@ mod tests {
             pressure_with_tolls: 4.0,
             overloaded,
             queue_self_inflicted: false,
+            burstiness: 1.0,
             dispersion: 1.0,
             residence: 0.02,
             residence_most: 0.06,
@@ -196,7 +200,7 @@ mod tests {
     #[test]
     fn a_burst_waits_and_never_expires() {
         let calm = situation(false).limits(0.2, part(1.0));
-        assert_eq!(f64::from(calm.ahead), burst(100.0, 1.0).ceil());
+        assert_eq!(f64::from(calm.ahead), burst(100.0, 1.0, 1.0).ceil());
         assert_eq!(calm.wait_ns, NEVER);
         // Two targets are waited for anyway.
         assert_eq!(situation(false).limits(5.0, part(1.0)).ahead, 1000);

@@ -23,6 +23,7 @@
 //! late, and the queue is kept at the little that keeps the service busy.
 
 mod burst;
+mod clumps;
 mod cohort;
 pub(super) mod drain;
 mod fleet;
@@ -46,6 +47,7 @@ use std::time::Duration;
 use tidegate_control::Timestamp;
 use tidegate_control::controller::Terms;
 
+use self::clumps::Clumps;
 use self::drain::DrainMeter;
 use self::fleet::{Fleet, FleetTick};
 use self::forecast::{MOST, NEARLY_ALL, Part, Situation, late_at_first, nanos};
@@ -151,6 +153,7 @@ pub(crate) struct Auto {
     total: DrainMeter,
     /// The drain rate has rested on enough once.
     drain_known: bool,
+    clumps: Clumps,
     overload: Overload,
     served: TickCounts,
     left: TickCounts,
@@ -177,6 +180,7 @@ impl Auto {
             fleet: Fleet::new(config),
             total: DrainMeter::default(),
             drain_known: false,
+            clumps: Clumps::default(),
             overload: Overload::new(),
             served: TickCounts::new(LATELY),
             left: TickCounts::new(LATELY),
@@ -204,6 +208,8 @@ impl Auto {
     /// Counts what happened in the tick.
     fn count(&mut self, step: &Step<'_>) {
         let (counts, seconds) = (step.interval.counts, step.interval.seconds);
+        self.clumps.on_tick(step.interval);
+        self.overload.set_clump_dispersion(self.clumps.dispersion());
         self.served.push(counts.served as f64, seconds);
         self.left.push(counts.abandoned as f64, seconds);
         self.tolls
@@ -275,6 +281,7 @@ impl Auto {
             false => DOUBTFUL_SHARE,
         };
         FleetTick {
+            clumped: self.clumps.is_clumped(),
             waiting,
             queued,
             overloaded,
@@ -432,6 +439,7 @@ impl Auto {
             pressure_with_tolls: ((self.offered() + tolls) / drain).max(1.0),
             overloaded: self.overload.is_overloaded(),
             queue_self_inflicted: self.overload.queue_is_self_inflicted(),
+            burstiness: self.overload.burstiness(),
             dispersion: self.total.dispersion(),
             residence,
             residence_most: residence * self.residence.spread(MOST),

@@ -6,7 +6,7 @@
 //! the service has room. So a long queue alone counts as a burst until
 //!
 //! - more arrived than could be served, by more than chance allows ([`Events::above`]), over some
-//!   recent time; or
+//!   recent time, where chance is as bursty as arrivals were before that; or
 //! - the queue is beyond the target, and the load of the last while leaves no room for bursts; or
 //! - it is beyond the target, and longer than chance brings about ([`burst`]).
 //!
@@ -74,9 +74,11 @@ impl Pressure {
         self.queued / self.drain / self.target
     }
 
-    /// By how many chance deviations arrivals are beyond this share of what can be served.
-    fn excess(&self, arrivals: Events, share: f64) -> f64 {
-        arrivals.above(self.served(share), self.dispersion.max(1.0))
+    /// By how many chance deviations arrivals are beyond this share of what can be served, where those
+    /// are bursty beyond Poisson.
+    fn excess(&self, arrivals: Events, share: f64, burstiness: f64) -> f64 {
+        let dispersion = self.dispersion.max(1.0).max(burstiness);
+        arrivals.above(self.served(share), dispersion)
     }
 
     /// What the drain rate rests on, or a share of it.
@@ -97,6 +99,10 @@ pub(crate) struct Overload {
     /// The queue is of our own making, and has not been worked off.
     queue_self_inflicted: bool,
     quiet_seconds: f64,
+    /// Index of dispersion of what arrives.
+    burstiness: f64,
+    /// The same as gaps between arrivals show it.
+    clump_dispersion: f64,
 }
 
 impl Overload {
@@ -106,6 +112,8 @@ impl Overload {
             arrivals: TickCounts::new(WHILE),
             queue_self_inflicted: true,
             quiet_seconds: 0.0,
+            burstiness: 1.0,
+            clump_dispersion: 1.0,
         }
     }
 
@@ -123,13 +131,28 @@ impl Overload {
         let (count, seconds) = self.arrivals.total();
         !self.arrivals.is_full()
             || pressure.served(1.0).count < ROOM_SAMPLES
-            || pressure.excess(Events { count, seconds }, ROOM) < ROOM_Z
+            || pressure.excess(Events { count, seconds }, ROOM, self.burstiness) < ROOM_Z
     }
 
     /// Counts arrivals while nothing is known to compare them with.
     pub(crate) fn on_arrivals(&mut self, arrived: f64, seconds: f64) {
-        self.arrivals.push(arrived, seconds);
+        self.count(arrived, seconds);
         self.queue_self_inflicted = true;
+    }
+
+    fn count(&mut self, arrived: f64, seconds: f64) {
+        self.arrivals.push(arrived, seconds);
+        self.burstiness = self.arrivals.dispersion(HISTORY).max(self.clump_dispersion);
+    }
+
+    /// Takes the index of dispersion of arrivals that gaps between them show.
+    pub(crate) fn set_clump_dispersion(&mut self, dispersion: f64) {
+        self.clump_dispersion = dispersion;
+    }
+
+    /// Index of dispersion of what arrives, as far as it is beyond chance; 1 for Poisson.
+    pub(crate) fn burstiness(&self) -> f64 {
+        self.burstiness
     }
 
     /// Whether the queue is of our own making.
@@ -138,7 +161,7 @@ impl Overload {
     }
 
     pub(crate) fn on_tick(&mut self, pressure: &Pressure) {
-        self.arrivals.push(pressure.arrived, pressure.seconds);
+        self.count(pressure.arrived, pressure.seconds);
         let backlog = pressure.backlog();
         let long = backlog > LONG_SHARE;
         self.queue_self_inflicted =
@@ -154,7 +177,8 @@ impl Overload {
 
     /// Whether the queue is beyond the target, and there is no room for bursts or the queue is longer than they are.
     fn is_no_burst(&self, pressure: &Pressure) -> bool {
-        let longer = || pressure.queued > burst(pressure.drain, pressure.dispersion);
+        let longer =
+            || pressure.queued > burst(pressure.drain, self.burstiness, pressure.dispersion);
         pressure.backlog() > 1.0
             && (!self.has_room(pressure) || (!self.queue_self_inflicted && longer()))
     }
@@ -162,7 +186,9 @@ impl Overload {
     /// Whether some stretch of the recent past brought more than can be served; while all are in time, without a
     /// crowd that came at once.
     fn exceeds(&self, pressure: &Pressure) -> bool {
-        let more = |(count, seconds)| pressure.excess(Events { count, seconds }, 1.0) > EXCESS_Z;
+        let excess =
+            |count, seconds| pressure.excess(Events { count, seconds }, 1.0, self.burstiness);
+        let more = |(count, seconds)| excess(count, seconds) > EXCESS_Z;
         match pressure.backlog() > 1.0 {
             true => self.arrivals.stretches(HISTORY).any(more),
             false => self.arrivals.stretches_without_crowd(HISTORY).any(more),

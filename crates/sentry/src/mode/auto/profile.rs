@@ -18,6 +18,8 @@
 //! Times are those at one and the same speed of the service, so that a change of its capacity leaves
 //! the profile as it is.
 
+use tidegate_control::Timestamp;
+
 use super::drain::DISPERSION_MAX;
 use crate::occupancy::{BINS, Occupancy, middle_of, top_of};
 
@@ -55,6 +57,16 @@ pub(super) struct Bin {
 }
 
 impl Bin {
+    /// Of a concurrency.
+    fn of(index: usize, inside: f64, done: f64) -> Self {
+        let seconds = inside / middle_of(index);
+        Self {
+            inside,
+            seconds,
+            done,
+        }
+    }
+
     fn add(&mut self, new: &Self) {
         let full = self.done + new.done > MEMORY;
         let kept = if full { 1.0 - new.done / MEMORY } else { 1.0 };
@@ -113,7 +125,12 @@ impl Seen {
 /// See the module's description.
 #[derive(Debug)]
 pub(crate) struct Profile {
-    bins: [Bin; BINS],
+    /// By how many were inside.
+    level: [Bin; BINS],
+    /// By how many were inside when a request was admitted.
+    admitted: [Bin; BINS],
+    /// Requests come several at once, so that levels show nothing.
+    clumped: bool,
     too_small: TooSmall,
 }
 
@@ -128,37 +145,50 @@ enum TooSmall {
 impl Profile {
     pub(crate) fn new() -> Self {
         Self {
-            bins: [Bin::default(); BINS],
+            level: [Bin::default(); BINS],
+            admitted: [Bin::default(); BINS],
+            clumped: false,
             too_small: TooSmall::Never,
         }
     }
 
     /// Takes over what was seen since the last call, at a speed that makes requests take that
     /// much less time than at speed 1; returns how many were done.
-    pub(crate) fn absorb(&mut self, occupancy: &Occupancy, speed: f64) -> Seen {
+    pub(crate) fn absorb(&mut self, occupancy: &Occupancy, now: Timestamp, speed: f64) -> Seen {
         let mut all = Seen::default();
-        for (index, bin) in self.bins.iter_mut().enumerate().skip(1) {
-            let (inside_seconds, done) = occupancy.take(index);
-            let inside = inside_seconds * speed;
-            let seconds = inside / middle_of(index);
-            bin.add(&Bin {
-                inside,
-                seconds,
-                done,
-            });
-            all.add(inside_seconds, done);
+        for index in 1..BINS {
+            let (inside, done) = occupancy.take_admitted(now, index);
+            self.admitted[index].add(&Bin::of(index, inside * speed, done));
+            let (inside, done) = occupancy.take(index);
+            self.level[index].add(&Bin::of(index, inside * speed, done));
+            all.add(inside, done);
         }
         all
     }
 
     /// Leaves out what was seen since the last call.
-    pub(crate) fn pass_over(&self, occupancy: &Occupancy) -> Seen {
+    pub(crate) fn pass_over(&self, occupancy: &Occupancy, now: Timestamp) -> Seen {
         let mut all = Seen::default();
         for index in 1..BINS {
-            let (inside_seconds, done) = occupancy.take(index);
-            all.add(inside_seconds, done);
+            occupancy.take_admitted(now, index);
+            let (inside, done) = occupancy.take(index);
+            all.add(inside, done);
         }
         all
+    }
+
+    /// Whether requests come several at once.
+    pub(super) fn set_clumped(&mut self, clumped: bool) {
+        self.clumped = clumped;
+    }
+
+    /// What is valid for these arrivals.
+    fn bins(&self) -> &[Bin; BINS] {
+        if self.clumped {
+            &self.admitted
+        } else {
+            &self.level
+        }
     }
 
     /// A window cost throughput, in which requests took so long at speed 1: so much of it that it need
@@ -205,7 +235,7 @@ impl Profile {
     fn seen(&self, most: f64, samples: f64, capacity: f64) -> Option<f64> {
         let mut sum = Bin::default();
         let mut least: Option<f64> = None;
-        for (index, bin) in self.bins.iter().enumerate().skip(1) {
+        for (index, bin) in self.bins().iter().enumerate().skip(1) {
             if f64::from(top_of(index)) > most {
                 break;
             }
@@ -234,7 +264,7 @@ impl Profile {
 
     /// What was done with the most inside, with those and the next fewer, and so on.
     fn top_down(&self) -> impl Iterator<Item = Bin> {
-        self.bins[1..]
+        self.bins()[1..]
             .iter()
             .rev()
             .scan(Bin::default(), |sum, bin| {
@@ -256,7 +286,11 @@ impl Profile {
 
     /// Adds what was seen of another replica.
     pub(super) fn merge(&mut self, other: &Self) {
-        for (bin, new) in self.bins.iter_mut().zip(&other.bins) {
+        self.clumped |= other.clumped;
+        for (bin, new) in self.level.iter_mut().zip(&other.level) {
+            *bin = bin.plus(new);
+        }
+        for (bin, new) in self.admitted.iter_mut().zip(&other.admitted) {
             *bin = bin.plus(new);
         }
     }
@@ -268,14 +302,17 @@ impl Profile {
 
     /// What is known is about another service.
     pub(crate) fn forget(&mut self) {
-        *self = Self::new();
+        *self = Self {
+            clumped: self.clumped,
+            ..Self::new()
+        };
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_control::Timestamp;
+    use crate::occupancy::Place;
 
     impl Profile {
         /// Of `n` inside for as long as it takes until so many of them are done, each after `seconds`.
@@ -293,7 +330,10 @@ mod tests {
             occupancy.on_change(Timestamp::ZERO, 0, u32::MAX);
             occupancy.on_change(Timestamp::from_secs_f64(seconds), n, u32::MAX);
             (0..done).for_each(|_| occupancy.on_done(n, u32::MAX));
-            assert_eq!(profile.absorb(&occupancy, 1.0).done, f64::from(done));
+            assert_eq!(
+                profile.absorb(&occupancy, Timestamp::ZERO, 1.0).done,
+                f64::from(done)
+            );
             profile
         }
     }
@@ -398,8 +438,31 @@ mod tests {
         occupancy.on_change(Timestamp::ZERO, 0, u32::MAX);
         occupancy.on_change(Timestamp::from_secs_f64(1.0), 3, u32::MAX);
         (0..100).for_each(|_| occupancy.on_done(3, u32::MAX));
-        assert_eq!(profile.pass_over(&occupancy).done, 100.0);
-        assert_eq!(profile.absorb(&occupancy, 1.0).done, 0.0);
+        assert_eq!(profile.pass_over(&occupancy, Timestamp::ZERO).done, 100.0);
+        assert_eq!(profile.absorb(&occupancy, Timestamp::ZERO, 1.0).done, 0.0);
         assert_eq!(profile.base(10.0, 50.0, ANY), None);
+    }
+
+    /// Eight that come and go at the same moment take equally long, whichever of them one looks at.
+    #[test]
+    fn batch_shows_the_service_time_by_admission() {
+        let (mut profile, occupancy) = (Profile::new(), Occupancy::new());
+        profile.set_clumped(true);
+        for batch in 0..20 {
+            let came = Timestamp::from_secs_f64(f64::from(batch) * 0.025);
+            let left = came + std::time::Duration::from_millis(15);
+            let places = (1..=8).map(|inside| Place {
+                inside,
+                bound: false,
+            });
+            places
+                .clone()
+                .for_each(|place| occupancy.on_enter(came, place));
+            places.for_each(|place| occupancy.on_leave(left, place, true));
+        }
+        profile.absorb(&occupancy, Timestamp::from_secs_f64(1.0), 1.0);
+        let base = profile.base(ANY, 20.0, ANY).unwrap();
+        assert!((base - 0.015).abs() < 1e-6, "{base}");
+        assert_eq!(profile.crowded_rate(20.0), None);
     }
 }

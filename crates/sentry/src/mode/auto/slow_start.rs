@@ -134,7 +134,7 @@ mod tests {
             let inside = window as u32;
             occupancy.on_change(Timestamp::from_secs_f64(seconds), inside, u32::MAX);
             (0..done as u32).for_each(|_| occupancy.on_done(inside, u32::MAX));
-            profile.absorb(&occupancy, 1.0);
+            profile.absorb(&occupancy, Timestamp::ZERO, 1.0);
             let (crowd, all) = (profile.crowd(SAMPLES), profile.all());
             match slow_start.on_tick(window, done, crowd, &all, long, false) {
                 Course::Grows(to) if seconds < 10.0 => window = to,

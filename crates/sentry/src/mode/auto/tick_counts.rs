@@ -2,6 +2,16 @@
 
 use std::collections::VecDeque;
 
+/// Ticks in a group, for the dispersion, and the groups it takes.
+const DISPERSION_GROUPS: [usize; 2] = [1, 5];
+const DISPERSION_GROUPS_MIN: usize = 20;
+
+/// Chance deviations that are taken off it.
+const DISPERSION_Z: f64 = 3.0;
+
+/// Mean of the squares of a normal deviate without the greatest tenth of them.
+const TRIMMED: f64 = 0.623;
+
 /// Counts and lengths of the last ticks, the newest first.
 #[derive(Debug)]
 pub(crate) struct TickCounts {
@@ -57,6 +67,41 @@ impl TickCounts {
         self.ticks.iter().take(ticks).scan((0.0, 0.0), add)
     }
 
+    /// Variance over mean of the counts as far as it is beyond chance, at least 1: of single ticks and of
+    /// groups, so that bursts count which last for several. Half the mean square of the difference of
+    /// neighbours (von Neumann 1941), without the greatest tenth: what comes and goes a few times is a
+    /// change of the load and no burst. So are the `newest` ticks.
+    pub(crate) fn dispersion(&self, newest: usize) -> f64 {
+        let of = |size| self.dispersion_of_groups(newest, size);
+        DISPERSION_GROUPS.into_iter().map(of).fold(1.0, f64::max)
+    }
+
+    fn dispersion_of_groups(&self, newest: usize, size: usize) -> f64 {
+        let old = self.ticks.len().saturating_sub(newest);
+        let groups = old / size;
+        if groups < DISPERSION_GROUPS_MIN {
+            return 1.0;
+        }
+        let group = |index: usize| -> f64 {
+            let first = newest + index * size;
+            self.ticks
+                .range(first..first + size)
+                .map(|tick| tick.0)
+                .sum()
+        };
+        let counts: Vec<f64> = (0..groups).map(group).collect();
+        let mut squares: Vec<f64> = counts
+            .windows(2)
+            .map(|pair| square(pair[1] - pair[0]))
+            .collect();
+        squares.sort_by(f64::total_cmp);
+        squares.truncate(squares.len() * 9 / 10);
+        let mean = counts.iter().sum::<f64>() / groups as f64;
+        let variance = squares.iter().sum::<f64>() / squares.len() as f64 / 2.0 / TRIMMED;
+        let chance = 1.0 + DISPERSION_Z * (3.0 / groups as f64).sqrt();
+        variance / mean.max(f64::MIN_POSITIVE) / chance
+    }
+
     /// The same without the two ticks of each that brought most: a crowd that comes at once is in one of them, or in two.
     pub(crate) fn stretches_without_crowd(
         &self,
@@ -76,6 +121,10 @@ impl TickCounts {
             })
             .filter(|(_, seconds)| *seconds > 0.0)
     }
+}
+
+fn square(x: f64) -> f64 {
+    x * x
 }
 
 #[cfg(test)]

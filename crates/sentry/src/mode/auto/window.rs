@@ -337,11 +337,18 @@ impl WindowSearch {
     }
 
     /// Takes what was seen in a tick of so many seconds, before [`on_tick`](Self::on_tick).
-    pub(crate) fn see(&mut self, seconds: f64, occupancy: &Occupancy) -> Seen {
+    pub(crate) fn see(
+        &mut self,
+        now: Timestamp,
+        seconds: f64,
+        clumped: bool,
+        occupancy: &Occupancy,
+    ) -> Seen {
+        self.profile.set_clumped(clumped);
         let seen = match &self.trial {
             // What a smaller window shows is for the trial to say.
-            Some(trial) if trial.kind == Kind::Down => self.profile.pass_over(occupancy),
-            _ => self.profile.absorb(occupancy, self.speed.now()),
+            Some(trial) if trial.kind == Kind::Down => self.profile.pass_over(occupancy, now),
+            _ => self.profile.absorb(occupancy, now, self.speed.now()),
         };
         self.speed.on_done(seen.done, seconds);
         seen
@@ -956,7 +963,7 @@ mod tests {
                 residence_doubtful: 0.1,
                 weight: 1,
             });
-            let seen = search.see(tick.seconds, &occupancy);
+            let seen = search.see(tick.now, tick.seconds, false, &occupancy);
             search.on_tick(&tick, seen, &others);
             search.window()
         };
