@@ -1,23 +1,25 @@
 //! Service times by concurrency: how long requests take when `n` of them are inside.
 //!
-//! **By level.** By Little's law the mean service time while `n` are inside is the time integral of `n`
-//! over the requests done. Both are kept in bins of `n`, two per octave, so that the natural ups and
-//! downs of the load show how the service copes with any concurrency, without a trial. Beside that, how
-//! long the window was full and how many were done meanwhile. It is known at once, and it holds by
-//! counting level crossings if requests come and go one at a time.
+//! **By level.** By Little's law the mean service time while `n` are inside is the time integral of
+//! `n` over the requests done. Both are kept in bins of `n`, two per octave, so that the natural
+//! ups and downs of the load show how the service copes with any concurrency, without a trial.
+//! Beside that, how long the window was full and how many were done meanwhile. It is known at once,
+//! and it holds by counting level crossings if requests come and go one at a time.
 //!
-//! **By admission.** Eight requests that come at once and take equally long end at once. All time is
-//! spent at a level of 8, and levels 7 to 1 show completions that took no time. So a request also
-//! counts at the concurrency it was admitted to, with its time so far. Its work does not depend on what it
-//! finds, so that is the mean service time whatever the arrivals. And of the requests that a window of
-//! `w` bounded (they waited, or took the last slot) a full window does one every `R / w`. It lags by a
-//! service time, and requests that share a processor with later ones look slow.
+//! **By admission.** Eight requests that come at once and take equally long end at once. All time
+//! is spent at a level of 8, and levels 7 to 1 show completions that took no time. So a request
+//! also counts at the concurrency it was admitted to, with its time so far. Its work does not
+//! depend on what it finds, so that is the mean service time whatever the arrivals. And of the
+//! requests that a window of `w` bounded (they waited, or took the last slot) a full window does
+//! one every `R / w`. It lags by a service time, and requests that share a processor with later
+//! ones look slow.
 //!
 //! Which of the two is used follows from the arrivals (`mode/auto/clumps.rs`, docs/decisions/0110).
 //!
-//! Slots that are kept after their clients have left ([`departed_slots`](crate::engine)) take room, but nobody hears of them
-//! again. So they count in `n`, and not in either integral: a slot of a full window that is kept takes its share
-//! from the time, and a replica all of whose clients have left at once has shown nothing.
+//! Slots that are kept after their clients have left ([`departed_slots`](crate::engine)) take room,
+//! but nobody hears of them again. So they count in `n`, and not in either integral: a slot of a
+//! full window that is kept takes its share from the time, and a replica all of whose clients have
+//! left at once has shown nothing.
 //!
 //! Filled by many threads, emptied by one. Two threads that change `n` at the same moment may
 //! attribute the time between them to each other's bin.
@@ -70,8 +72,8 @@ pub(crate) struct Place {
 
 /// Time that requests have spent inside, those included that are still there.
 ///
-/// `clock + present * now` is that time since the beginning, modulo 2^64: a request that enters takes
-/// off when it came, and one that leaves adds when it left.
+/// `clock + present * now` is that time since the beginning, modulo 2^64: a request that enters
+/// takes off when it came, and one that leaves adds when it left.
 #[derive(Debug, Default)]
 struct Stay {
     present: AtomicU64,
@@ -95,8 +97,8 @@ impl Stay {
         self.done.fetch_add(u32::from(done), Ordering::Relaxed);
     }
 
-    /// Request-seconds since the last call, and requests done. What is seen in the middle of a change
-    /// counts the next time.
+    /// Request-seconds since the last call, and requests done. What is seen in the middle of a
+    /// change counts the next time.
     fn take(&self, now: Timestamp) -> (f64, f64) {
         let done = f64::from(self.done.swap(0, Ordering::Relaxed));
         let clock = self.clock_ns.load(Ordering::SeqCst);
@@ -169,8 +171,8 @@ impl Occupancy {
         }
     }
 
-    /// A client has left, and its slot is kept (`true`), or it is kept no longer. To be called after
-    /// [`Occupancy::on_change`].
+    /// A client has left, and its slot is kept (`true`), or it is kept no longer. To be called
+    /// after [`Occupancy::on_change`].
     pub(crate) fn on_kept(&self, kept: bool) {
         let change = if kept { 1 } else { u32::MAX };
         self.kept.fetch_add(change, Ordering::Relaxed);
@@ -200,8 +202,8 @@ impl Occupancy {
         }
     }
 
-    /// What the requests did that the window bounded since the last call: a window of `limit` that is
-    /// full does one of them every `R / limit`.
+    /// What the requests did that the window bounded since the last call: a window of `limit` that
+    /// is full does one of them every `R / limit`.
     pub(crate) fn take_bound(&self, now: Timestamp, limit: u32) -> Full {
         let (inside, done) = self.bound.take(now);
         Full {

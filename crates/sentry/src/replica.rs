@@ -219,8 +219,8 @@ impl Replica {
         self.in_flight() == 0 && self.streams() == 0
     }
 
-    /// Notes what a request that has taken a slot finds, and whether it has waited for it. It goes with
-    /// the permit.
+    /// Notes what a request that has taken a slot finds, and whether it has waited for it. It goes
+    /// with the permit.
     pub(crate) fn admit(&self, now: Timestamp, waited: bool) -> Place {
         let inside = self.in_flight();
         let bound = waited || inside >= self.limit();

@@ -1,28 +1,30 @@
 //! How long a queue can chance alone bring about?
 //!
-//! A queue is the sum of what arrived beyond what was served, a random walk that is held at zero. With a
-//! load of `ρ` it falls by `1 - ρ` for each request that could be served, with a variance of `ρ A + D`
-//! (`A` and `D` are the indices of dispersion of what arrives and what is served). So it exceeds `b`
-//! with a chance of `exp(-θ b)` (Kingman 1961; for Poisson both ways that is `ρ^b`),
+//! A queue is the sum of what arrived beyond what was served, a random walk that is held at zero.
+//! With a load of `ρ` it falls by `1 - ρ` for each request that could be served, with a variance of
+//! `ρ A + D` (`A` and `D` are the indices of dispersion of what arrives and what is served). So it
+//! exceeds `b` with a chance of `exp(-θ b)` (Kingman 1961; for Poisson both ways that is `ρ^b`),
 //!
 //! ```text
 //! θ = 2 (1 - ρ) / (ρ A + D)
 //! ```
 //!
-//! and about `r t (1 - ρ)²` times in a time `t` there is a fresh chance for it: that many times it is
-//! empty and then does not stay so at once. The queue that chance exceeds once in `t` is
+//! and about `r t (1 - ρ)²` times in a time `t` there is a fresh chance for it: that many times it
+//! is empty and then does not stay so at once. The queue that chance exceeds once in `t` is
 //!
 //! ```text
 //! b = ln(r t (1 - ρ)²) / θ
 //! ```
 //!
-//! The queue itself is the evidence: no rate has to be known well. That is a sequential test with its error counted
-//! in time instead of in looks (a cumulative sum, Page 1954).
+//! The queue itself is the evidence: no rate has to be known well. That is a sequential test with
+//! its error counted in time instead of in looks (a cumulative sum, Page 1954).
 //!
-//! What breaks it: a queue that windows have made that are too small. Whoever asks has to know that.
+//! What breaks it: a queue that windows have made that are too small. Whoever asks has to know
+//! that.
 
-/// The load for whose bursts there has to be room. Chosen: what is asked for is 80 %, and a window that is too small by a tenth
-/// is not told from one that is large enough, so that 90 % is what 80 % may look like.
+/// The load for whose bursts there has to be room. Chosen: what is asked for is 80 %, and a window
+/// that is too small by a tenth is not told from one that is large enough, so that 90 % is what 80
+/// % may look like.
 const LOAD: f64 = 0.9;
 
 /// Chance may exceed it once in this time: in one of a thousand runs of ten minutes.

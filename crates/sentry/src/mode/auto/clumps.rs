@@ -1,45 +1,45 @@
 //! Do requests come one at a time, or several at once?
 //!
-//! Pages that fan out, HTTP/2 connections, cron and synchronised clients send several requests within
-//! a moment. It shows in the gaps between arrivals: of independent arrivals few follow each other
-//! within a sixth of the mean gap,
+//! Pages that fan out, HTTP/2 connections, cron and synchronised clients send several requests
+//! within a moment. It shows in the gaps between arrivals: of independent arrivals few follow each
+//! other within a sixth of the mean gap,
 //!
 //! ```text
 //! 1 - exp(-1/6) = 15 %
 //! ```
 //!
-//! of batches of `m` it is `1 - 1/m`. And gaps vary more: their squared coefficient of variation is 1
-//! for independent arrivals, `m - 1` for batches on a beat, and 9 for a source that is on for 60 ms with
-//! 640 requests per second and then off for 60 ms.
+//! of batches of `m` it is `1 - 1/m`. And gaps vary more: their squared coefficient of variation is
+//! 1 for independent arrivals, `m - 1` for batches on a beat, and 9 for a source that is on for 60
+//! ms with 640 requests per second and then off for 60 ms.
 //!
-//! Two estimates depend on it. The service time by level ([`occupancy`](crate::occupancy)) holds only
-//! if requests come and go one at a time. And counts of arrivals vary more than Poisson's.
+//! Two estimates depend on it. The service time by level ([`occupancy`](crate::occupancy)) holds
+//! only if requests come and go one at a time. And counts of arrivals vary more than Poisson's.
 //!
-//! Gaps are looked at in blocks of [`BLOCK_GAPS`], each by its own mean, so that a rate that changes
-//! is no clump.
+//! Gaps are looked at in blocks of [`BLOCK_GAPS`], each by its own mean, so that a rate that
+//! changes is no clump.
 //!
-//! What breaks it: batches that are spread over a mean gap or more. Those are an irregular rate, and
-//! counts of ticks show how irregular it is.
+//! What breaks it: batches that are spread over a mean gap or more. Those are an irregular rate,
+//! and counts of ticks show how irregular it is.
 
 use crate::monitor::{Gaps, Interval};
 
 /// A gap below this share of the mean is short.
 const SHORT_OF_MEAN: f64 = 1.0 / 6.0;
 
-/// Gaps that are looked at together. Chosen: four batches of eight, a second and a half at twenty requests
-/// per second.
+/// Gaps that are looked at together. Chosen: four batches of eight, a second and a half at twenty
+/// requests per second.
 const BLOCK_GAPS: f64 = 32.0;
 
-/// Share of short gaps in a block, and squared coefficient of variation of its gaps, that show clumps:
-/// Poisson arrivals have 15 % and 1.
+/// Share of short gaps in a block, and squared coefficient of variation of its gaps, that show
+/// clumps: Poisson arrivals have 15 % and 1.
 const SHORT_CLUMPED: f64 = 0.4;
 const VARIATION_CLUMPED: f64 = 2.5;
 
 /// What is left of the past after a block.
 const FADE: f64 = 0.75;
 
-/// Share of the last blocks that has to show clumps, and below which there are none: three in a row, which
-/// chance does not bring about.
+/// Share of the last blocks that has to show clumps, and below which there are none: three in a
+/// row, which chance does not bring about.
 const BLOCKS_CLUMPED: f64 = 0.55;
 const BLOCKS_SINGLE: f64 = 0.25;
 
@@ -93,8 +93,8 @@ impl Clumps {
         self.clumped
     }
 
-    /// Variance over mean of the counts of arrivals in the long run, 1 where requests come one at a time: that
-    /// of a renewal process is the squared coefficient of variation of its gaps.
+    /// Variance over mean of the counts of arrivals in the long run, 1 where requests come one at a
+    /// time: that of a renewal process is the squared coefficient of variation of its gaps.
     pub(super) fn dispersion(&self) -> f64 {
         if self.clumped {
             self.variation.clamp(1.0, DISPERSION_MAX)
@@ -112,7 +112,8 @@ mod tests {
     use crate::monitor::Tally;
     use crate::random::Dice;
 
-    /// Clumps of `size` at gaps that `gap` draws, for twenty seconds at a hundred requests per second.
+    /// Clumps of `size` at gaps that `gap` draws, for twenty seconds at a hundred requests per
+    /// second.
     fn clumps(size: u32, gap: impl Fn(&Dice) -> f64) -> Clumps {
         let (mut clumps, tally, dice) = (Clumps::default(), Tally::new(), Dice::new(3));
         let mut at = 0.0;

@@ -10,13 +10,15 @@
 //! - the queue is beyond the target, and the load of the last while leaves no room for bursts; or
 //! - it is beyond the target, and longer than chance brings about ([`burst`]).
 //!
-//! The last does not hold for a queue of our own making: while windows are not known yet, or a smaller one is being tried,
-//! requests wait because of that. Nobody is refused for the length of such a queue until it has been worked off; what arrives is
-//! compared with what could be served before.
+//! The last does not hold for a queue of our own making: while windows are not known yet, or a
+//! smaller one is being tried, requests wait because of that. Nobody is refused for the length of
+//! such a queue until it has been worked off; what arrives is compared with what could be served
+//! before.
 //!
-//! A fixed number of clients that ask again as soon as they are answered is always exactly as much as can be
-//! served. They wait for each other, and are refused only if that takes longer than the target. That they have all come at
-//! once is no excess: while the queue that this has made is in time, a stretch is looked at without the two ticks that brought most.
+//! A fixed number of clients that ask again as soon as they are answered is always exactly as much
+//! as can be served. They wait for each other, and are refused only if that takes longer than the
+//! target. That they have all come at once is no excess: while the queue that this has made is in
+//! time, a stretch is looked at without the two ticks that brought most.
 //!
 //! It is over when arrivals have been within capacity and the queue short for a second.
 
@@ -27,8 +29,8 @@ use super::tick_counts::TickCounts;
 /// Chance deviations by which arrivals have to exceed capacity.
 const EXCESS_Z: f64 = 4.0;
 
-/// How far back arrivals are looked at, in ticks: for their rate, for an excess, and for the load of
-/// the last while.
+/// How far back arrivals are looked at, in ticks: for their rate, for an excess, and for the load
+/// of the last while.
 const LATELY: usize = 10;
 const HISTORY: usize = 30;
 const WHILE: usize = 200;
@@ -74,8 +76,8 @@ impl Pressure {
         self.queued / self.drain / self.target
     }
 
-    /// By how many chance deviations arrivals are beyond this share of what can be served, where those
-    /// are bursty beyond Poisson.
+    /// By how many chance deviations arrivals are beyond this share of what can be served, where
+    /// those are bursty beyond Poisson.
     fn excess(&self, arrivals: Events, share: f64, burstiness: f64) -> f64 {
         let dispersion = self.dispersion.max(1.0).max(burstiness);
         arrivals.above(self.served(share), dispersion)
@@ -142,7 +144,10 @@ impl Overload {
 
     fn count(&mut self, arrived: f64, seconds: f64) {
         self.arrivals.push(arrived, seconds);
-        self.burstiness = self.arrivals.dispersion(HISTORY).max(self.clump_dispersion);
+        self.burstiness = match self.clump_dispersion > 1.0 {
+            true => self.arrivals.dispersion(HISTORY).max(self.clump_dispersion),
+            false => 1.0,
+        };
     }
 
     /// Takes the index of dispersion of arrivals that gaps between them show.
@@ -175,7 +180,8 @@ impl Overload {
         }
     }
 
-    /// Whether the queue is beyond the target, and there is no room for bursts or the queue is longer than they are.
+    /// Whether the queue is beyond the target, and there is no room for bursts or the queue is
+    /// longer than they are.
     fn is_no_burst(&self, pressure: &Pressure) -> bool {
         let longer =
             || pressure.queued > burst(pressure.drain, self.burstiness, pressure.dispersion);
@@ -183,8 +189,8 @@ impl Overload {
             && (!self.has_room(pressure) || (!self.queue_self_inflicted && longer()))
     }
 
-    /// Whether some stretch of the recent past brought more than can be served; while all are in time, without a
-    /// crowd that came at once.
+    /// Whether some stretch of the recent past brought more than can be served; while all are in
+    /// time, without a crowd that came at once.
     fn exceeds(&self, pressure: &Pressure) -> bool {
         let excess =
             |count, seconds| pressure.excess(Events { count, seconds }, 1.0, self.burstiness);

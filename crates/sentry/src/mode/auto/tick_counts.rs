@@ -67,10 +67,10 @@ impl TickCounts {
         self.ticks.iter().take(ticks).scan((0.0, 0.0), add)
     }
 
-    /// Variance over mean of the counts as far as it is beyond chance, at least 1: of single ticks and of
-    /// groups, so that bursts count which last for several. Half the mean square of the difference of
-    /// neighbours (von Neumann 1941), without the greatest tenth: what comes and goes a few times is a
-    /// change of the load and no burst. So are the `newest` ticks.
+    /// Variance over mean of the counts as far as it is beyond chance, at least 1: of single ticks
+    /// and of groups, so that bursts count which last for several. Half the mean square of the
+    /// difference of neighbours (von Neumann 1941), without the greatest tenth: what comes and goes
+    /// a few times is a change of the load and no burst. So are the `newest` ticks.
     pub(crate) fn dispersion(&self, newest: usize) -> f64 {
         let of = |size| self.dispersion_of_groups(newest, size);
         DISPERSION_GROUPS.into_iter().map(of).fold(1.0, f64::max)
@@ -102,7 +102,8 @@ impl TickCounts {
         variance / mean.max(f64::MIN_POSITIVE) / chance
     }
 
-    /// The same without the two ticks of each that brought most: a crowd that comes at once is in one of them, or in two.
+    /// The same without the two ticks of each that brought most: a crowd that comes at once is in
+    /// one of them, or in two.
     pub(crate) fn stretches_without_crowd(
         &self,
         ticks: usize,
