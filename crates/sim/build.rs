@@ -32,8 +32,8 @@ fn toml_names(folder: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// `("experiments/papers/x.toml", include_str!(…)),` with a path that is looked up when the library is
-/// compiled: another clone may have written this into a build folder that both use.
+/// `("experiments/papers/x.toml", include_str!(…)),` with a path that is looked up when the library
+/// is compiled: another clone may have written this into a build folder that both use.
 fn entry(folder: &str, name: &str) -> String {
     let shown = format!("experiments/{folder}/{name}");
     let path = format!("/{ROOT}/{folder}/{name}");

@@ -23,8 +23,8 @@ impl Cell {
         2 * good.count() >= self.measures.len()
     }
 
-    /// A figure over the repetitions that were not disturbed; of a cell that cannot be trusted there is
-    /// none, except for those that say so.
+    /// A figure over the repetitions that were not disturbed; of a cell that cannot be trusted
+    /// there is none, except for those that say so.
     pub(crate) fn summary(&self, figure: &Figure) -> Summary {
         let value = |measures: &Measures| (figure.value)(measures);
         if figure.even_if_noisy {

@@ -1,7 +1,7 @@
 //! A limit on the processor time of a process, by a control group of its own.
 //!
-//! Both generations of the interface are understood: `cpu.max` of version 2 and `cpu.cfs_quota_us` of
-//! version 1. Making a group takes root, or a parent group that was delegated to us.
+//! Both generations of the interface are understood: `cpu.max` of version 2 and `cpu.cfs_quota_us`
+//! of version 1. Making a group takes root, or a parent group that was delegated to us.
 
 use std::fs;
 use std::io;
@@ -9,18 +9,20 @@ use std::path::{Path, PathBuf};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Short, so that a process that has used up its share is stopped for milliseconds, not for a tenth of
-/// a second.
+/// Short, so that a process that has used up its share is stopped for milliseconds, not for a tenth
+/// of a second.
 const PERIOD_US: u64 = 20_000;
 
 /// The kernel refuses less.
 const QUOTA_MIN_US: u64 = 1_000;
 
-/// Keeps this thread, and those it starts from now on, on one processor, the `index`th of those it may run on.
+/// Keeps this thread, and those it starts from now on, on one processor, the `index`th of those it
+/// may run on.
 ///
-/// The kernel hands a group's time out to each processor in slices as long as our whole quota. Threads on two
-/// processors leave parts of a slice on the one they are not on: of a quota that is used up in every period, 3 to 8 %
-/// are never used (measured with two to eight requests at once). On one processor a group gets all of it.
+/// The kernel hands a group's time out to each processor in slices as long as our whole quota.
+/// Threads on two processors leave parts of a slice on the one they are not on: of a quota that is
+/// used up in every period, 3 to 8 % are never used (measured with two to eight requests at once).
+/// On one processor a group gets all of it.
 pub(crate) fn stay_on_one_processor(index: usize) -> io::Result<()> {
     let allowed = sched_getaffinity(None)?;
     let processors: Vec<usize> = (0..CpuSet::MAX_CPU)
@@ -31,7 +33,8 @@ pub(crate) fn stay_on_one_processor(index: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &one)?)
 }
 
-/// A group with one process in it; removed when dropped, which has to be after the end of the process.
+/// A group with one process in it; removed when dropped, which has to be after the end of the
+/// process.
 #[derive(Debug)]
 pub(crate) struct CpuLimit {
     folder: PathBuf,

@@ -2,8 +2,8 @@
 //!
 //! Two runs of one scenario differ by chance, live as in the simulator, and in some scenarios by
 //! much: a 95th percentile that lies between two ways of behaving jumps from one to the other. So a
-//! figure is judged twice: is it within [`CLOSE`] of the live one, and if not, is the live one among
-//! those that other seeds give in the simulator?
+//! figure is judged twice: is it within [`CLOSE`] of the live one, and if not, is the live one
+//! among those that other seeds give in the simulator?
 
 use crate::measure::Measures;
 use crate::simulated::Simulated;

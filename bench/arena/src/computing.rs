@@ -95,7 +95,8 @@ fn rng(seed: u64) -> SimRng {
     Streams::new(seed).stream("computing/service")
 }
 
-/// What the requests of a replica take on average that gets them in this order, in seconds at nominal speed.
+/// What the requests of a replica take on average that gets them in this order, in seconds at
+/// nominal speed.
 pub(crate) fn mean_drawn(law: &Law, seed: u64, requests: Range<usize>) -> f64 {
     let mut rng = rng(seed);
     let drawn = std::iter::repeat_with(|| law.sample(&mut rng));

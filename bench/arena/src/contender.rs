@@ -132,8 +132,8 @@ fn values_of(entry: &Entry, values: Values) -> Values {
         .number("cores", f64::from(cores))
 }
 
-/// A scenario's classes in Tidegate's configuration: their order and the header that tells them apart,
-/// which is believed here as it is by the other contenders.
+/// A scenario's classes in Tidegate's configuration: their order and the header that tells them
+/// apart, which is believed here as it is by the other contenders.
 fn classes(entry: &Entry) -> String {
     let names = entry.scenario.class.iter().map(|class| &class.name);
     let class = |name: &String| format!("\n[[protect.classes]]\nname = \"{name}\"\n");
@@ -260,7 +260,8 @@ fn version(path: &Path, tool: Tool) -> Option<String> {
     Some(format!("{} {number}", tool.name()))
 }
 
-/// The first number with dots, behind the word `version` where there is one: before it may be a path.
+/// The first number with dots, behind the word `version` where there is one: before it may be a
+/// path.
 fn version_number(text: &str) -> Option<String> {
     let text = text.split_once("version").map_or(text, |(_, after)| after);
     let mut parts = text.split(|c: char| !(c.is_ascii_digit() || c == '.'));

@@ -54,8 +54,8 @@ struct Args {
     /// Decides arrivals and work; each repetition takes the next one.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Contenders meet a scenario at the same time, each with its own replicas and load, while their
-    /// peak rates together stay below this many requests per second.
+    /// Contenders meet a scenario at the same time, each with its own replicas and load, while
+    /// their peak rates together stay below this many requests per second.
     #[arg(long, value_name = "RATE", default_value_t = 3000.0)]
     at_once: f64,
     /// Where arena.html, arena.svg, arena-p99.svg, arena.md and arena.csv are written.
@@ -64,8 +64,8 @@ struct Args {
     /// Print one JSON object per scenario and contender instead of the table.
     #[arg(long)]
     json: bool,
-    /// Only what the simulator expects of Tidegate's contenders, with its spread over seeds: seconds
-    /// instead of hours.
+    /// Only what the simulator expects of Tidegate's contenders, with its spread over seeds:
+    /// seconds instead of hours.
     #[arg(long, conflicts_with = "json")]
     simulated: bool,
     /// Envoy's binary; without it the contenders that need it are left out.

@@ -70,8 +70,8 @@ fn push(svg: &mut String, line: std::fmt::Arguments<'_>) {
     let _ = writeln!(svg, "{line}");
 }
 
-/// From blue-green for the ideal over yellow to orange for less than half; dark text is legible on all of
-/// them, and the order can be told without seeing red or green.
+/// From blue-green for the ideal over yellow to orange for less than half; dark text is legible on
+/// all of them, and the order can be told without seeing red or green.
 fn colour(share: f64) -> String {
     if !share.is_finite() {
         return "#e5e5e5".to_owned();

@@ -1,8 +1,8 @@
 //! The protected service: one process per replica of a scenario, whose speed follows the scenario's
 //! schedule, and who die and come back when it says so.
 //!
-//! Replicas have a virtual capacity, except in the scenario [`COMPUTING`], where they really compute and
-//! their speed is a limit on their processor time.
+//! Replicas have a virtual capacity, except in the scenario [`COMPUTING`], where they really
+//! compute and their speed is a limit on their processor time.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -99,8 +99,9 @@ fn replica_seed(seed: u64, index: usize) -> u64 {
     seed ^ (index as u64) << 32
 }
 
-/// By how much what is drawn takes longer than on average. Replicas that compute serve some hundreds of requests each, and by chance these are up
-/// to a tenth more work than the scenario says, or less: the ideal has to go by that. Elsewhere there are enough of them.
+/// By how much what is drawn takes longer than on average. Replicas that compute serve some
+/// hundreds of requests each, and by chance these are up to a tenth more work than the scenario
+/// says, or less: the ideal has to go by that. Elsewhere there are enough of them.
 pub(crate) fn luck(entry: &Entry, seed: u64) -> f64 {
     if entry.name != COMPUTING {
         return 1.0;
@@ -240,8 +241,8 @@ impl Plant {
         self.replicas.iter().map(|replica| replica.addr).collect()
     }
 
-    /// Carries out the scenario's changes, counted from now, until they are done or the other end of
-    /// `over` is dropped.
+    /// Carries out the scenario's changes, counted from now, until they are done or the other end
+    /// of `over` is dropped.
     pub(crate) fn follow(&mut self, over: &Receiver<()>) -> Result<(), Failure> {
         let start = Instant::now();
         for change in self.changes.clone() {

@@ -117,8 +117,8 @@ impl Drop for Server {
     }
 }
 
-/// A free port, below those that the system gives to outgoing connections: with thousands of these, one
-/// that was free a moment ago would not be when its server comes to listen.
+/// A free port, below those that the system gives to outgoing connections: with thousands of these,
+/// one that was free a moment ago would not be when its server comes to listen.
 pub(crate) fn free_addr() -> Result<SocketAddr, Failure> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     // Another arena on the same machine begins elsewhere.

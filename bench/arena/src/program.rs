@@ -84,9 +84,9 @@ impl Program {
         })
     }
 
-    /// Fights every bout. Repetitions are the outer loop and the order of contenders is drawn anew in
-    /// each, so that a disturbance of the machine does not hit one of them alone. What cannot be fought
-    /// is said and left out: two hours are not lost for one bout.
+    /// Fights every bout. Repetitions are the outer loop and the order of contenders is drawn anew
+    /// in each, so that a disturbance of the machine does not hit one of them alone. What cannot be
+    /// fought is said and left out: two hours are not lost for one bout.
     pub(crate) fn run(&self) -> Vec<Fought> {
         let meetings: Vec<Meeting> = self.meetings();
         let mut left: Duration = meetings.iter().map(|meeting| self.length(meeting)).sum();

@@ -217,7 +217,8 @@ impl Report {
         text
     }
 
-    /// Writes `arena.html`, `arena.svg`, `arena-p99.svg`, `arena.md` and `arena.csv`; returns the page's path.
+    /// Writes `arena.html`, `arena.svg`, `arena-p99.svg`, `arena.md` and `arena.csv`; returns the
+    /// page's path.
     pub(crate) fn write(&self, folder: &Path) -> Result<PathBuf, Failure> {
         let pictures = [self.goodput_picture(), self.p99_picture()];
         let page = self.page(pictures.to_vec()).html();
@@ -243,7 +244,8 @@ impl Report {
         })
     }
 
-    /// As good as the goodput of one where the target is kept, as bad as half of it at twice the target.
+    /// As good as the goodput of one where the target is kept, as bad as half of it at twice the
+    /// target.
     fn p99_picture(&self) -> String {
         self.picture(P99.title, |cell| Field {
             share: 1.5 - 0.5 * cell.summary(&P99).median,

@@ -1,4 +1,5 @@
-//! The same scenario with the same configuration in the simulator, to be put beside the live result.
+//! The same scenario with the same configuration in the simulator, to be put beside the live
+//! result.
 
 use rayon::prelude::*;
 use tidegate_sentry::SentryConfig;

@@ -1,10 +1,10 @@
 //! Limiters for tower around the same service, in one process: `make bench-tower`.
 //!
 //! The service has four workers of 20 ms; halfway through the run a worker takes twice as long.
-//! Three times its capacity arrives, evenly spaced, from clients that leave after two seconds;
-//! the service computes their answers all the same. Goodput is the share of what the service
-//! could have answered, by the time that requests took in it, that was answered within 250 ms. Contenders run one after the other in
-//! real time, because they read the system's clock.
+//! Three times its capacity arrives, evenly spaced, from clients that leave after two seconds; the
+//! service computes their answers all the same. Goodput is the share of what the service could have
+//! answered, by the time that requests took in it, that was answered within 250 ms. Contenders run
+//! one after the other in real time, because they read the system's clock.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -19,7 +19,8 @@
 //! refused for a time, after which the client begins anew. An operator can pardon.
 //!
 //! A client is judged only where its identity is proven, by the stamp of an item that was not
-//! passed on before: a number in a header is anybody's, and so is a request that was seen on its way.
+//! passed on before: a number in a header is anybody's, and so is a request that was seen on its
+//! way.
 //!
 //! What breaks it: an open group, in which anybody can make another key at will. Then only the
 //! admission engine behind stands between them and the server.

@@ -1,17 +1,17 @@
 //! Items that were passed on, remembered for as long as their time can matter.
 //!
 //! An item is a client and a number. What a service has received under that name must not come
-//! again with another content; the same content may, since answers get lost: the service knows it by
-//! its name. A repetition is no offence, for an observer of the network can send it again in
-//! its client's name. It has to wait, longer each time:
+//! again with another content; the same content may, since answers get lost: the service knows it
+//! by its name. A repetition is no offence, for an observer of the network can send it again in its
+//! client's name. It has to wait, longer each time:
 //!
 //! ```text
 //! repetition n  not before  the last one + REPEAT_AFTER 2^min(n, 7)
 //! ```
 //!
-//! What breaks it: more items than `max` within the time in which they may come; then the oldest are
-//! forgotten, and counted. A restart forgets all. Both let a client sign two contents for one number,
-//! and the service sees one name.
+//! What breaks it: more items than `max` within the time in which they may come; then the oldest
+//! are forgotten, and counted. A restart forgets all. Both let a client sign two contents for one
+//! number, and the service sees one name.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What the proxy tells the service about an item: whose it is and when it was made, signed, so that
-//! the service's records hold the secured time (001 §2.2).
+//! What the proxy tells the service about an item: whose it is and when it was made, signed, so
+//! that the service's records hold the secured time (001 §2.2).
 //!
 //! ```text
 //! client=HEX;item=N;made=MS;error=MS;received=MS;content=HEX;signature=BASE64URL

@@ -9,11 +9,11 @@
 //! at most [`STEP_SHARE`] of it. The share of the groups has the scale `setpoint/(N s)`, the share
 //! that holds the setpoint when all clients want to send.
 //!
-//! **Closing** ([`CLOSE_ABOVE`]). How many clients want to send is not known until they are held back.
-//! While few do, most of the range of the command does nothing, and a controller whose gains suit
-//! the state in which all of them want to send takes many periods to cross it; meanwhile a deadline's
-//! peak reaches the server. There the delay is proportional to the share, so a delay `d` above
-//! the setpoint `r` says how much too large the share is:
+//! **Closing** ([`CLOSE_ABOVE`]). How many clients want to send is not known until they are held
+//! back. While few do, most of the range of the command does nothing, and a controller whose gains
+//! suit the state in which all of them want to send takes many periods to cross it; meanwhile a
+//! deadline's peak reaches the server. There the delay is proportional to the share, so a delay `d`
+//! above the setpoint `r` says how much too large the share is:
 //!
 //! ```text
 //! share <= share * CLOSE_ABOVE r/d        while  d > CLOSE_ABOVE r,  and down to setpoint/(N s)
@@ -51,8 +51,8 @@ use crate::strategy::{Groups, Strategy};
 /// values were not tried.
 pub const STEP_SHARE: f64 = 0.1;
 
-/// A delay of more than this many setpoints closes the channel faster than the PID controller does. Chosen:
-/// `bench/channel/run auction`; the noise of the delay near the setpoint stays below.
+/// A delay of more than this many setpoints closes the channel faster than the PID controller does.
+/// Chosen: `bench/channel/run auction`; the noise of the delay near the setpoint stays below.
 pub const CLOSE_ABOVE: f64 = 1.5;
 
 /// Smallest share of clients: what a message can say.
@@ -191,7 +191,8 @@ impl Regulator {
         let Some(closed) = closed else {
             return controller.step(setpoint_s, delay_s);
         };
-        // The rest of the delay is answered by closing: once it is gone nothing is to be taken back.
+        // The rest of the delay is answered by closing: once it is gone nothing is to be taken
+        // back.
         let command = controller.step(setpoint_s, delay_s.min(CLOSE_ABOVE * setpoint_s));
         if !self.config.lets_more(command, closed) {
             return command;

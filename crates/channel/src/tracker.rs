@@ -13,9 +13,9 @@
 //!
 //! **Strangers are not believed.** A relay is given to others once the publisher has reached it
 //! itself ([`Tracker::next_probe`]) or a member has vouched for it. That a relay is dead is a
-//! complaint: the relay is not handed out while the publisher checks it, and goes when the publisher
-//! cannot reach it either, or when a second member complains. One that was reached just now is not
-//! looked at again at once, so that complaints keep no relay out.
+//! complaint: the relay is not handed out while the publisher checks it, and goes when the
+//! publisher cannot reach it either, or when a second member complains. One that was reached just
+//! now is not looked at again at once, so that complaints keep no relay out.
 //!
 //! **Pacing.** When a thousand clients lose their parent in the same moment, the answers tell them
 //! to come one after the other, [`JOINS_PER_SECOND`]. Members have a queue of their own. In the

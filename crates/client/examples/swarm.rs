@@ -1,5 +1,6 @@
-//! Many listeners in one process, for measurements of delivery: each verifies and
-//! applies what it hears, and with `--relay` passes it on. Says at the end, as JSON, when each message reached each of them.
+//! Many listeners in one process, for measurements of delivery: each verifies and applies what it
+//! hears, and with `--relay` passes it on. Says at the end, as JSON, when each message reached each
+//! of them.
 //!
 //! `swarm TRACKER KEY NODES SECONDS [--relay]`
 

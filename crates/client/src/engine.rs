@@ -5,9 +5,9 @@
 //! may long have been replaced, and sending freely is what the server fears.
 //!
 //! **Too late is the server's word.** An item that was not sent in its own time does not go, and is
-//! not given up either: after an outage the server may prolong, and says so in its messages. An item
-//! is given up when its time, what was prolonged and a grace are over, and a message says so that was
-//! issued after that. So nothing is given up while the channel is silent.
+//! not given up either: after an outage the server may prolong, and says so in its messages. An
+//! item is given up when its time, what was prolonged and a grace are over, and a message says so
+//! that was issued after that. So nothing is given up while the channel is silent.
 
 use std::time::Duration;
 

@@ -1,12 +1,12 @@
 //! A local forward proxy: programs in any language hold back without a line of code.
 //!
 //! A program sends its requests here instead of to the server (`http_proxy=http://127.0.0.1:9100`,
-//! or the address itself when there is one server only). Requests that change something are
-//! items: they go to disk, wait for their turn, and the program gets the server's answer. With
+//! or the address itself when there is one server only). Requests that change something are items:
+//! they go to disk, wait for their turn, and the program gets the server's answer. With
 //! `prefer: respond-async` (RFC 7240) the answer is 202 at once and the item goes by itself.
 //! `tidegate-key: NAME` makes an item replace the one of that name that still waits, and
-//! `tidegate-delay-max: SECONDS` says how long it is worth something. Requests that only read pass at
-//! once.
+//! `tidegate-delay-max: SECONDS` says how long it is worth something. Requests that only read pass
+//! at once.
 //!
 //! `GET /.tidegate/client` on this listener says how the client is doing.
 

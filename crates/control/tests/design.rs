@@ -213,7 +213,8 @@ proptest! {
 
     #[test]
     fn a_locus_starts_at_the_poles_and_never_jumps(open in open_loop()) {
-        // From a cluster of n poles they part with the n-th root of the gain, which no spacing follows.
+        // From a cluster of n poles they part with the n-th root of the gain, which no spacing
+        // follows.
         prop_assume!(are_apart(&open.poles().unwrap()));
         let locus = RootLocus::trace(&open, 0.0..=20.0).unwrap();
         let start: Vec<_> = locus.branches.iter().map(|branch| branch[0]).collect();

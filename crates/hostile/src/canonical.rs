@@ -166,8 +166,8 @@ fn options(message: &Message) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Whether two targets ask for the same: without scheme and host, and percent-decoded, since a proxy
-/// may strip and encode.
+/// Whether two targets ask for the same: without scheme and host, and percent-decoded, since a
+/// proxy may strip and encode.
 #[must_use]
 pub fn same_target(sent: &[u8], seen: &[u8]) -> bool {
     decoded(&path_of(sent)) == decoded(&path_of(seen))

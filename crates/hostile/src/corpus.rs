@@ -1,5 +1,5 @@
-//! Vectors from files of others: JSON lines, each with raw bytes or with one header line to put into a
-//! request.
+//! Vectors from files of others: JSON lines, each with raw bytes or with one header line to put
+//! into a request.
 
 use std::fs;
 use std::io;

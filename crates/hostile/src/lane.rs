@@ -178,7 +178,8 @@ fn count(answers: &[u8]) -> usize {
         .count()
 }
 
-/// Finds for every request that arrived the one that was sent, in that order; `None` if one was not.
+/// Finds for every request that arrived the one that was sent, in that order; `None` if one was
+/// not.
 fn explain<'a>(
     arrived: &'a [Message],
     sent: &'a [Message],

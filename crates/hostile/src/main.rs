@@ -23,8 +23,8 @@ struct Args {
     /// What the changes are drawn from.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// A directory with more vectors: .jsonl files, each line with `id` and `raw_b64` (what a client
-    /// sends) or `header_b64` (a line to put into a request).
+    /// A directory with more vectors: .jsonl files, each line with `id` and `raw_b64` (what a
+    /// client sends) or `header_b64` (a line to put into a request).
     #[arg(long, value_name = "DIR")]
     corpus: Option<PathBuf>,
     /// Try a proxy that carries every byte as it came: shows what the judge sees.

@@ -237,8 +237,8 @@ impl Application {
         self.need(rate.rate, RATE_DEVIATIONS * rate.sd)
     }
 
-    /// Servers needed while requests are shed: by the last interval, and where the rate climbs, for where
-    /// it climbs to.
+    /// Servers needed while requests are shed: by the last interval, and where the rate climbs, for
+    /// where it climbs to.
     pub(crate) fn need_in_surge(&self, now: Timestamp) -> Option<Need> {
         let rate = self.rate(now)?;
         let margin = RATE_DEVIATIONS * rate.sd;
@@ -256,8 +256,8 @@ impl Application {
         beyond().unwrap_or(false)
     }
 
-    /// The rate that a climb reaches in a moment. A climb shows in each of the last two intervals; a step
-    /// shows in one, and is over.
+    /// The rate that a climb reaches in a moment. A climb shows in each of the last two intervals;
+    /// a step shows in one, and is over.
     fn surge(&self) -> Option<f64> {
         let [before, middle, last] = self.demand.last_rates()?;
         let chance = STEP_DEVIATIONS * last.max(1.0).sqrt();

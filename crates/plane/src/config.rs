@@ -19,7 +19,8 @@ pub struct PlaneConfig {
     pub plan_interval: Dur,
     /// Servers there are in all; without it each application is bounded by its own `max` only.
     pub pool: Option<u32>,
-    /// What a server costs per hour, in the unit of `revenue`. A server that earns less is not used.
+    /// What a server costs per hour, in the unit of `revenue`. A server that earns less is not
+    /// used.
     pub server_cost: f64,
     /// How future arrivals are predicted.
     pub prediction: PredictionConfig,
@@ -86,8 +87,8 @@ impl Default for PredictionConfig {
 pub struct ReactionConfig {
     /// Whether there is a reaction between two plans.
     pub enabled: bool,
-    /// Whether there is a reaction before requests are shed too, when the last interval brought more than
-    /// the servers can do.
+    /// Whether there is a reaction before requests are shed too, when the last interval brought
+    /// more than the servers can do.
     pub ahead: bool,
     /// Share of requests shed from which on servers are added.
     pub drop_fraction: Share,

@@ -1,8 +1,8 @@
 //! Prediction of the arrival rate: four plain methods, and which of them has been right lately.
 //!
 //! - *steady*: as it is now;
-//! - *trend*: along the slope of the last minutes (median of the slopes of all pairs, after Theil and
-//!   Sen), for a surge that grows;
+//! - *trend*: along the slope of the last minutes (median of the slopes of all pairs, after Theil
+//!   and Sen), for a surge that grows;
 //! - *season*: as much more or less than now as one season (a day) ago;
 //! - *long season*: the same, seven seasons (a week) ago.
 //!
@@ -269,8 +269,8 @@ impl Forecast {
         ]
     }
 
-    /// The level, continued along the slope. After a step in the rate the slope of the last steps and
-    /// that of all of them are never steep together, in a surge they are.
+    /// The level, continued along the slope. After a step in the rate the slope of the last steps
+    /// and that of all of them are never steep together, in a surge they are.
     fn trend(&self, at: f64) -> Option<f64> {
         if self.recent.len() < TREND_STEPS_MIN {
             return None;

@@ -5,9 +5,9 @@
 //! handle_timeout ─► plan: needed now, predicted, needed lately ─► pool divided ─► decisions
 //! ```
 //!
-//! A forecast only ever adds servers, or keeps them; servers are given back when for the whole window
-//! of scaling in fewer would have been enough, with headroom. Servers that start count. Where nothing
-//! is observed, nothing is decided.
+//! A forecast only ever adds servers, or keeps them; servers are given back when for the whole
+//! window of scaling in fewer would have been enough, with headroom. Servers that start count.
+//! Where nothing is observed, nothing is decided.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -137,8 +137,8 @@ impl Plane {
         self.applications.iter().position(same)
     }
 
-    /// What the proxies saw of an application in the interval that ends now. Nothing is assumed about
-    /// intervals that are not reported.
+    /// What the proxies saw of an application in the interval that ends now. Nothing is assumed
+    /// about intervals that are not reported.
     pub fn on_observation(
         &mut self,
         now: Timestamp,

@@ -2,8 +2,8 @@
 //!
 //! A server that was ordered counts, because ordering it again while it starts is how overshoot
 //! comes about. A server that is not ready long after others were does not count any more. How long
-//! servers take to start is learned; predictions look at least that far ahead. A number that was set
-//! from elsewhere is noticed, and left alone for a time.
+//! servers take to start is learned; predictions look at least that far ahead. A number that was
+//! set from elsewhere is noticed, and left alone for a time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -122,8 +122,8 @@ impl Servers {
         foreign
     }
 
-    /// The order that a server that got ready now most likely belongs to: the one whose age is nearest to
-    /// what others took. Older ones may never get ready.
+    /// The order that a server that got ready now most likely belongs to: the one whose age is
+    /// nearest to what others took. Older ones may never get ready.
     fn take_pending(&mut self, now: Timestamp) -> Option<Timestamp> {
         if self.start.count == 0 {
             return self.pending.pop_front();

@@ -240,7 +240,8 @@ impl Daemon {
             .collect()
     }
 
-    /// What the proxies saw. When one of them does not answer, the interval is missing, not smaller.
+    /// What the proxies saw. When one of them does not answer, the interval is missing, not
+    /// smaller.
     async fn observe(&mut self, name: &str, seconds: f64, warnings: &mut Vec<String>) {
         let mut parts: Vec<Observation> = Vec::new();
         let mut cpu = Vec::new();

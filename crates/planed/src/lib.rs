@@ -6,8 +6,8 @@
 //! drivers: servers set and ready ──────┘                                          └─► proxies' pools
 //! ```
 //!
-//! Everything that decides is in [`tidegate_plane`]; here are sockets, processes, files and the clock.
-//! In mode `recommend` decisions are reported only.
+//! Everything that decides is in [`tidegate_plane`]; here are sockets, processes, files and the
+//! clock. In mode `recommend` decisions are reported only.
 
 mod api;
 mod config;

@@ -42,8 +42,8 @@ impl StateFile {
         })
     }
 
-    /// What an earlier daemon left; nothing where there was none. A file that cannot be read is kept
-    /// beside, and said.
+    /// What an earlier daemon left; nothing where there was none. A file that cannot be read is
+    /// kept beside, and said.
     pub(crate) fn read(&self) -> (Option<State>, Option<String>) {
         let text = match fs::read(&self.path) {
             Ok(text) => text,

@@ -223,7 +223,8 @@ impl Application {
         let result = call(&self.sentry, &mut |waiter, resolution| {
             unclaimed.extend(waiter.resolve(resolution));
         });
-        // Slots whose requests have gone go back through the engine, so not before its call is over.
+        // Slots whose requests have gone go back through the engine, so not before its call is
+        // over.
         for permit in unclaimed {
             self.give_back(self.now(), permit, Ending::Abandoned);
         }

@@ -26,8 +26,9 @@ impl Clock {
         }
     }
 
-    /// Now. Asked for several times with every request, and so by nanoseconds: an [`Instant`] counts
-    /// seconds and nanoseconds apart, which makes a difference of two of them ten times the work.
+    /// Now. Asked for several times with every request, and so by nanoseconds: an [`Instant`]
+    /// counts seconds and nanoseconds apart, which makes a difference of two of them ten times the
+    /// work.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         Timestamp::from_nanos(monotonic_ns().saturating_sub(self.epoch_ns))

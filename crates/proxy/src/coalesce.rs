@@ -1,8 +1,8 @@
 //! Small writes in one piece.
 //!
-//! The head and the body of a message are separate pieces. For a socket that means
-//! `writev`, which costs the kernel noticeably more than `send` of the same bytes, because it goes
-//! through the file layer and copies the list of pieces first. Copying a few hundred bytes here is cheaper.
+//! The head and the body of a message are separate pieces. For a socket that means `writev`, which
+//! costs the kernel noticeably more than `send` of the same bytes, because it goes through the file
+//! layer and copies the list of pieces first. Copying a few hundred bytes here is cheaper.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;

@@ -1,9 +1,10 @@
 //! Headers that concern one connection only, or only us: which may pass, in either direction.
 //!
-//! RFC 9110 section 7.6.1: an intermediary removes the connection-specific fields and everything that
-//! `Connection` nominates. Our own `tidegate-*` never pass a border, in any spelling: applications
-//! that read headers as CGI variables cannot tell `tidegate_class` from `tidegate-class`, nor
-//! `content_length` from the real one, so underscore twins of names that mean something go too.
+//! RFC 9110 section 7.6.1: an intermediary removes the connection-specific fields and everything
+//! that `Connection` nominates. Our own `tidegate-*` never pass a border, in any spelling:
+//! applications that read headers as CGI variables cannot tell `tidegate_class` from
+//! `tidegate-class`, nor `content_length` from the real one, so underscore twins of names that mean
+//! something go too.
 
 use std::collections::HashSet;
 

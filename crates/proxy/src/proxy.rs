@@ -167,7 +167,8 @@ impl Bound {
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{index}"))
                 .spawn(move || {
-                    // Made here, as it cannot move: what runs on it need not be fit for other threads.
+                    // Made here, as it cannot move: what runs on it need not be fit for other
+                    // threads.
                     let runtime = tokio::runtime::Builder::new_current_thread()
                         .enable_all()
                         .build_local(LocalOptions::default());

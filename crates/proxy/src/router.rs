@@ -116,8 +116,8 @@ fn prefixes(application: usize, paths: &[String]) -> Vec<Prefix> {
 }
 
 fn find(prefixes: &[Prefix], path: &[u8]) -> Option<usize> {
-    // An empty prefix is not compared: its pointer leads nowhere, and a comparison of no bytes there
-    // takes the processor 90 ns (a vector load that is masked and faults).
+    // An empty prefix is not compared: its pointer leads nowhere, and a comparison of no bytes
+    // there takes the processor 90 ns (a vector load that is masked and faults).
     let fits = |prefix: &&Prefix| {
         let rest = || path.strip_prefix(&*prefix.path);
         let whole = |rest: &[u8]| rest.is_empty() || rest[0] == b'/';

@@ -1,12 +1,14 @@
 //! What mode `auto` has found out, kept for the next process.
 //!
-//! A proxy that starts in front of a busy service knows nothing of it. In front of 200 workers hundreds of requests
-//! wait until the first window of sixteen has grown to their number. So the windows that were found are written to `state_file`
-//! when they have changed, and passed on in an upgrade. They are where the search begins, and are believed no more than the
-//! first window is: a file that is old, or of another service, costs what knowing nothing costs.
+//! A proxy that starts in front of a busy service knows nothing of it. In front of 200 workers
+//! hundreds of requests wait until the first window of sixteen has grown to their number. So the
+//! windows that were found are written to `state_file` when they have changed, and passed on in an
+//! upgrade. They are where the search begins, and are believed no more than the first window is: a
+//! file that is old, or of another service, costs what knowing nothing costs.
 //!
-//! The file is written beside itself and renamed, so that a crash or a full disk leaves the last one whole. One that
-//! cannot be read all the same is told of and left alone until there is something to write.
+//! The file is written beside itself and renamed, so that a crash or a full disk leaves the last
+//! one whole. One that cannot be read all the same is told of and left alone until there is
+//! something to write.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,7 +26,8 @@ use crate::notice;
 use crate::pool::PoolOverride;
 use crate::state::State;
 
-/// Time between two looks at whether something has changed. Chosen: what is learnt in less is learnt again in less.
+/// Time between two looks at whether something has changed. Chosen: what is learnt in less is
+/// learnt again in less.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// The most that is read: some fifty thousand replicas.
@@ -33,8 +36,8 @@ const BYTES_MAX: u64 = 16 << 20;
 /// Windows that were found, by the URL of the replica.
 type Windows = BTreeMap<String, u32>;
 
-/// What was found out about the replicas, and the pools that were set while the proxy ran. Keys that
-/// another version writes are passed over.
+/// What was found out about the replicas, and the pools that were set while the proxy ran. Keys
+/// that another version writes are passed over.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedState {
     /// Of the application of a file that has one.

@@ -284,8 +284,8 @@ impl State {
         Ok(Some(Arc::clone(application)))
     }
 
-    /// Puts the replicas in force that `upstream.discover` found for an application. A pool that was
-    /// set by the admin API holds all the same.
+    /// Puts the replicas in force that `upstream.discover` found for an application. A pool that
+    /// was set by the admin API holds all the same.
     ///
     /// # Errors
     /// Why they cannot be used; then the old ones stay.

@@ -25,8 +25,8 @@ const SPARED_FROM: usize = 16;
 /// Time between two ticks of such an engine. A request that arrives is noticed after [`LOOK`].
 const RESTING_TICK: Duration = Duration::from_secs(1);
 
-/// With that many applications ticks this close together are done together. Chosen: short against the
-/// shortest interval of a mode.
+/// With that many applications ticks this close together are done together. Chosen: short against
+/// the shortest interval of a mode.
 const TOGETHER: Duration = Duration::from_millis(5);
 
 /// Time between two measurements of the proxy's own CPU use.

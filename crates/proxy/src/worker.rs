@@ -38,7 +38,8 @@ use crate::upstream::pool::Pool;
 /// that its client has had time to see nothing come and is told by the close.
 const IDLE_GRACE: Duration = Duration::from_secs(1);
 
-/// How long a connection is idle before it waits without a task. Chosen: most pages have asked for all they need by then.
+/// How long a connection is idle before it waits without a task. Chosen: most pages have asked for
+/// all they need by then.
 const REST_AFTER: Duration = Duration::from_secs(1);
 
 /// A connection that does nothing for this long may be closed for another. Chosen: an honest

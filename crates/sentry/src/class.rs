@@ -14,7 +14,7 @@ use crate::status::{BandStatus, ClassStatus};
 /// A duration without bound, in nanoseconds.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// See the module's description.
+/// One class as the request path sees it: counters, and the limits published for it.
 #[derive(Debug)]
 pub(crate) struct Class {
     pub(crate) name: String,
@@ -52,8 +52,8 @@ pub(crate) struct Forecast {
     pub(crate) linger: AtomicF64,
     /// Offered load over what can be served, at least 1.
     pub(crate) pressure: AtomicF64,
-    /// What a request of the class costs on the mean, in seconds, while those that cost far more pay
-    /// for it; 0 while they do not.
+    /// What a request of the class costs on the mean, in seconds, while those that cost far more
+    /// pay for it; 0 while they do not.
     pub(crate) toll_mean_s: AtomicF64,
     /// Waiters ahead with which they may still wait, times what they pay.
     pub(crate) toll_limit: AtomicU32,

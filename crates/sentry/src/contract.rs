@@ -16,7 +16,8 @@ use crate::status::GuaranteeStatus;
 const BURST_SECONDS: f64 = 1.0;
 const BURST_REQUESTS_MIN: f64 = 10.0;
 
-/// See the module's description.
+/// What a class was promised and what it is worth: the part of its service level agreement that
+/// requests read.
 #[derive(Debug)]
 pub(crate) struct Contract {
     revenue: AtomicF64,

@@ -10,12 +10,13 @@
 //!    - [`Verdict::Wait`]: park it. Exactly one later call returns its waiter through `wake`, with
 //!      a [`Resolution`]. If the client leaves first, call [`Sentry::on_abandon`] with the ticket.
 //!    - [`Verdict::Shed`]: answer with the refusal at once.
-//! 2. The upstream fails before it has seen the request: [`Sentry::reassign`] gives another replica;
-//!    where none has room, [`Sentry::requeue`] puts the request at the head of the queue.
+//! 2. The upstream fails before it has seen the request: [`Sentry::reassign`] gives another
+//!    replica; where none has room, [`Sentry::requeue`] puts the request at the head of the queue.
 //! 3. The response's headers arrive and it turns out to be a stream that may last for hours:
 //!    [`Sentry::on_stream`]; it no longer holds a slot and is no latency sample.
 //! 4. The request ends, whichever way: [`Sentry::on_end`], exactly once per permit.
-//! 5. Timers: call [`Sentry::handle_timeout`] at [`Sentry::poll_timeout`]; calling early is a no-op.
+//! 5. Timers: call [`Sentry::handle_timeout`] at [`Sentry::poll_timeout`]; calling early is a
+//!    no-op.
 //!
 //! Calls that may free a slot take `wake`, which receives every waiter that was resolved by the
 //! call. Everything takes `&self`; while there is room only atomics are touched.

@@ -19,7 +19,7 @@ use crate::session::Sessions;
 /// Replicas have small ids.
 const REPLICAS_MAX: usize = 10_000;
 
-/// See the module's description.
+/// What requests read: classes, replicas and the configuration, replaced as a whole.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) config: Arc<SentryConfig>,

@@ -1,15 +1,15 @@
 //! Quotas: what one key (a client, a tenant, a path) may have, whatever the load.
 //!
-//! The rate is the generic cell rate algorithm (ITU-T I.371): with `T = 1 / rate` and a burst of `b`
-//! requests a key's theoretical arrival time `tat` says when its allowance is whole again. A request
-//! at `now` conforms if `max(tat, now) - now <= (b - 1) T`, and moves `tat` on by `T`. Concurrency is
-//! a count of the requests inside.
+//! The rate is the generic cell rate algorithm (ITU-T I.371): with `T = 1 / rate` and a burst of
+//! `b` requests a key's theoretical arrival time `tat` says when its allowance is whole again. A
+//! request at `now` conforms if `max(tat, now) - now <= (b - 1) T`, and moves `tat` on by `T`.
+//! Concurrency is a count of the requests inside.
 //!
 //! Memory is bounded: a key has a place in one set of [`WAYS`] entries. In a full set the entry
 //! with the most allowance left and nothing inside makes room: keys seen once go first, and a key
-//! that has used much of its allowance stays. Whoever is forgotten begins with a whole allowance, so a
-//! flood of new keys never costs an honest one anything. Where every entry of a set has requests
-//! inside, a new key is let in and not counted.
+//! that has used much of its allowance stays. Whoever is forgotten begins with a whole allowance,
+//! so a flood of new keys never costs an honest one anything. Where every entry of a set has
+//! requests inside, a new key is let in and not counted.
 
 use std::time::Duration;
 

@@ -28,7 +28,7 @@ pub(crate) enum Health {
     Retired,
 }
 
-/// See the module's description.
+/// One replica as the request path sees it: its window and who is in flight.
 #[derive(Debug)]
 pub(crate) struct Replica {
     health: AtomicU8,
@@ -313,8 +313,9 @@ impl Replica {
 const FAILURE_SECONDS_MIN: f64 = 1.0;
 const FAILURE_SECONDS_MAX: f64 = 10.0;
 
-/// A replica is believed to hold at most so many requests of other proxies for each of ours. Chosen: 32
-/// proxies that share a pool evenly are seen in full, and one that lies cannot close the gate for good.
+/// A replica is believed to hold at most so many requests of other proxies for each of ours.
+/// Chosen: 32 proxies that share a pool evenly are seen in full, and one that lies cannot close the
+/// gate for good.
 const OTHERS_OF_OURS: i32 = 31;
 
 /// What a replica says about itself, where it does.

@@ -1,10 +1,10 @@
 //! What a replica's answers say about it: whether it can leave something out, how many requests it
 //! asks for, and how long full responses take.
 //!
-//! **Demand** (004 §III-B, steps 3 and 4) is relative: an answer asks for `1 + change` requests. The
-//! one that ended gives its slot back anyway, so that what is kept is the sum of the changes, from
-//! the one request that a newcomer is given. A change that was lost on its way is lost for good; a
-//! replica that comes back starts anew.
+//! **Demand** (004 §III-B, steps 3 and 4) is relative: an answer asks for `1 + change` requests.
+//! The one that ended gives its slot back anyway, so that what is kept is the sum of the changes,
+//! from the one request that a newcomer is given. A change that was lost on its way is lost for
+//! good; a replica that comes back starts anew.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,7 +26,8 @@ pub(crate) const CHANGE_MAX: i64 = 10_000;
 /// Taken for the share of full answers before a replica has said it (004's own simulator).
 const FULL_SHARE_UNKNOWN: f64 = 0.5;
 
-/// See the module's description.
+/// What a replica's answers say about it: whether it can leave something out, how many requests it
+/// asks for, and how long full responses take.
 #[derive(Debug)]
 pub(crate) struct ReplicaReports {
     understands_optional: AtomicBool,

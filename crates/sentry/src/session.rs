@@ -18,7 +18,8 @@ use tidegate_control::Timestamp;
 /// Entries per bucket.
 const WAYS: usize = 4;
 
-/// See the module's description.
+/// Sessions that were admitted: their later requests are preferred, because half a checkout earns
+/// nothing.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     /// Made when the first session is opened: most applications have none.

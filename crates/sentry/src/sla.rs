@@ -21,7 +21,7 @@ const SMOOTHING_SECONDS: f64 = 5.0;
 /// A row is left below this share of where it began.
 const LEAVE: f64 = 0.9;
 
-/// See the module's description.
+/// Degradation by agreement: the target in force follows the arrival rate (003 §2.2, eq.
 #[derive(Debug, Default)]
 pub(crate) struct Sla {
     rate: f64,

@@ -26,7 +26,8 @@ pub struct Status {
     pub overloaded: Option<bool>,
     /// The controller's last step, where the mode has one.
     pub controller: Option<ControllerStatus>,
-    /// The controller looks at the utilization of the replicas, they answer, and none has ever said it.
+    /// The controller looks at the utilization of the replicas, they answer, and none has ever said
+    /// it.
     pub blind: bool,
     /// Cause and remedy, where the mode runs on numbers that were measured on another service.
     pub borrowed: Option<String>,
@@ -182,7 +183,8 @@ pub struct ReplicaStatus {
 /// The central queue.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct QueueStatus {
-    /// Requests that wait, and those that had to make room for more important ones and have not been told yet.
+    /// Requests that wait, and those that had to make room for more important ones and have not
+    /// been told yet.
     pub requests: u32,
     /// Bytes they hold.
     pub bytes: u64,
@@ -219,8 +221,8 @@ pub struct PolicingStatus {
     pub cpu_share: Option<f64>,
     /// Weight of I/O in what a request costs, as configured or as found.
     pub io_weight: f64,
-    /// Share of the requests of a class that is refused because of less important ones, by equation 8
-    /// with the delays in force.
+    /// Share of the requests of a class that is refused because of less important ones, by equation
+    /// 8 with the delays in force.
     pub denied_share: f64,
     /// The most that it should be, as configured.
     pub denied_max: f64,

@@ -2,14 +2,19 @@
 //!
 //! - [`engine`]: the calendar and the loop; [`rng`]: one random stream per source.
 //! - [`workload`], [`client`]: who sends what and when; [`service`]: how much work it is.
-//! - [`server`]: cores, slots and queues; [`queue`]: one source in front of one server, as textbooks have it.
+//! - [`server`]: cores, slots and queues; [`queue`]: one source in front of one server, as
+//!   textbooks have it.
 //! - [`scenario`]: clients, admission control and replicas together, as a file describes them.
-//! - [`rivals`]: what others use for admission control; [`arena`]: everybody against everything; [`brownout`]: replicas that can leave content out (004); [`deferral`]: clients that hold back (001).
+//! - [`rivals`]: what others use for admission control; [`arena`]: everybody against everything;
+//!   [`brownout`]: replicas that can leave content out (004); [`deferral`]: clients that hold back
+//!   (001).
 //! - [`plane`]: scalers of servers compared on days of arrivals.
 //! - [`flow`]: the discrete-time flow model of PI-gate (002).
 //! - [`stats`]: what is measured, with its uncertainty; [`theory`]: what it should be.
 //! - [`experiment`]: files that combine them and compare with the papers ([`papers`]); [`report`],
-//!   [`chart`]: what came out. [`my_service`], [`plan`], [`whatif`]: questions of people about their own service. [`characterize`]: from an unknown service to its regulator.
+//!   [`chart`]: what came out.
+//! - [`my_service`], [`plan`], [`whatif`]: questions of people about their own service.
+//! - [`characterize`]: from an unknown service to its regulator.
 
 pub mod arena;
 pub mod brownout;

@@ -1,9 +1,9 @@
 //! The bars of mode `auto`, over eleven services that differ in what is inside them.
 //!
-//! Goodput within the target is compared with what is possible: of the requests that arrive, or that
-//! the capacity allows, those whose bare service fits into the target at the speed of the moment. A
-//! request of 200 ms on average, exponential, with a target of 1 s at a quarter of the speed is late
-//! in 29 % of the cases whoever decides.
+//! Goodput within the target is compared with what is possible: of the requests that arrive, or
+//! that the capacity allows, those whose bare service fits into the target at the speed of the
+//! moment. A request of 200 ms on average, exponential, with a target of 1 s at a quarter of the
+//! speed is late in 29 % of the cases whoever decides.
 //!
 //! Runs are deterministic: the margins are there for changes of the code, not for chance.
 
@@ -282,7 +282,8 @@ impl Bars {
         }
     }
 
-    /// 95 % of what is possible, and the 99th percentile within so many targets, on the mean of the runs; says both.
+    /// 95 % of what is possible, and the 99th percentile within so many targets, on the mean of the
+    /// runs; says both.
     fn in_time(
         &mut self,
         what: &str,
@@ -334,9 +335,10 @@ fn nothing_is_refused_while_there_is_room() {
     bars.check();
 }
 
-/// Runs that refused somebody at 80 % load: a queue that a trial of a smaller window had made (thrashing), a first window
-/// that looked full (200 workers), a burst of long requests taken for a loss of capacity (bimodal, slow, and a heavy tail in windows
-/// of two while a drain rate was cut with no regard to how much the work varies); and for how many seconds they are looked at.
+/// Runs that refused somebody at 80 % load: a queue that a trial of a smaller window had made
+/// (thrashing), a first window that looked full (200 workers), a burst of long requests taken for a
+/// loss of capacity (bimodal, slow, and a heavy tail in windows of two while a drain rate was cut
+/// with no regard to how much the work varies); and for how many seconds they are looked at.
 const ONCE_REFUSED: [(&str, u32, &[u64]); 5] = [
     ("thrashing", 40, &[719, 740, 751, 757, 868, 870, 874, 889]),
     ("200 workers", 40, &[612, 643, 649, 712, 799, 832]),
@@ -432,9 +434,9 @@ fn the_least_important_are_refused_at_once() {
 
 /// The 99th percentile over the target that is held while capacity goes and comes back.
 ///
-/// Physics: 200 ms of exponential work at a quarter of the speed takes 3.7 s in one of a hundred, so that a
-/// first-come queue that knows the capacity at every moment, and lets nobody wait for more than a tenth of the
-/// target, has 1.7 there.
+/// Physics: 200 ms of exponential work at a quarter of the speed takes 3.7 s in one of a hundred,
+/// so that a first-come queue that knows the capacity at every moment, and lets nobody wait for
+/// more than a tenth of the target, has 1.7 there.
 fn tail_over_steps(service: &Service, times: f64) -> f64 {
     match service.name {
         // Who came while a loss of a third could not be told from chance waits until it is over.
@@ -457,7 +459,8 @@ fn capacity_may_go_and_come_back() {
             let what = format!("{}, {times} times", service.name);
             let tail = tail_over_steps(service, times);
             bars.in_time(&what, service, &scenario, &runs, tail);
-            // Where the work alone takes most of the target, what is possible leaves no time to wait.
+            // Where the work alone takes most of the target, what is possible leaves no time to
+            // wait.
             let enough = |&(_, speed): &(f64, f64)| {
                 speed * service.capacity() >= 100.0
                     && service.mean_s / speed <= 0.5 * service.target_s
@@ -532,8 +535,8 @@ fn honest_share(service: &Service, clients: &str) -> f64 {
 }
 
 /// One client in twenty asks for a page of twenty times the work, which is half of all the work, at
-/// twice the capacity. Told by its path it is refused first, and the others get most of everything, not
-/// just of their part.
+/// twice the capacity. Told by its path it is refused first, and the others get most of everything,
+/// not just of their part.
 #[test]
 fn a_slow_page_does_not_take_it_all() {
     let clients =
@@ -546,9 +549,9 @@ fn a_slow_page_does_not_take_it_all() {
     bars.check();
 }
 
-/// Where nothing tells it from others, or `auto` is not to look, the others get most of their part: 0.95
-/// of 1.95. The page stays behind in a smaller window and makes it look too small: where a crowd
-/// costs throughput, that does.
+/// Where nothing tells it from others, or `auto` is not to look, the others get most of their part:
+/// 0.95 of 1.95. The page stays behind in a smaller window and makes it look too small: where a
+/// crowd costs throughput, that does.
 #[test]
 fn a_slow_page_in_disguise_leaves_the_others_their_part() {
     let clients = "client = [{ share = 95 }, { share = 5, work = 20 }]";
@@ -573,8 +576,8 @@ fn clients_that_leave_cost_the_others_little() {
     bars.check();
 }
 
-/// The same with answers that take five seconds to read, where the replica has places for them. With
-/// four workers, each blocked by a reader for five seconds, nobody could help it.
+/// The same with answers that take five seconds to read, where the replica has places for them.
+/// With four workers, each blocked by a reader for five seconds, nobody could help it.
 #[test]
 fn slow_readers_hold_no_slot() {
     let reading = "client = [{ share = 95 }, { share = 5, read = '5s' }]";
@@ -693,7 +696,8 @@ fn a_start_in_front_of_many_workers_is_hardly_noticed() {
                 let what = format!("{}, {load} times, {told:?}", service.name);
                 let shed = runs.iter().map(|run| run.ledger.shed).sum::<u64>();
                 bars.at_most(&format!("{what}, refused"), shed as f64, 0.0);
-                // Some take longer than the target alone in an empty service, and some are not done at the end.
+                // Some take longer than the target alone in an empty service, and some are not done
+                // at the end.
                 bars.at_least(&what, mean(&shares), 0.95);
             }
         }
@@ -701,8 +705,9 @@ fn a_start_in_front_of_many_workers_is_hardly_noticed() {
     bars.check();
 }
 
-/// Three slow replicas with twice their capacity from the first request on, half of which then goes and comes back: what piles up until a crowd is told from
-/// chance has to be worked off within five seconds, with a target and without one.
+/// Three slow replicas with twice their capacity from the first request on, half of which then goes
+/// and comes back: what piles up until a crowd is told from chance has to be worked off within five
+/// seconds, with a target and without one.
 #[test]
 fn slow_replicas_are_looked_at_together() {
     let service = service(
@@ -728,8 +733,9 @@ fn slow_replicas_are_looked_at_together() {
     bars.check();
 }
 
-/// Clients that leave after 400 ms, at three times the capacity, while the service goes on working for them. The sixteen of the first
-/// window take 160 ms in one service and 640 ms in the other: there nobody would ever be served.
+/// Clients that leave after 400 ms, at three times the capacity, while the service goes on working
+/// for them. The sixteen of the first window take 160 ms in one service and 640 ms in the other:
+/// there nobody would ever be served.
 #[test]
 fn a_service_does_not_work_for_clients_that_gave_up() {
     let work = "{ law = 'exponential', mean = '40ms' }";

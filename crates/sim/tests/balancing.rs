@@ -1,4 +1,5 @@
-//! Who gets which request when replicas differ: the experiments of `experiments/balancing` come out.
+//! Who gets which request when replicas differ: the experiments of `experiments/balancing` come
+//! out.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

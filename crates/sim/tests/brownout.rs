@@ -45,8 +45,8 @@ fn a_faulty_replica_does_no_harm() {
     assert_agrees("faulty-replica.toml");
 }
 
-/// A service without optional content, or one that starts in the middle of a rush: nobody is ever served in
-/// full, and the replicas are used all the same.
+/// A service without optional content, or one that starts in the middle of a rush: nobody is ever
+/// served in full, and the replicas are used all the same.
 #[test]
 fn replicas_are_filled_when_nothing_can_be_left_out() {
     let text = "duration = '60s'\nwarm_up = '20s'\ntarget = '500ms'\nload = { rate = '900/s' }\n\

@@ -81,7 +81,8 @@ fn faults_are_noticed() {
     }
 }
 
-/// Experiments that run no mechanism of ours: formulas, strategies against each other by number alone.
+/// Experiments that run no mechanism of ours: formulas, strategies against each other by number
+/// alone.
 const WITHOUT_FAULTS: [&str; 15] = [
     "003/6",
     "003/7",

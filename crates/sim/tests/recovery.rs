@@ -123,9 +123,9 @@ fn ilac_recovers_within_ten_seconds() {
     );
 }
 
-/// Half a minute at a twentieth of the capacity drives the rate to its minimum, where fewer requests
-/// are answered in an interval than `min_samples`. That is no low traffic: the gate turns the others
-/// away, and has to find out that it may open again.
+/// Half a minute at a twentieth of the capacity drives the rate to its minimum, where fewer
+/// requests are answered in an interval than `min_samples`. That is no low traffic: the gate turns
+/// the others away, and has to find out that it may open again.
 #[test]
 fn lqr_leaves_its_lowest_rate() {
     let text = "duration = '240s'\nservice = { law = 'exponential', mean = '154ms' }\n\
@@ -154,8 +154,9 @@ fn off_recovers_later_than_auto() {
     assert!(off < auto - 0.1, "off {off:.3}, auto {auto:.3}");
 }
 
-/// In front of 200 workers, of which four fifths are needed from the first request on, hundreds wait until the first window of
-/// sixteen has grown; with the one that was found before, hardly anybody does.
+/// In front of 200 workers, of which four fifths are needed from the first request on, hundreds
+/// wait until the first window of sixteen has grown; with the one that was found before, hardly
+/// anybody does.
 #[test]
 fn a_restart_that_knows_the_windows_is_not_noticed() {
     let text = "duration = '20s'\ntarget = '1s'\nservice = { law = 'exponential', mean = '200ms' }\n\
@@ -174,7 +175,8 @@ fn a_restart_that_knows_the_windows_is_not_noticed() {
     let (first, found) = run(&[]);
     let (second, _) = run(&found);
     let (before, after) = (in_time(&first, 0.0, 20.0), in_time(&second, 0.0, 20.0));
-    // Of 200 ms on average, exponential, one in 150 takes longer than a second, and some are not done at the end.
+    // Of 200 ms on average, exponential, one in 150 takes longer than a second, and some are not
+    // done at the end.
     assert!(
         after > before && after > 0.98,
         "{before}, {after} with {found:?}"

@@ -1,5 +1,6 @@
-//! One of several replicas gets ten times slower and then as fast as before: by balancing alone nearly nobody
-//! notices either. Runs are deterministic: the margins are there for changes of the code, not for chance.
+//! One of several replicas gets ten times slower and then as fast as before: by balancing alone
+//! nearly nobody notices either. Runs are deterministic: the margins are there for changes of the
+//! code, not for chance.
 
 use tidegate_control::Timestamp;
 use tidegate_sentry::Event;
@@ -111,7 +112,8 @@ impl Service {
         }
     }
 
-    /// The last replica's share of what was served between two times: runs of the same seed begin alike.
+    /// The last replica's share of what was served between two times: runs of the same seed begin
+    /// alike.
     fn share(&self, mode: &str, seed: u64, from: u32, to: u32) -> f64 {
         let served = |seconds| self.run(mode, seed, seconds, 0.1).served;
         let (before, after) = (served(from), served(to));
@@ -178,7 +180,8 @@ fn it_carries_its_part_again_within_seconds() {
     }
 }
 
-/// At sixty requests per second it takes six seconds until four hundred are there, and there is little to tell by.
+/// At sixty requests per second it takes six seconds until four hundred are there, and there is
+/// little to tell by.
 #[test]
 fn few_requests_are_enough_to_see_both() {
     for seed in SEEDS {

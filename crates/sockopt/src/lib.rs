@@ -15,8 +15,8 @@ use std::os::fd::{AsFd, AsRawFd};
 pub fn defer_accept(listener: impl AsFd, seconds: u16) -> io::Result<()> {
     let seconds = libc::c_int::from(seconds);
     #[expect(unsafe_code, reason = "a system call that no library makes for us")]
-    // SAFETY: the descriptor is borrowed and so open; the kernel reads an integer of the size that it
-    // is told, which lives until the call returns, and keeps no pointer to it.
+    // SAFETY: the descriptor is borrowed and so open; the kernel reads an integer of the size that
+    // it is told, which lives until the call returns, and keeps no pointer to it.
     let result = unsafe {
         libc::setsockopt(
             listener.as_fd().as_raw_fd(),

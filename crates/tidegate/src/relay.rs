@@ -17,8 +17,8 @@ use crate::runtime;
 
 /// Passes a proxy's control messages on, so that the proxy need not serve every client itself.
 ///
-/// Each message is verified before it is passed on. Two parents or more keep the relay fed when
-/// one dies; with --tracker the proxy chooses them, and sends others here. `/.tidegate/relay` on its
+/// Each message is verified before it is passed on. Two parents or more keep the relay fed when one
+/// dies; with --tracker the proxy chooses them, and sends others here. `/.tidegate/relay` on its
 /// listener says how it is doing.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

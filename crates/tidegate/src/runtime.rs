@@ -42,7 +42,8 @@ pub(crate) fn cpu_us() -> Option<f64> {
     Some(nanos / 1e3)
 }
 
-/// Allows as many open files as the system permits: a connection is one, and the usual 1024 are few.
+/// Allows as many open files as the system permits: a connection is one, and the usual 1024 are
+/// few.
 pub(crate) fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

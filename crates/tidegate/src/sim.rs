@@ -28,9 +28,10 @@ const PLANE: &str = "plane";
 /// nothing differs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A service and its load in a few keys (`--new` writes one), experiment files, `papers` for the papers' experiments, or `arena` for a race of `auto`
-    /// against other limiters on many scenarios, or `plane` for the control plane against other
-    /// scalers; the last three are built in.
+    /// A service and its load in a few keys (`--new` writes one), experiment files, `papers` for
+    /// the papers' experiments, or `arena` for a race of `auto` against other limiters on many
+    /// scenarios, or `plane` for the control plane against other scalers; the last three are built
+    /// in.
     #[arg(required_unless_present_any = ["new", "keys"], value_name = "FILE|papers|arena|plane")]
     what: Vec<String>,
     /// Print a commented file for a service of yours, to be changed and run.
@@ -63,7 +64,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repetitions: Option<u32>,
     /// Run the experiments with each of their faults in turn (a mechanism off, a gain three times
-    /// off), and say which comparisons notice. The exit status is 0 only when each fault is noticed.
+    /// off), and say which comparisons notice. The exit status is 0 only when each fault is
+    /// noticed.
     #[arg(long, conflicts_with = "new")]
     pub(crate) mutate: bool,
     /// Only this figure (`002/7`), paper (`002`), scenario of the arena or trace of `plane`; may be

@@ -1,8 +1,8 @@
 //! Tells systemd what the proxy does (sd_notify(3)), for units with `Type=notify`.
 //!
-//! Without `NOTIFY_SOCKET` in the environment, that is outside systemd, every call does nothing. After an
-//! upgrade the successor names itself as the main process before its predecessor ends, so the unit
-//! needs `NotifyAccess=all`.
+//! Without `NOTIFY_SOCKET` in the environment, that is outside systemd, every call does nothing.
+//! After an upgrade the successor names itself as the main process before its predecessor ends, so
+//! the unit needs `NotifyAccess=all`.
 
 use std::process;
 use std::time::Duration;
@@ -23,8 +23,8 @@ pub(crate) fn stopping() {
     send(&[NotifyState::Stopping]);
 }
 
-/// Keeps the unit's watchdog (`WatchdogSec=`) quiet for as long as this future is polled. Pending for
-/// ever where the unit has none.
+/// Keeps the unit's watchdog (`WatchdogSec=`) quiet for as long as this future is polled. Pending
+/// for ever where the unit has none.
 pub(crate) async fn keep_watchdog_quiet() {
     let Some(limit) = sd_notify::watchdog_enabled() else {
         return std::future::pending().await;

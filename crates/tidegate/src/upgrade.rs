@@ -1,10 +1,10 @@
 //! One process takes over from another without a connection refused.
 //!
-//! On SIGUSR2 the proxy starts its own command line again, which by now may be another binary,
-//! and passes its listening sockets on, in the way of systemd's socket activation: from descriptor
-//! 3 on, `LISTEN_FDS` many, `LISTEN_FDNAMES` says which is which. What it has learnt goes with them. Once the new process serves it
-//! tells the old one by SIGTERM, which finishes what it has and ends. If the new process fails
-//! before that, the old one goes on as if nothing had happened.
+//! On SIGUSR2 the proxy starts its own command line again, which by now may be another binary, and
+//! passes its listening sockets on, in the way of systemd's socket activation: from descriptor 3
+//! on, `LISTEN_FDS` many, `LISTEN_FDNAMES` says which is which. What it has learnt goes with them.
+//! Once the new process serves it tells the old one by SIGTERM, which finishes what it has and
+//! ends. If the new process fails before that, the old one goes on as if nothing had happened.
 
 use std::env;
 use std::io;
@@ -68,7 +68,8 @@ fn predecessor() -> Option<Pid> {
     getppid().filter(|parent| parent.as_raw_nonzero().get() == named)
 }
 
-/// What has been learnt, as a variable of the successor; nothing where it is longer than the system lets a variable be.
+/// What has been learnt, as a variable of the successor; nothing where it is longer than the system
+/// lets a variable be.
 fn variable(saved: &SavedState) -> Option<(&'static str, String)> {
     let text = saved.to_string();
     (SAVED_STATE.len() + text.len() < VARIABLE_MAX).then_some((SAVED_STATE, text))

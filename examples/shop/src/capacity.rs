@@ -2,8 +2,8 @@
 //!
 //! Pages take turns on one server that exists only on paper. A page that needs `cost` of it is done
 //! `cost` after those before it, by the clock; whoever oversleeps loses nothing, because the next
-//! one's turn does not depend on it. So a replica answers `1 / cost` pages per second, whatever else
-//! the machine does, as long as it has time for the real work.
+//! one's turn does not depend on it. So a replica answers `1 / cost` pages per second, whatever
+//! else the machine does, as long as it has time for the real work.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

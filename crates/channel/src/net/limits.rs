@@ -1,13 +1,13 @@
-//! What one address may ask for, and all of them together: how many connections, listeners, joins and
-//! readings of the clock. Pure.
+//! What one address may ask for, and all of them together: how many connections, listeners, joins
+//! and readings of the clock. Pure.
 //!
 //! The channel's listener is open to strangers, so whatever it does for one of them is bounded by
-//! where it comes from. An IPv6 client has a /64 to itself and counts as one address. Rates are token
-//! buckets of ten seconds' worth, so that a client that starts, or many behind one address, are not
-//! held up.
+//! where it comes from. An IPv6 client has a /64 to itself and counts as one address. Rates are
+//! token buckets of ten seconds' worth, so that a client that starts, or many behind one address,
+//! are not held up.
 //!
-//! What breaks it: many clients behind one address (a balancer, a carrier's NAT). Then the limits of
-//! the configuration have to be larger.
+//! What breaks it: many clients behind one address (a balancer, a carrier's NAT). Then the limits
+//! of the configuration have to be larger.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

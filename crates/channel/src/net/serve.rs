@@ -288,8 +288,8 @@ impl Publisher {
     }
 }
 
-/// Whether an address is a host's own, written as a number: what is reached for on a stranger's word
-/// must be the stranger.
+/// Whether an address is a host's own, written as a number: what is reached for on a stranger's
+/// word must be the stranger.
 fn is_at(address: &str, peer: IpAddr) -> bool {
     let Ok(uri) = address.parse::<Uri>() else {
         return false;

@@ -1,9 +1,9 @@
 //! RFC 9113 and RFC 7541 by the letter, through the whole proxy.
 //!
-//! The cases are those that h2spec knows, told again as bytes and what has to come of them: sections
-//! 3 to 8, HPACK, and what every server has to be able to do. Each case has a connection of its own
-//! and names its section. As in h2spec an error of a stream may be treated as one of the connection
-//! (RFC 9113 section 5.4.2), and a connection may end without a word.
+//! The cases are those that h2spec knows, told again as bytes and what has to come of them:
+//! sections 3 to 8, HPACK, and what every server has to be able to do. Each case has a connection
+//! of its own and names its section. As in h2spec an error of a stream may be treated as one of the
+//! connection (RFC 9113 section 5.4.2), and a connection may end without a word.
 
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "the tests of abuse use more of it")]
@@ -30,14 +30,14 @@ const FRAME_SIZE: u32 = 6;
 const REFUSED_STREAM: u32 = 7;
 const CANCEL: u32 = 8;
 
-/// Where h2 0.4 deviates: it says PROTOCOL_ERROR where the RFC has a code of its own. The mistake is
-/// noticed and its sender cut off all the same. The cases say what h2 does, so that they tell when
-/// it changes; each constant names what the RFC demands.
+/// Where h2 0.4 deviates: it says PROTOCOL_ERROR where the RFC has a code of its own. The mistake
+/// is noticed and its sender cut off all the same. The cases say what h2 does, so that they tell
+/// when it changes; each constant names what the RFC demands.
 mod deviation {
     use super::PROTOCOL;
 
-    /// FRAME_SIZE_ERROR (section 4.2) for a payload whose length does not fit its type. Frames above
-    /// the maximum do get the right code.
+    /// FRAME_SIZE_ERROR (section 4.2) for a payload whose length does not fit its type. Frames
+    /// above the maximum do get the right code.
     pub(crate) const FRAME_SIZE: &[u32] = &[PROTOCOL];
     /// FLOW_CONTROL_ERROR (section 6.5.2) for an initial window that is too large.
     pub(crate) const WINDOW_SIZE: &[u32] = &[PROTOCOL];

@@ -59,7 +59,8 @@ impl Site {
         Ok(if is_head { bodiless(answer) } else { answer })
     }
 
-    /// The counts; with the report that every answer carries, so that a health check can ask for it.
+    /// The counts; with the report that every answer carries, so that a health check can ask for
+    /// it.
     fn stats(&self) -> Response<Body> {
         let mut answer = json(StatusCode::OK, &self.shared.stats());
         if self.report {
@@ -167,7 +168,8 @@ fn stream(query: Option<&str>) -> Response<Body> {
     answer
 }
 
-/// The answer to HEAD: what the body would be like, without it. hyper sees to that in HTTP/1.1 only.
+/// The answer to HEAD: what the body would be like, without it. hyper sees to that in HTTP/1.1
+/// only.
 fn bodiless(answer: Response<Body>) -> Response<Body> {
     let (mut head, body) = answer.into_parts();
     if let Some(length) = body.size_hint().exact() {

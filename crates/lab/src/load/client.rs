@@ -45,7 +45,8 @@ impl<R: rand::Rng> Client<R> {
     async fn attempt(&self, due: Timestamp, mut lease: Lease) -> Attempt {
         let patience_ends = due + self.kind.timeout;
         if self.clock.now() >= patience_ends {
-            // Gone before its turn came. Connecting for an abandoned request would make a late generator later.
+            // Gone before its turn came. Connecting for an abandoned request would make a late
+            // generator later.
             lease.give_back();
             return self.ended(due, Ending::Timeout);
         }

@@ -4,9 +4,9 @@
 //! that is dropped instead of given back closes its connection at once: that is how a client
 //! that lost patience leaves.
 //!
-//! A connection is a socket and what was read from it, with no task of its own: the generator shares
-//! the machine with what it measures, and two tasks that wake each other for every part of an answer
-//! cost as much as the sockets.
+//! A connection is a socket and what was read from it, with no task of its own: the generator
+//! shares the machine with what it measures, and two tasks that wake each other for every part of
+//! an answer cost as much as the sockets.
 
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -57,7 +57,8 @@ impl Mix {
         self.trouble.get().cloned()
     }
 
-    /// What the next request is: the index of its kind, and the kind on the target whose turn it is.
+    /// What the next request is: the index of its kind, and the kind on the target whose turn it
+    /// is.
     pub(super) fn draw(&mut self, rng: &mut impl Rng) -> (usize, Arc<Kind>) {
         let index = self.choice.sample(rng);
         (index, self.kind(index))

@@ -1,7 +1,7 @@
 //! HTTP/1.1 as bytes: a request is written once, an answer is read as its bytes come (RFC 9112).
 //!
-//! Of an answer only what the report needs is kept: status, refusal and when to come back. Its body is
-//! counted off, not kept.
+//! Of an answer only what the report needs is kept: status, refusal and when to come back. Its body
+//! is counted off, not kept.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};

@@ -7,8 +7,8 @@
 //!                      drained in every proxy ─ no request left ─► removed ─► process stopped
 //! ```
 //!
-//! A step that a proxy refuses is tried again at the next look. A process that ends by itself is taken
-//! out of the proxies and started anew, after a pause that doubles.
+//! A step that a proxy refuses is tried again at the next look. A process that ends by itself is
+//! taken out of the proxies and started anew, after a pause that doubles.
 
 use std::time::{Duration, Instant};
 

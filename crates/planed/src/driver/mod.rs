@@ -1,8 +1,8 @@
 //! Drivers: what carries decisions out.
 //!
-//! A driver is told a number of servers and gets there in its own time: [`Driver::advance`] is called at
-//! every look, and does whatever is due. Nothing that works is stopped before what replaces it works,
-//! and a server is drained before it is stopped.
+//! A driver is told a number of servers and gets there in its own time: [`Driver::advance`] is
+//! called at every look, and does whatever is due. Nothing that works is stopped before what
+//! replaces it works, and a server is drained before it is stopped.
 
 mod hook;
 mod launch;
@@ -37,8 +37,8 @@ pub(crate) trait Driver: Send {
     /// Sets the number of servers. An error means that the old number stands.
     fn set<'a>(&'a mut self, decision: &'a Decision) -> Task<'a, Result<(), String>>;
 
-    /// Does what is due, and says what there is; nothing where that is not known. What went wrong goes
-    /// to `problems`.
+    /// Does what is due, and says what there is; nothing where that is not known. What went wrong
+    /// goes to `problems`.
     fn advance<'a>(
         &'a mut self,
         proxies: &'a [Proxy],

@@ -38,7 +38,7 @@ impl Refused {
     }
 }
 
-/// See the module's description.
+/// Lines on their way to the disk, on a thread of their own.
 pub(super) struct Writer<W: Write> {
     name: String,
     output: BufWriter<W>,

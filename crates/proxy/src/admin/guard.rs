@@ -1,10 +1,10 @@
 //! Who may call the admin API.
 //!
-//! Three dangers. Anybody who reaches the port: hence loopback, or a token. A web page in the browser of
-//! somebody who reaches the port, posting blindly (CSRF): hence the check of `Origin`, and JSON as
-//! the only content type, which a page cannot send elsewhere without asking first. The same page
-//! behind a name that it points at 127.0.0.1 (DNS rebinding), to read as well: hence the check of
-//! `Host`: an address or a known name. An address cannot be rebound.
+//! Three dangers. Anybody who reaches the port: hence loopback, or a token. A web page in the
+//! browser of somebody who reaches the port, posting blindly (CSRF): hence the check of `Origin`,
+//! and JSON as the only content type, which a page cannot send elsewhere without asking first. The
+//! same page behind a name that it points at 127.0.0.1 (DNS rebinding), to read as well: hence the
+//! check of `Host`: an address or a known name. An address cannot be rebound.
 
 use std::net::IpAddr;
 

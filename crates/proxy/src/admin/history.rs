@@ -77,7 +77,8 @@ struct Ring {
     pending: Vec<Point>,
 }
 
-/// See the module's description.
+/// The last day at falling resolution, in rings of fixed size: seconds for ten minutes, tens of
+/// seconds for three hours, minutes for a day.
 #[derive(Debug)]
 pub(super) struct History(Vec<Ring>);
 

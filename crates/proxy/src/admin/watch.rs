@@ -13,7 +13,7 @@ use super::recent::Pictures;
 const FORECAST_EVERY: Duration = Duration::from_secs(1);
 const IDLE_PER_SECOND: f64 = 0.1;
 
-/// See the module's description.
+/// What is remembered of one application: figures, states with their since, history.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) pictures: Pictures,

@@ -196,8 +196,8 @@ fn refused(state: &Application) -> u64 {
 /// `r` refused while `n` were served would have kept the service busy for `r/n` more periods.
 ///
 /// What a request costs is the least seen lately of two: its mean service time, which grows with
-/// what waits inside the service, and the time per request served, which is shorter than that where a
-/// service has several workers, and longer while it has little to do.
+/// what waits inside the service, and the time per request served, which is shorter than that where
+/// a service has several workers, and longer while it has little to do.
 struct Meter {
     period_s: f64,
     /// Requests refused in the last period, per request served.

@@ -1,5 +1,5 @@
-//! An HTTP/2 connection below h2: frames that carry nothing are counted on their way in, and what is
-//! written while the connection is corked leaves together.
+//! An HTTP/2 connection below h2: frames that carry nothing are counted on their way in, and what
+//! is written while the connection is corked leaves together.
 
 use std::io;
 use std::pin::Pin;

@@ -138,7 +138,8 @@ impl Resting {
         let _ = self.wire.inner.borrow_mut().poll_read(&mut cx, STEP);
     }
 
-    /// Refuses what has come, where that is all there is to do, up to where it is written. Says what there is otherwise.
+    /// Refuses what has come, where that is all there is to do, up to where it is written. Says
+    /// what there is otherwise.
     pub(crate) fn refuse(&mut self, worker: &Rc<Worker>, client: &Rc<Client>) -> Greeted {
         let mut cx = Context::from_waker(Waker::noop());
         let (reader, limits) = (&mut self.reader, worker.state.head_limits());
@@ -646,8 +647,9 @@ impl Inner {
         }
     }
 
-    /// Reads on; whether something came. A connection that `leaves` does so when nothing has come: what the client
-    /// has said before it could know is answered, be it that the runtime has not heard of it yet.
+    /// Reads on; whether something came. A connection that `leaves` does so when nothing has come:
+    /// what the client has said before it could know is answered, be it that the runtime has not
+    /// heard of it yet.
     fn poll_more(&mut self, cx: &mut Context<'_>, leaves: bool) -> Poll<bool> {
         if self.ended {
             return Poll::Ready(false);

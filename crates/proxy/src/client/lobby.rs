@@ -1,13 +1,15 @@
 //! Where connections wait that need no task.
 //!
-//! A task is what a request needs: two kilobytes, a place in the runtime's tables, and on each event a dozen atomic
-//! operations to be woken, scheduled and put to sleep again. A client that is told time and again that there is
-//! no room needs none of it, nor does one that has been idle for a while. They take a seat here: one
-//! `epoll` of our own, which the runtime watches as a whole, says who has spoken, and whoever is to be refused is refused on the
-//! spot. All others get a task again, and begin there with what has come.
+//! A task is what a request needs: two kilobytes, a place in the runtime's tables, and on each
+//! event a dozen atomic operations to be woken, scheduled and put to sleep again. A client that is
+//! told time and again that there is no room needs none of it, nor does one that has been idle for
+//! a while. They take a seat here: one `epoll` of our own, which the runtime watches as a whole,
+//! says who has spoken, and whoever is to be refused is refused on the spot. All others get a task
+//! again, and begin there with what has come.
 //!
-//! While clients are refused here they are listened to once in a millisecond, all together. A proxy that hurries finds one or two of
-//! them at a time, and asks the system as often: the faster it is, the more it asks.
+//! While clients are refused here they are listened to once in a millisecond, all together. A proxy
+//! that hurries finds one or two of them at a time, and asks the system as often: the faster it is,
+//! the more it asks.
 //!
 //! Only HTTP/1.1 without TLS rests: the others have more to do than to read and to write.
 
@@ -32,11 +34,12 @@ use super::http1::{Greeted, Next, Resting};
 use super::serve::serve_on;
 use crate::worker::{Registration, Worker};
 
-/// Clients that are looked at before other work gets its turn. Chosen: it takes them less than a millisecond.
+/// Clients that are looked at before other work gets its turn. Chosen: it takes them less than a
+/// millisecond.
 const TURN: usize = 128;
 
-/// While clients are refused they are listened to once in this time. Nobody who has just been refused eight times has to hear it sooner, and the more
-/// are refused together the less it costs.
+/// While clients are refused they are listened to once in this time. Nobody who has just been
+/// refused eight times has to hear it sooner, and the more are refused together the less it costs.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The seats of one worker.
@@ -117,8 +120,9 @@ impl Lobby {
         }
     }
 
-    /// Listens to some who have spoken: first all are read, then all judged, then all answered. Each is far more code than a core has at
-    /// hand, so it is better to do one after the other for many than all for one after the other.
+    /// Listens to some who have spoken: first all are read, then all judged, then all answered.
+    /// Each is far more code than a core has at hand, so it is better to do one after the other for
+    /// many than all for one after the other.
     fn take_turn(&self, worker: &Rc<Worker>, events: &[epoll::Event]) -> usize {
         for event in events {
             if let Some(seat) = self.seats.borrow().get(key(event)) {

@@ -40,8 +40,8 @@ use crate::worker::{OpenGuard, Worker};
 use frames::IDLE_FRAMES_MAX;
 use identity::Identity;
 
-/// Refusals in a row after which a client waits without a task. Chosen: to change costs as much as half a refusal, so a client of
-/// whose requests every second one is let in hardly ever does.
+/// Refusals in a row after which a client waits without a task. Chosen: to change costs as much as
+/// half a refusal, so a client of whose requests every second one is let in hardly ever does.
 const REFUSALS: u32 = 8;
 
 /// Which protocol a client speaks.
@@ -290,7 +290,8 @@ impl Client {
 
     /// Whether the client has closed its side, by the socket: for those that are not watched.
     ///
-    /// To be called within the connection's own task, which answers after it has polled the request.
+    /// To be called within the connection's own task, which answers after it has polled the
+    /// request.
     pub(crate) async fn has_left(&self) -> bool {
         if self.protocol() == Protocol::Http2 {
             return false;

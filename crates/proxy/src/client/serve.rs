@@ -18,8 +18,8 @@ use crate::worker::{Registration, Worker};
 /// How an HTTP/2 connection with prior knowledge begins.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Bytes to read before it is known which protocol a client speaks. Chosen: most first requests, and
-/// no more than an allocator has at hand, since many a connection has no second one.
+/// Bytes to read before it is known which protocol a client speaks. Chosen: most first requests,
+/// and no more than an allocator has at hand, since many a connection has no second one.
 const START: usize = 1 << 10;
 
 /// Serves a connection without TLS: HTTP/1.1, or HTTP/2 if the client begins with it.

@@ -21,8 +21,8 @@ pub struct Channel {
     /// The address by which they reach it, if it is another: `"http://auction.example:8090"`.
     #[schemars(example = &"http://auction.example:8090")]
     pub url: Option<String>,
-    /// Certificates. With at least one of them the listener speaks https, and `url` has to name it as
-    /// they do. Read at the start only.
+    /// Certificates. With at least one of them the listener speaks https, and `url` has to name it
+    /// as they do. Read at the start only.
     #[serde(deserialize_with = "certificates")]
     pub tls: Vec<Certificate>,
     /// File with the key that signs messages; `tidegate channel keygen FILE` writes one.
@@ -100,8 +100,8 @@ pub struct Channel {
     pub clock_error_max: Dur,
     /// Largest body of a stamped item: it is read whole before it is passed on.
     pub item_bytes: Size,
-    /// Where deadlines that an operator has moved outlive a restart; `key_file` with `.state` behind
-    /// it if missing.
+    /// Where deadlines that an operator has moved outlive a restart; `key_file` with `.state`
+    /// behind it if missing.
     #[schemars(example = &"channel.state")]
     pub state_file: Option<PathBuf>,
     /// What happens to clients that do not hold back.

@@ -32,8 +32,8 @@ pub struct Edge {
     /// Path prefix that is taken off before a request goes to a replica, by whole segments.
     #[schemars(example = &"/api")]
     pub strip_prefix: Option<String>,
-    /// Bytes of a response's body. One that announces more is answered with 502, one that sends more
-    /// breaks off.
+    /// Bytes of a response's body. One that announces more is answered with 502, one that sends
+    /// more breaks off.
     pub response_bytes: Option<Size>,
     /// The switch for maintenance: everything is answered with 503 and the words below.
     pub maintenance: Maintenance,

@@ -24,8 +24,8 @@ pub struct Health {
 pub struct ActiveHealth {
     /// Path to GET, such as `"/healthz"`. Without it replicas are not asked while they work, and an
     /// ejected one is tried by opening a connection. Its answer may carry `tidegate-utilization` or
-    /// ORCA's `endpoint-load-metrics`; modes that regulate utilization should ask once per interval,
-    /// because under overload clients may leave before the answers that tell it.
+    /// ORCA's `endpoint-load-metrics`; modes that regulate utilization should ask once per
+    /// interval, because under overload clients may leave before the answers that tell it.
     #[schemars(example = &"/healthz")]
     pub path: Option<String>,
     /// Time between two checks of a replica, give or take a tenth so that checks spread out.

@@ -1,7 +1,7 @@
 //! From files on disk to a configuration that is known to be good.
 //!
-//! All that is wrong is told at once, the first place first. What cannot be read at all is left
-//! out before the rest is checked, and of the rest only those problems are told that what was left out
+//! All that is wrong is told at once, the first place first. What cannot be read at all is left out
+//! before the rest is checked, and of the rest only those problems are told that what was left out
 //! cannot have caused.
 
 use std::fs;

@@ -130,8 +130,9 @@ pub struct Config {
     /// The admin listener: an address, `"off"`, or a table.
     #[serde(deserialize_with = "types::short")]
     pub admin: Admin,
-    /// File in which mode `auto` keeps what it has found out about the replicas, so that a restart need not find it
-    /// out again under load; none by default. An upgrade passes it on without a file.
+    /// File in which mode `auto` keeps what it has found out about the replicas, so that a restart
+    /// need not find it out again under load; none by default. An upgrade passes it on without a
+    /// file.
     #[schemars(example = &"/var/lib/tidegate/state.json")]
     pub state_file: Option<PathBuf>,
     /// The channel that tells clients when to send; none by default.
@@ -143,8 +144,8 @@ pub struct Config {
     /// Several applications, each with hosts, paths and a service of its own. Without any, the file
     /// as a whole is one application named `default`. Beside the keys below an application may have
     /// sections of its own: `protect`, `classify`, `default_class`, `tenant`, `session`, `token`,
-    /// `timeouts`, `limits`, `retry`, `sticky`, `health`, `forward`, `edge`, `refusal` and `channel`.
-    /// Those that it does not have are taken from the top of the file.
+    /// `timeouts`, `limits`, `retry`, `sticky`, `health`, `forward`, `edge`, `refusal` and
+    /// `channel`. Those that it does not have are taken from the top of the file.
     pub application: Vec<Application>,
 }
 

@@ -67,8 +67,8 @@ impl From<Vec<Replica>> for Upstream {
     }
 }
 
-/// Where replicas are found while the proxy runs: one of `dns`, `srv` and `file`. What was found last
-/// stays while it fails.
+/// Where replicas are found while the proxy runs: one of `dns`, `srv` and `file`. What was found
+/// last stays while it fails.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Discover {
@@ -167,7 +167,8 @@ impl fmt::Display for Replica {
 pub struct Origin {
     /// Whether it is `https`.
     pub tls: bool,
-    /// Name or address; IPv6 without its brackets. Of a Unix socket its path, which begins with `/`.
+    /// Name or address; IPv6 without its brackets. Of a Unix socket its path, which begins with
+    /// `/`.
     pub host: String,
     /// Port.
     pub port: u16,

@@ -1,7 +1,7 @@
 //! Replicas by their name in the DNS: every address of a name (A, AAAA), or every service (SRV).
 //!
-//! Questions go to the name servers of `/etc/resolv.conf`, by UDP and again by TCP where an answer is
-//! cut short. The system's resolver gives neither times to live nor SRV; it is asked where the
+//! Questions go to the name servers of `/etc/resolv.conf`, by UDP and again by TCP where an answer
+//! is cut short. The system's resolver gives neither times to live nor SRV; it is asked where the
 //! DNS does not know a name, since `/etc/hosts` may.
 
 use std::fs;

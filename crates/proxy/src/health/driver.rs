@@ -87,7 +87,8 @@ impl<N: Fn(&str)> Driver<N> {
         self.tell_ailing();
     }
 
-    /// Says once of a replica that it fails although it cannot be taken out, and once that it is well.
+    /// Says once of a replica that it fails although it cannot be taken out, and once that it is
+    /// well.
     fn tell_ailing(&mut self) {
         for (&id, origin) in &self.roster {
             let trip = self.application.board().trip(id);

@@ -9,13 +9,13 @@
 //! | unreachable | a check succeeds; without a path to ask, opening a connection |
 //! | faulty | its time is over (`eject`, doubled every time up to `eject_max`), and checks succeed |
 //!
-//! What breaks such rules is an outage that looks like many ill replicas, such as a shared database:
-//! ejecting them all makes it worse. So vitals take out at most the share `ejected_max`, and never the
-//! last replica that works. Checks may take out all. While no replica works there is an *emergency*: all
-//! that are out are asked four times a second, one success is enough, and faulty ones are let back
-//! in at once. One that stays in although it cannot be reached is asked as well, so that the proxy
-//! knows that it is back also when nobody sends it requests any more (`/readyz`). A service that
-//! comes back is therefore found within a second.
+//! What breaks such rules is an outage that looks like many ill replicas, such as a shared
+//! database: ejecting them all makes it worse. So vitals take out at most the share `ejected_max`,
+//! and never the last replica that works. Checks may take out all. While no replica works there is
+//! an *emergency*: all that are out are asked four times a second, one success is enough, and
+//! faulty ones are let back in at once. One that stays in although it cannot be reached is asked as
+//! well, so that the proxy knows that it is back also when nobody sends it requests any more
+//! (`/readyz`). A service that comes back is therefore found within a second.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +26,8 @@ use tidegate_sentry::ReplicaId;
 use super::{Board, CHECKS_FAIL, Trip};
 use crate::config::{ActiveHealth, Health, PassiveHealth};
 
-/// Time between two probes of a replica in an emergency: four fit into the second that the first success may take.
+/// Time between two probes of a replica in an emergency: four fit into the second that the first
+/// success may take.
 const EMERGENCY_PERIOD: Duration = Duration::from_millis(250);
 /// Probes of one replica under way in an emergency; a hanging one must not hide that it is back.
 const EMERGENCY_PROBES_MAX: u32 = 4;
@@ -49,8 +50,9 @@ pub enum Action {
     },
 }
 
-/// See the module's description. Timers are data: call [`Machine::handle_timeout`] at
-/// [`Machine::poll_timeout`] and whenever the [`Board`] raises its alarm.
+/// Which replicas get requests: the rules, without a clock or a socket. Timers are data: call
+/// [`Machine::handle_timeout`] at [`Machine::poll_timeout`] and whenever the [`Board`] raises its
+/// alarm.
 #[derive(Debug)]
 pub struct Machine {
     config: Health,

@@ -19,11 +19,11 @@ const AGENT: HeaderValue = HeaderValue::from_static("tidegate-health");
 /// What a replica answered.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Answer {
-    /// It is well: it gives the path with a good status, or without a path it takes a connection, TLS
-    /// included.
+    /// It is well: it gives the path with a good status, or without a path it takes a connection,
+    /// TLS included.
     pub(super) well: bool,
-    /// What it says of its utilization. Unlike what comes with the answers of requests this is known
-    /// while nobody gets one.
+    /// What it says of its utilization. Unlike what comes with the answers of requests this is
+    /// known while nobody gets one.
     pub(super) utilization: Option<f64>,
 }
 

@@ -34,7 +34,8 @@ use crate::settings::Settings;
 use crate::tcp::Tcp;
 use crate::worker::{OpenGuard, Worker};
 
-/// After a failed accept (out of file descriptors) the next one waits a little: connections have to end first.
+/// After a failed accept (out of file descriptors) the next one waits a little: connections have to
+/// end first.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Accepts connections until the proxy shuts down, and for a while after that if nobody else does.
@@ -84,8 +85,8 @@ fn note_shortage(worker: &Worker, error: &io::Error) {
     }
 }
 
-/// The system may keep connections to itself whose clients believe that they are connected, and may speak
-/// yet. It is told to begin no more of these, and given the time to hand over what it has.
+/// The system may keep connections to itself whose clients believe that they are connected, and may
+/// speak yet. It is told to begin no more of these, and given the time to hand over what it has.
 async fn await_latecomers(listener: &TcpListener) {
     // If it cannot be told, some client may have to connect again.
     let _ = defer(listener, false);
@@ -183,8 +184,8 @@ fn count_address(
 ///
 /// A client that opens a connection for one request has usually sent it by now. If that needs no
 /// replica, as a refusal does not, the connection is over before a task would have been made for
-/// it, and its memory is there for the next one. Whatever it waits for otherwise is told by its task
-/// whom to wake.
+/// it, and its memory is there for the next one. Whatever it waits for otherwise is told by its
+/// task whom to wake.
 fn begin<F>(connection: F, spare: &mut Option<Pin<Box<F>>>)
 where
     F: Future<Output = ()> + 'static,

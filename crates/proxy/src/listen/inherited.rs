@@ -1,5 +1,5 @@
-//! What another process passes on: listening sockets, of the predecessor of this one or of systemd, and what a
-//! predecessor has learnt.
+//! What another process passes on: listening sockets, of the predecessor of this one or of systemd,
+//! and what a predecessor has learnt.
 //!
 //! A socket that is passed on keeps its queue of connections. Whoever connects while one process
 //! takes over from another is answered by the one or by the other, and never refused.
@@ -9,11 +9,12 @@ use std::net::{SocketAddr, TcpListener};
 
 use crate::saved_state::SavedState;
 
-/// See the module's description.
+/// What another process passes on: listening sockets, of the predecessor of this one or of systemd,
+/// and what a predecessor has learnt.
 #[derive(Debug, Default)]
 pub struct Inherited {
-    /// By the name of what listens on them: `listen-0` is the first listener of the configuration, then there are
-    /// `admin` and `channel`.
+    /// By the name of what listens on them: `listen-0` is the first listener of the configuration,
+    /// then there are `admin` and `channel`.
     pub sockets: Vec<(String, TcpListener)>,
     /// What was found out about the replicas.
     pub saved_state: Option<SavedState>,

@@ -22,8 +22,9 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 /// For how long the system keeps a connection to itself whose client says nothing, in seconds: the
 /// least that it can, the time until it says its part of the handshake again.
 const SILENT_MAX_S: u16 = 1;
-/// For how long connections are accepted when the proxy shuts down: until all of them are here whose
-/// clients believe that they are connected. Chosen: the time above, and the half of it for the answer.
+/// For how long connections are accepted when the proxy shuts down: until all of them are here
+/// whose clients believe that they are connected. Chosen: the time above, and the half of it for
+/// the answer.
 pub(crate) const LATECOMERS: Duration = Duration::from_millis(1500);
 
 /// Why a listening socket cannot be opened.
@@ -63,9 +64,9 @@ pub(crate) fn bind(addr: SocketAddr, workers: usize) -> Result<Vec<TcpListener>,
 
 /// Whether the system waits for a client's first word before it hands a connection over.
 ///
-/// A connection that is answered when it is accepted is never waited for: neither is it read for nothing,
-/// nor does the runtime get to know of it. Of nginx' CPU time for a refusal on a new connection that
-/// is a fifth.
+/// A connection that is answered when it is accepted is never waited for: neither is it read for
+/// nothing, nor does the runtime get to know of it. Of nginx' CPU time for a refusal on a new
+/// connection that is a fifth.
 pub(crate) fn defer(socket: &TcpListener, defers: bool) -> io::Result<()> {
     tidegate_sockopt::defer_accept(socket, if defers { SILENT_MAX_S } else { 0 })
 }

@@ -3,8 +3,8 @@
 //! The engine counts its own decisions (admitted, shed by reason, endings); see
 //! [`Status`](tidegate_sentry::Status). What only the data plane sees is counted here: times,
 //! statuses, connections, retries, failures of replicas. Every worker thread writes its own
-//! [`Core`], and nobody else does, so a record is an addition that need not be atomic; readers add the
-//! cores up.
+//! [`Core`], and nobody else does, so a record is an addition that need not be atomic; readers add
+//! the cores up.
 
 mod histogram;
 mod refusals;

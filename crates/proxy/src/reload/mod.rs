@@ -1,9 +1,9 @@
 //! Puts a changed configuration in force, whole or not at all.
 //!
 //! A reload reads the file and everything it names, checks all of it, and only then replaces what
-//! is in force; whatever is wrong leaves the old configuration untouched and the message in the log, in the
-//! status and in the metrics. Certificates, texts and tokens are read again even when the file itself is
-//! the same.
+//! is in force; whatever is wrong leaves the old configuration untouched and the message in the
+//! log, in the status and in the metrics. Certificates, texts and tokens are read again even when
+//! the file itself is the same.
 //!
 //! Live changes (mode, parameters, dry run) last until the file changes or a reload is asked for:
 //! then the file is right again. A renewed certificate alone does not undo them.
@@ -227,8 +227,8 @@ impl Reloader {
         Ok(())
     }
 
-    /// Changes the protection of an application while the proxy runs, until the file is put in force
-    /// again. Nothing happens if there is none of that name.
+    /// Changes the protection of an application while the proxy runs, until the file is put in
+    /// force again. Nothing happens if there is none of that name.
     ///
     /// # Errors
     /// What `change` refuses, or the engine; the protection in force stays.

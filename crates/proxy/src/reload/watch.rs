@@ -1,8 +1,8 @@
 //! Notices that files have changed, by looking once a second.
 //!
-//! Looking beats being told (inotify): it works on network file systems and for the symbolic links that
-//! Kubernetes swaps, needs no library, and costs a handful of `stat` calls. A change counts once
-//! it has stood still for one look: an editor that truncates and then writes must not have
+//! Looking beats being told (inotify): it works on network file systems and for the symbolic links
+//! that Kubernetes swaps, needs no library, and costs a handful of `stat` calls. A change counts
+//! once it has stood still for one look: an editor that truncates and then writes must not have
 //! half a file put in force.
 
 use std::fs;
@@ -46,8 +46,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Takes the versions `before` a reload as known: they are in force, or were refused. `after` has
-    /// the files that count from now on, which may be others; those were not there to look at.
+    /// Takes the versions `before` a reload as known: they are in force, or were refused. `after`
+    /// has the files that count from now on, which may be others; those were not there to look at.
     pub(super) fn know(&mut self, before: &[Stamp], after: Vec<Stamp>) {
         let read = |stamp: Stamp| {
             let same = before.iter().find(|read| read.path == stamp.path);

@@ -1,7 +1,7 @@
 //! What a replica says about itself in headers or trailers.
 //!
-//! Our own `tidegate-demand`, `tidegate-service-ms` and the others of `docs/nucleus.md`, and those of
-//! [ORCA](super::orca). The engine judges the numbers; here they are only read.
+//! Our own `tidegate-demand`, `tidegate-service-ms` and the others of `docs/nucleus.md`, and those
+//! of [ORCA](super::orca). The engine judges the numbers; here they are only read.
 
 use std::str::FromStr;
 

@@ -351,10 +351,10 @@ impl<'a> Sending<'a> {
         }))
     }
 
-    /// Whether the replica has said that it did not look at the request, which may then be sent again
-    /// whatever its method (RFC 9113 section 8.7). Of those on a connection that it closes h2 fails
-    /// the ones above its last stream alone with the GOAWAY. One that it refuses by itself may be
-    /// too much for it, so that is a retry like any other.
+    /// Whether the replica has said that it did not look at the request, which may then be sent
+    /// again whatever its method (RFC 9113 section 8.7). Of those on a connection that it closes h2
+    /// fails the ones above its last stream alone with the GOAWAY. One that it refuses by itself
+    /// may be too much for it, so that is a retry like any other.
     fn is_declined(&self, error: &hyper::Error) -> bool {
         let cause = error.source().and_then(|it| it.downcast_ref::<h2::Error>());
         let Some(cause) = cause.filter(|cause| cause.is_remote()) else {

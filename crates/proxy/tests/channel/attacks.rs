@@ -1,5 +1,5 @@
-//! Attacks on the channel that worked once: by strangers, by members, by whoever sees a request on its
-//! way.
+//! Attacks on the channel that worked once: by strangers, by members, by whoever sees a request on
+//! its way.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

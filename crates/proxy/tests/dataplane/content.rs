@@ -97,8 +97,8 @@ async fn demand_in_trailers_is_heard_and_not_passed_on() {
     assert_eq!(client.ask(GET).await.text(), "page");
 }
 
-/// A nucleus whose answers are all sent in parts can say nothing to a client that takes no trailers.
-/// Mode `auto` asks for trailers once it knows that there is one.
+/// A nucleus whose answers are all sent in parts can say nothing to a client that takes no
+/// trailers. Mode `auto` asks for trailers once it knows that there is one.
 #[tokio::test]
 async fn a_nucleus_of_chunked_answers_is_discovered_in_auto() {
     let service = Service::start(|request| async move {

@@ -70,8 +70,8 @@ async fn a_client_that_leaves_with_its_body_half_read_costs_no_slot() {
     let mut first = Client::connect(proxy.local_addr()).await;
     first.send(GET).await;
     eventually("the first is in service", || service.count() == 1).await;
-    // More than is read ahead, so that hyper no longer looks at the socket; and less than the kernel
-    // holds for us, so that the close arrives behind it.
+    // More than is read ahead, so that hyper no longer looks at the socket; and less than the
+    // kernel holds for us, so that the close arrives behind it.
     let mut second = Client::connect(proxy.local_addr()).await;
     second
         .send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 80000\r\n\r\n")

@@ -128,7 +128,8 @@ impl Balancer {
         self.take(policy, replicas, now, slots, eligible)
     }
 
-    /// One that is aside, if it is time to ask it and it has nothing to do, or if it has deserved more.
+    /// One that is aside, if it is time to ask it and it has nothing to do, or if it has deserved
+    /// more.
     fn probe(
         &self,
         replicas: &[Arc<Replica>],

@@ -1,15 +1,18 @@
-//! How long a replica takes compared with the others, and what becomes of one that takes far longer.
+//! How long a replica takes compared with the others, and what becomes of one that takes far
+//! longer.
 //!
-//! Peak EWMA cannot keep requests from a slow replica for good: the peak of a fast one is the worst of
-//! the thousands it was given lately, that of a slow one the worst of a few, fading while nobody asks. So
-//! every answer is held against what the replicas take on the median, and whoever answers too late too often is set *aside*: while another one has room it gets a
-//! request now and then, one at a time and a bounded share of all, to see how it does. The better it does the
-//! more it gets, until it is one of the others again.
+//! Peak EWMA cannot keep requests from a slow replica for good: the peak of a fast one is the worst
+//! of the thousands it was given lately, that of a slow one the worst of a few, fading while nobody
+//! asks. So every answer is held against what the replicas take on the median, and whoever answers
+//! too late too often is set *aside*: while another one has room it gets a request now and then,
+//! one at a time and a bounded share of all, to see how it does. The better it does the more it
+//! gets, until it is one of the others again.
 //!
 //! As they are compared with the median, never more than half of them are aside.
 //!
-//! What breaks it: a replica that gets requests of another kind than the others, by sticky sessions,
-//! is compared with them all the same. It loses what is not bound to it, while the others have room.
+//! What breaks it: a replica that gets requests of another kind than the others, by sticky
+//! sessions, is compared with them all the same. It loses what is not bound to it, while the others
+//! have room.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -21,18 +24,20 @@ use crate::atomic::AtomicF64;
 use crate::event::Event;
 use crate::replica::Replica;
 
-/// An answer is late beyond so many times what the others take on average: one in twenty of exponential times,
-/// hardly more where work varies more (7 % of log-normal times with squared coefficients of variation of 4 and
-/// 10), and three of four if the replica is ten times slower.
+/// An answer is late beyond so many times what the others take on average: one in twenty of
+/// exponential times, hardly more where work varies more (7 % of log-normal times with squared
+/// coefficients of variation of 4 and 10), and three of four if the replica is ten times slower.
 const LATE: f64 = 3.0;
 
 /// But not by less than this, in seconds: nobody would notice.
 const NOTICEABLE: f64 = 0.001;
 
-/// An answer that is late counts twice one that is not: the log-likelihoods are 2.7 and -1.3 by the shares above.
-/// Their sum is Page's test (1954), both ways: a replica is set aside at the top, and back at zero at the latest. Chosen: one false
-/// alarm in a million answers that are late independently of each other. They are not where requests share a core and work varies much: one long
-/// request makes a dozen others late, and now and then a replica is aside for some tenths of a second for nothing.
+/// An answer that is late counts twice one that is not: the log-likelihoods are 2.7 and -1.3 by the
+/// shares above. Their sum is Page's test (1954), both ways: a replica is set aside at the top, and
+/// back at zero at the latest. Chosen: one false alarm in a million answers that are late
+/// independently of each other. They are not where requests share a core and work varies much: one
+/// long request makes a dozen others late, and now and then a replica is aside for some tenths of a
+/// second for nothing.
 const LATE_COUNTS: u32 = 2;
 const DOUBT_MAX: u32 = 10;
 
@@ -96,8 +101,8 @@ impl Pace {
         self.aside.load(Ordering::Relaxed)
     }
 
-    /// Requests that it may have at a time without waiting for its turn while it is aside: the better it
-    /// does the more.
+    /// Requests that it may have at a time without waiting for its turn while it is aside: the
+    /// better it does the more.
     pub(super) fn merit(&self) -> u32 {
         DOUBT_MAX - self.doubt()
     }
@@ -120,7 +125,8 @@ impl Pace {
             true => self.doubt() > 0,
             false => self.doubt() == DOUBT_MAX,
         };
-        // Who is not late on average is one of the others, however many of its answers were: so were theirs.
+        // Who is not late on average is one of the others, however many of its answers were: so
+        // were theirs.
         let aside = doubted && self.times_as_long(others) > LATE;
         self.aside.store(aside, Ordering::Relaxed);
         aside
@@ -182,8 +188,9 @@ pub(super) fn compare(
     any
 }
 
-/// It starts with the peak that the others have: with its own it would wait for long, and without any it would
-/// look better than they do. If they have become as slow as it is, its peak is higher by what it takes longer.
+/// It starts with the peak that the others have: with its own it would wait for long, and without
+/// any it would look better than they do. If they have become as slow as it is, its peak is higher
+/// by what it takes longer.
 fn come_back(now: Timestamp, replica: &Replica, others: f64, replicas: &[Arc<Replica>]) {
     let recovered = replica.pace.doubt() < DOUBT_HALF;
     let times = match recovered {
@@ -212,7 +219,8 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 /// Requests placed elsewhere for each one that goes to a replica that is aside.
 const PROBE_EVERY: i64 = 400;
 
-/// Follow-up questions are asked at once, and the next one so much later; but not by more than this.
+/// Follow-up questions are asked at once, and the next one so much later; but not by more than
+/// this.
 const DEBT_MAX: i64 = PROBE_EVERY;
 
 /// How many questions those who are aside may be asked.

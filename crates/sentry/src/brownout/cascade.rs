@@ -23,11 +23,11 @@
 //!
 //! **Prediction (ours).** What has to meet the setpoint is the response time, of which the waiting
 //! time is only the part already known. With `predict` a request is served in full when what it
-//! waited plus what the chosen replica takes at the moment stays below `r_c`: slow and fast replicas
-//! then answer equally late, and the waiting-time integral is not needed. Together with a shorter
-//! stay at the replicas (gamma 0.98) this lowers the integrated error of the paper's hundred
-//! scenarios from 135 to 80, of which 42 come from one scenario that has room for everybody and
-//! answers sooner than the setpoint whatever one does (experiments/004).
+//! waited plus what the chosen replica takes at the moment stays below `r_c`: slow and fast
+//! replicas then answer equally late, and the waiting-time integral is not needed. Together with a
+//! shorter stay at the replicas (gamma 0.98) this lowers the integrated error of the paper's
+//! hundred scenarios from 135 to 80, of which 42 come from one scenario that has room for everybody
+//! and answers sooner than the setpoint whatever one does (experiments/004).
 
 /// Parameters of the balancer's two loops.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -22,8 +22,8 @@ pub struct IlacConfig {
     pub setpoint: Option<Dur>,
     /// Which quantile of the response times of full responses is held at the setpoint.
     pub quantile: Quantile,
-    /// Part of the response time that is spent in the central queue, 0.9 in the paper; the rest is spent
-    /// in the replica. A replica is given as many requests at once as it serves within
+    /// Part of the response time that is spent in the central queue, 0.9 in the paper; the rest is
+    /// spent in the replica. A replica is given as many requests at once as it serves within
     /// `(1 - gamma) * setpoint` each, so choose it such that this is longer than a full response
     /// takes on an idle replica.
     pub gamma: Share,

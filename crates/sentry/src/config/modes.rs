@@ -116,8 +116,8 @@ macro_rules! feedback_table {
             pub setpoint: f64,
             /// What the output is.
             pub gate: GateKind,
-            /// Smallest output. The gate treats a negative one as zero; the integral goes down to it
-            /// in a long overload, and has to come up again from there.
+            /// Smallest output. The gate treats a negative one as zero; the integral goes down to
+            /// it in a long overload, and has to come up again from there.
             pub min: f64,
             /// Largest output.
             pub max: f64,

@@ -43,8 +43,8 @@ pub struct SentryModeConfig {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub delays: Vec<Dur>,
     /// Weight of the time a request waits for disk and network in its service time (`alpha` of
-    /// equation 2), where replicas report both. Without it the weight is found from how long requests take
-    /// in company, by least squares.
+    /// equation 2), where replicas report both. Without it the weight is found from how long
+    /// requests take in company, by least squares.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io_weight: Option<f64>,
     /// Service time of a request before anything was measured.

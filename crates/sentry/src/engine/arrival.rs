@@ -125,9 +125,9 @@ impl<T> Sentry<T> {
         Ok(Verdict::Admit(self.permit(plan, now, origin, replica)))
     }
 
-    /// Dry run: makes the decision and counts a refusal, which is not carried out; what is in flight
-    /// beyond the windows stands for the queue. Where a shadow says what enforcing would do, the
-    /// request is left to it.
+    /// Dry run: makes the decision and counts a refusal, which is not carried out; what is in
+    /// flight beyond the windows stands for the queue. Where a shadow says what enforcing would do,
+    /// the request is left to it.
     fn rehearse(&self, plan: &Plan, now: Timestamp, arrival: &Arrival) -> Passed {
         if self.shadowed(plan) {
             self.inbox.lock().on_arrival(now, arrival);

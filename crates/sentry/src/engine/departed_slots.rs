@@ -1,11 +1,12 @@
 //! Slots of requests whose client left.
 //!
 //! Most servers do not notice that the client has gone and finish the work. If the slot were given
-//! away at once, clients that ask and leave would fill a replica far beyond its window, out of sight.
-//! So the slot is kept for as long as a request takes at present: how long this one has been inside
-//! already says little about the rest (nothing, for exponential times). It never counts as
-//! throughput: a replica whose clients all leave would look like a fast one. Nor does the time count in
-//! which nobody could hear of it: a replica whose clients all leave would look like one that has stopped.
+//! away at once, clients that ask and leave would fill a replica far beyond its window, out of
+//! sight. So the slot is kept for as long as a request takes at present: how long this one has been
+//! inside already says little about the rest (nothing, for exponential times). It never counts as
+//! throughput: a replica whose clients all leave would look like a fast one. Nor does the time
+//! count in which nobody could hear of it: a replica whose clients all leave would look like one
+//! that has stopped.
 //!
 //! What breaks it: a server that does notice; there the slots are idle for that time. That costs no
 //! more than the clients who leave would have cost by staying.
@@ -23,7 +24,7 @@ use crate::replica::Replica;
 /// Nothing lingers longer than this.
 const LINGER_MAX: f64 = 10.0;
 
-/// See the module's description.
+/// Slots of requests whose client left.
 #[derive(Debug)]
 pub(super) struct DepartedSlots {
     /// When the first one is due, for looking at without the lock.

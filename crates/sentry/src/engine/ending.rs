@@ -205,7 +205,8 @@ fn learn_reported_cost(plan: &Plan, report: &Report, company: f64) {
 /// from `a` to `b` meanwhile, what the request got is the time over `(b - a) / ln(b / a)`. Replicas
 /// that say what requests cost know better.
 ///
-/// In mode `auto` there is no such company: windows keep crowds out, and what is compared are paths.
+/// In mode `auto` there is no such company: windows keep crowds out, and what is compared are
+/// paths.
 fn learn_cost(plan: &Plan, now: Timestamp, permit: &Permit, inside: u32) {
     let residence_s = (now - permit.admitted).as_secs_f64();
     let replica = &plan.replicas[usize::from(permit.replica.0)];

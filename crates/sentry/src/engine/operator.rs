@@ -87,8 +87,9 @@ impl<T> Sentry<T> {
         self.adaptation.lock().windows()
     }
 
-    /// Begins with windows that were found before, by an engine that is no more. They are believed no more than the first
-    /// ones are: what they are good for is found out. For an engine that has served nobody yet.
+    /// Begins with windows that were found before, by an engine that is no more. They are believed
+    /// no more than the first ones are: what they are good for is found out. For an engine that has
+    /// served nobody yet.
     pub fn resume(&self, now: Timestamp, windows: &[(ReplicaId, u32)]) {
         self.adaptation.lock().resume(now, windows);
     }

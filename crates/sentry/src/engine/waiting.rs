@@ -524,10 +524,10 @@ impl<T> Sentry<T> {
     }
 }
 
-/// Whoever has waited for so long that it cannot be answered in time lets the others of its class pass:
-/// they still can. Nobody is refused for that, and while a queue may be a burst or an overload nothing
-/// is lost by not knowing: those who are late are served when there is room, and expire when there is
-/// none.
+/// Whoever has waited for so long that it cannot be answered in time lets the others of its class
+/// pass: they still can. Nobody is refused for that, and while a queue may be a burst or an
+/// overload nothing is lost by not knowing: those who are late are served when there is room, and
+/// expire when there is none.
 fn set_late_aside<T>(plan: &Plan, now: Timestamp, queue: &mut Queue<T>) {
     for (index, class) in plan.classes.iter().enumerate() {
         if let Some(limit) = class.forecast.late_after() {

@@ -3,11 +3,11 @@
 //! What a service does at light load says nothing about a higher limit, and an integral that grows
 //! through a quiet night lets the morning's burst through. 002 §2 names the quantity that has to be
 //! looked at, the realised admission `ū = min(u, λ)`; its controllers integrate without regard to
-//! it. While the gate refuses, `ū = u` and nothing is confined. While it refuses nothing, commands are
-//! confined to a ceiling well above `ū`, and the integral by the controller's own anti-windup:
+//! it. While the gate refuses, `ū = u` and nothing is confined. While it refuses nothing, commands
+//! are confined to a ceiling well above `ū`, and the integral by the controller's own anti-windup:
 //!
-//! - a rate by the utilization, where `U = X S` (the utilization law) gives the capacity `X/U` that the
-//!   replicas themselves report; the ceiling is a quarter above it;
+//! - a rate by the utilization, where `U = X S` (the utilization law) gives the capacity `X/U` that
+//!   the replicas themselves report; the ceiling is a quarter above it;
 //! - any other command but a share: twice what was realised, but never below the command in force.
 //!
 //! To hold the command where it is instead turns the noise of the proportional term into a

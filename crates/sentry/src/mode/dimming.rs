@@ -2,13 +2,14 @@
 //!
 //! The [`Cascade`] (004) holds the response time of full responses at a setpoint `r` by leaving
 //! optional content out for requests that waited too long. That has an end: once every request is
-//! served reduced and the queue still grows, only shedding helps. Both act on one queue, so they are kept apart
-//! on it: content is left out at short waits, requests are shed at long ones.
+//! served reduced and the queue still grows, only shedding helps. Both act on one queue, so they
+//! are kept apart on it: content is left out at short waits, requests are shed at long ones.
 //!
 //! The distance has to grow with the noise of the queue. Full responses that are a share `φ` of all
 //! leave a slack of `φ S_o / S_m` in reduced capacity, whatever the threshold (conservation of
-//! work), and the queue returns to the threshold the more slowly the less of it there is. So the limit
-//! on the response time of full responses is lowered from the cascade's `r_c` as `φ` vanishes:
+//! work), and the queue returns to the threshold the more slowly the less of it there is. So the
+//! limit on the response time of full responses is lowered from the cascade's `r_c` as `φ`
+//! vanishes:
 //!
 //! ```text
 //! limit = floor + (r_c - floor) h      h = φ from 0.03 to 0.1, as 0 to 1      floor = S_full + r/4
@@ -23,7 +24,8 @@
 //! capacity: a queue of `r_c` is shed in one stroke, content comes back and fills it again.
 //!
 //! When the load steps up, the queue is long before its head is old: content is also left out while
-//! more wait than the replicas serve reduced within the limit. While refusing, the cascade stands still.
+//! more wait than the replicas serve reduced within the limit. While refusing, the cascade stands
+//! still.
 //!
 //! What breaks it: replicas that ignore the flag. Then dimming changes nothing, and admission takes
 //! over half a second later than it could.
@@ -67,7 +69,7 @@ const EXHAUSTED_SECONDS: f64 = 0.5;
 /// How long nothing must have been shed before dimming is enough again.
 const QUIET_SECONDS: f64 = 1.0;
 
-/// See the module's description.
+/// Degrade before refusing: optional content under control, and when that is not enough.
 #[derive(Debug)]
 pub(crate) struct Dimming {
     cascade: Cascade,

@@ -8,12 +8,12 @@
 //! u(k) = K e(k) + K h/Ti Σ_{i<k} e(i)
 //! ```
 //!
-//! Three rules are ours. While the gate refuses nothing the command is confined to a ceiling above what
-//! was realised ([`Ceiling`]), so that the integral does not grow through a quiet night. Without
-//! enough samples (`low_traffic`, unless the gate itself keeps them away) or without a report the
-//! command is held. And as long as nothing was ever measured the gate is open: a service that
-//! reports no utilization cannot be regulated by it, and refusing its requests protects nothing.
-//! The status says so ([`Strategy::is_blind`]).
+//! Three rules are ours. While the gate refuses nothing the command is confined to a ceiling above
+//! what was realised ([`Ceiling`]), so that the integral does not grow through a quiet night.
+//! Without enough samples (`low_traffic`, unless the gate itself keeps them away) or without a
+//! report the command is held. And as long as nothing was ever measured the gate is open: a service
+//! that reports no utilization cannot be regulated by it, and refusing its requests protects
+//! nothing. The status says so ([`Strategy::is_blind`]).
 //!
 //! Reports come with answers. Where replicas used to report, and now every client abandons before
 //! its answer, the replicas work in vain, and that counts as full utilization. Where the gate

@@ -45,7 +45,7 @@ use crate::monitor::Totals;
 use crate::plan::Plan;
 use crate::status::ControllerStatus;
 
-/// See the module's description.
+/// Mode `lqr`: state feedback that balances response time and goodput (000 §III).
 #[derive(Debug)]
 pub(crate) struct Lqr {
     config: LqrConfig,

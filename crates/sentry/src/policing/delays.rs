@@ -1,8 +1,8 @@
 //! How long less important classes are held before they are examined (003 §3.4).
 //!
 //! A request that is admitted now may occupy a slot that a more important one, arriving a moment
-//! later, needs. Holding class `i` for `d_i` before examining it makes that rare. The delays are the
-//! smallest for which, by the paper's approximation, the chance stays below `epsilon`:
+//! later, needs. Holding class `i` for `d_i` before examining it makes that rare. The delays are
+//! the smallest for which, by the paper's approximation, the chance stays below `epsilon`:
 //!
 //! ```text
 //! Pr(Z_i) = (1 - p_drop) sum_{j>i} (1 - e^{-lambda_j d_j}) prod_{h<j} e^{-lambda_h d_h}
@@ -12,9 +12,9 @@
 //!
 //! The paper bounds the chance *per examination* (eq. 8 has the factor `1 - e^{-lambda_i d_i}` that
 //! a request of the class arrived at all), and this tends to zero for `d -> 0`, where in fact no
-//! class is protected. What an operator cares for, and what an experiment can count, is the share of
-//! *requests* that are denied, so that factor is left out; and class 1, for which the paper's chance
-//! is zero because its `d` is, is bounded like the others.
+//! class is protected. What an operator cares for, and what an experiment can count, is the share
+//! of *requests* that are denied, so that factor is left out; and class 1, for which the paper's
+//! chance is zero because its `d` is, is bounded like the others.
 //!
 //! Service times are taken as exponential with the class's mean, for which the inner sum is
 //! geometric: `1 / (e^{d_j / (N s_j)} - 1)`.

@@ -9,11 +9,13 @@
 //! ```
 //!
 //! A service of many workers that wait for others (200 of them, 200 ms each) takes no longer in
-//! company: `alpha` falls as `1 / k`, and a full house of waiting requests costs nothing. Where time that
-//! counts as I/O is time spent waiting for the CPU, `t = k cpu`, and `alpha` is 0. On an idle server it is
-//! 1, as in the paper. Answers in company weigh more, and what they showed is not forgotten by light load.
+//! company: `alpha` falls as `1 / k`, and a full house of waiting requests costs nothing. Where
+//! time that counts as I/O is time spent waiting for the CPU, `t = k cpu`, and `alpha` is 0. On an
+//! idle server it is 1, as in the paper. Answers in company weigh more, and what they showed is not
+//! forgotten by light load.
 //!
-//! What breaks it: `k` is what is in service at the end, while requests that arrived together find more.
+//! What breaks it: `k` is what is in service at the end, while requests that arrived together find
+//! more.
 
 use crate::atomic::AtomicF64;
 
@@ -34,7 +36,7 @@ pub(crate) struct Run {
     pub(crate) company: f64,
 }
 
-/// See the module's description.
+/// The weight of I/O in what a request costs (`alpha` of 003 eq.
 #[derive(Debug)]
 pub(crate) struct IoWeight {
     product: AtomicF64,

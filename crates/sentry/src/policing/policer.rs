@@ -28,7 +28,8 @@ impl Kind {
     }
 }
 
-/// See the module's description.
+/// What policing reads on the request path: which kind is in force, the threshold, and what
+/// requests cost.
 #[derive(Debug)]
 pub(crate) struct Policer {
     /// The mode it was made for: what is learnt in one is nothing to another.

@@ -18,8 +18,8 @@
 //! Servers that hold a third of what the target allows are still busy, so that nothing is lost by
 //! it: what changes is who is in them.
 //!
-//! What breaks it: answers that are late for other reasons than company. `ROOM_MIN` bounds what they
-//! cost, and the test leaves a server [`SPARED`](super::servers::SPARED) requests in any case.
+//! What breaks it: answers that are late for other reasons than company. `ROOM_MIN` bounds what
+//! they cost, and the test leaves a server [`SPARED`](super::servers::SPARED) requests in any case.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ struct Room {
     settled: Timestamp,
 }
 
-/// See the module's description.
+/// How full servers may be, so that hardly anybody is late.
 #[derive(Debug, Default)]
 pub(crate) struct Rooms {
     rooms: Vec<Room>,

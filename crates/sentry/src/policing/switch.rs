@@ -12,7 +12,8 @@ use crate::config::{Policing, SentryModeConfig};
 /// Weight of the newest report.
 const NEWEST: f64 = 0.3;
 
-/// See the module's description.
+/// Precise or cheap: batches while the proxy has CPU to spare, the threshold while it has not (003
+/// §3.3).
 #[derive(Debug)]
 pub(crate) struct Switch {
     kind: Kind,

@@ -25,10 +25,10 @@ const WAYS: usize = 8;
 const COOLING: f64 = 0.92;
 /// Beyond this an entry is no safer: `0.92^100` is one in four thousand per stranger.
 const HEAT_MAX: u8 = 200;
-/// Weight of the newest service time in the mean of a path that is asked for often; before that
-/// all samples weigh the same. Chosen: requests whose times differ by a quarter leave an error of 2.5 %
-/// in the mean, half of what classes are held apart by (`experiments/papers/003-3-classes.toml`;
-/// at a weight of 0.1 silver passed where gold was refused).
+/// Weight of the newest service time in the mean of a path that is asked for often; before that all
+/// samples weigh the same. Chosen: requests whose times differ by a quarter leave an error of 2.5 %
+/// in the mean, half of what classes are held apart by (`experiments/papers/003-3-classes.toml`; at
+/// a weight of 0.1 silver passed where gold was refused).
 const SAMPLE_WEIGHT: f32 = 0.02;
 /// Requests of late that make a mean. Chosen: the mean of eight exponential times is above three
 /// times what it should be once in ten thousand times.
@@ -215,8 +215,8 @@ mod tests {
         assert_eq!(table.get(PAGE), None);
     }
 
-    /// A thousand paths are in use when ten million strangers come, ten to each honest request, over
-    /// ten minutes: the table keeps its size and the paths.
+    /// A thousand paths are in use when ten million strangers come, ten to each honest request,
+    /// over ten minutes: the table keeps its size and the paths.
     #[test]
     fn a_flood_of_new_urls_evicts_less_than_one_in_a_hundred_hot_paths() {
         const HOT: u64 = 1000;

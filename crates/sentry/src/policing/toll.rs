@@ -1,9 +1,9 @@
 //! What a request pays in overload for costing far more than the others of its class.
 //!
 //! A few clients that ask for the slowest page take most of a service: 5 % of the requests with
-//! fifteen times the work are 44 % of it. Who serves requests in the order of their cost serves most
-//! of them (the fractional knapsack). So in overload a request whose path costs `c` is judged as if
-//! it were
+//! fifteen times the work are 44 % of it. Who serves requests in the order of their cost serves
+//! most of them (the fractional knapsack). So in overload a request whose path costs `c` is judged
+//! as if it were
 //!
 //! ```text
 //! toll = c / m    where c > 3 m, otherwise 1
@@ -14,8 +14,8 @@
 //! theirs. So that arrivals remain comparable with what is served, they count as often as they
 //! pay. One in fifty pays nothing, so that a path that has become cheap is found out.
 //!
-//! What breaks it: a slow page behind many names (each is a stranger and costs as much as the mean), or
-//! behind one name with fast ones.
+//! What breaks it: a slow page behind many names (each is a stranger and costs as much as the
+//! mean), or behind one name with fast ones.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,10 +1,10 @@
 //! The central queue: more important classes first; within a class in turn among tenants, first
 //! come first served for each ([`lanes`]).
 //!
-//! Waiters live in a slab; a class threads its waiters through it as doubly linked lists, so
-//! that a client that leaves is removed in constant time wherever it stands. Besides those who
-//! wait for a slot there are those who are *held* until their class is examined (mode `sentry`), and
-//! those who are *late* and let the others of their class pass (mode `auto`).
+//! Waiters live in a slab; a class threads its waiters through it as doubly linked lists, so that a
+//! client that leaves is removed in constant time wherever it stands. Besides those who wait for a
+//! slot there are those who are *held* until their class is examined (mode `sentry`), and those who
+//! are *late* and let the others of their class pass (mode `auto`).
 //!
 //! Plain data without a lock of its own: the engine owns the lock.
 
@@ -89,7 +89,8 @@ fn ticket(sequence: u64, index: u32) -> Ticket {
     Ticket(sequence << INDEX_BITS | u64::from(index))
 }
 
-/// See the module's description.
+/// The central queue: more important classes first; within a class in turn among tenants, first
+/// come first served for each ([`lanes`]).
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     slots: Vec<Slot<T>>,
@@ -288,8 +289,8 @@ impl<T> Queue<T> {
         None
     }
 
-    /// Lets those at the heads of their lanes who are late stand aside, and says how many of the class
-    /// they were.
+    /// Lets those at the heads of their lanes who are late stand aside, and says how many of the
+    /// class they were.
     pub(crate) fn set_aside(&mut self, class: usize, is_late: impl Fn(&Waiter<T>) -> bool) -> u32 {
         let mut moved = 0;
         while let Some(index) = self.late_head(class, &is_late) {

@@ -1,18 +1,18 @@
 //! How much a replica can do, learnt from completions alone.
 //!
 //! Stretches of some dozens of completions give throughput `X` and mean service time `R` at a
-//! concurrency `n`. They are kept by `log2 n`: where clients give up in a meltdown, less and less is
-//! answered, and what was answered on the way there is kept apart. A replica of `c` servers and base
-//! service time `S` has `X(n) = min(n, c) / S`, so
+//! concurrency `n`. They are kept by `log2 n`: where clients give up in a meltdown, less and less
+//! is answered, and what was answered on the way there is kept apart. A replica of `c` servers and
+//! base service time `S` has `X(n) = min(n, c) / S`, so
 //!
 //! ```text
 //! S = min over n of R(n),    X_max = max over n of X(n),    c = X_max S
 //! ```
 //!
-//! and it was seen at its capacity when `R(n)` was far above `S` for long enough. A replica whose throughput
-//! falls beyond its knee (thrashing) is so credited with what it did at the knee, where enforcing
-//! would hold it. `X_max` is taken over unions of neighbouring bins, each by its lower confidence
-//! bound, so that the largest is not the luckiest.
+//! and it was seen at its capacity when `R(n)` was far above `S` for long enough. A replica whose
+//! throughput falls beyond its knee (thrashing) is so credited with what it did at the knee, where
+//! enforcing would hold it. `X_max` is taken over unions of neighbouring bins, each by its lower
+//! confidence bound, so that the largest is not the luckiest.
 
 /// Concurrencies up to `2^BINS`.
 const BINS: usize = 20;

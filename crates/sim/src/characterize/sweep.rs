@@ -27,8 +27,8 @@ pub struct Sweep {
     pub max_power_load_per_s: f64,
 }
 
-/// Arrivals that are not served to this share are beyond the capacity; what the last seconds of a run
-/// leave unserved is less.
+/// Arrivals that are not served to this share are beyond the capacity; what the last seconds of a
+/// run leave unserved is less.
 const FOLLOWS: f64 = 0.9;
 /// Fewer requests than this that arrived and were not served yet are those in service at the end of
 /// a run, and no sign of overload.

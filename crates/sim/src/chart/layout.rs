@@ -34,8 +34,8 @@ pub(super) const AXIS: RGBColor = RGBColor(0x9a, 0xa1, 0xab);
 const PAPER: RGBColor = RGBColor(0x11, 0x11, 0x11);
 const GUIDE: RGBColor = RGBColor(0x7a, 0x82, 0x8e);
 
-/// Okabe and Ito's palette, ordered by contrast on white: apart for colour-blind readers. Five more,
-/// because the arena has more contenders than it has colours.
+/// Okabe and Ito's palette, ordered by contrast on white: apart for colour-blind readers. Five
+/// more, because the arena has more contenders than it has colours.
 const PALETTE: [RGBColor; 12] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),

@@ -1,9 +1,9 @@
 //! Which comparisons notice a fault: the mechanism off, a gain three times off.
 //!
 //! A comparison that agrees whatever the mechanism does shows nothing. Each file names the faults
-//! that its comparisons are there to notice (`[[mutation]]`); [`mutate`] runs the experiment with one
-//! fault at a time. A fault is noticed when at least one comparison differs that agrees without it.
-//! Comparisons that no faulty run is in are left out.
+//! that its comparisons are there to notice (`[[mutation]]`); [`mutate`] runs the experiment with
+//! one fault at a time. A fault is noticed when at least one comparison differs that agrees without
+//! it. Comparisons that no faulty run is in are left out.
 
 use toml::Spanned;
 

@@ -1,8 +1,8 @@
 //! Servers that a scaler orders and gives back, with admission control in front of them.
 //!
 //! One second at a time: a Poisson number of requests brings work, the ready servers do what they
-//! can, the queue holds what can still be answered within the target, the rest is shed. Every scaler
-//! has the same admission control, the same arrivals and the same start times.
+//! can, the queue holds what can still be answered within the target, the rest is shed. Every
+//! scaler has the same admission control, the same arrivals and the same start times.
 //!
 //! What breaks it: bursts shorter than a second, which the queue of a second absorbs here.
 

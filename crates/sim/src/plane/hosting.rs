@@ -1,17 +1,19 @@
 //! The hosting platform of 003 §6.5: applications that share a pool of servers.
 //!
-//! Each application has a queue in front of `n` servers, first come first served, and admits a request
-//! while its expected response time keeps the target in force (003 eq. 3 with one class and one bucket):
+//! Each application has a queue in front of `n` servers, first come first served, and admits a
+//! request while its expected response time keeps the target in force (003 eq. 3 with one class and
+//! one bucket):
 //!
 //! ```text
 //! S + S · (w + 1) / n + z · S · c · √w / n ≤ R        w requests wait, c = σ/S
 //! ```
 //!
-//! The control plane is [`tidegate_plane::Plane`], told once a second what arrived and was shed; servers
-//! that it orders come from the free pool after `start_time`, those it takes away finish their request.
+//! The control plane is [`tidegate_plane::Plane`], told once a second what arrived and was shed;
+//! servers that it orders come from the free pool after `start_time`, those it takes away finish
+//! their request.
 //!
-//! What breaks it: the policer knows the mean service time exactly. Paper figure 3 has the engine that
-//! measures it.
+//! What breaks it: the policer knows the mean service time exactly. Paper figure 3 has the engine
+//! that measures it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -31,8 +33,9 @@ use crate::workload::RateFunction;
 
 /// Stages of the service times: an Erlang distribution, as in 003-3-classes.
 const SERVICE_STAGES: f64 = 16.0;
-/// Deviations of the waiting time that the policer keeps free. Chosen: with 2, 7 % of the samples of ten
-/// seconds exceed the target by up to 1.6 %, because neighbours in a queue share their delay.
+/// Deviations of the waiting time that the policer keeps free. Chosen: with 2, 7 % of the samples
+/// of ten seconds exceed the target by up to 1.6 %, because neighbours in a queue share their
+/// delay.
 const POLICING_DEVIATIONS: f64 = 3.0;
 /// Seconds of a sample of the 95th percentile.
 const SAMPLE_SECONDS: u64 = 10;

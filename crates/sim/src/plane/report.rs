@@ -82,8 +82,8 @@ impl PlaneReport {
         text + "\n" + &self.goals().join("\n") + "\n"
     }
 
-    /// Per trace: whether fewest requests are lost, at no more server-hours than KPA, and on regular
-    /// traces at no more than 1.23 times the oracle's.
+    /// Per trace: whether fewest requests are lost, at no more server-hours than KPA, and on
+    /// regular traces at no more than 1.23 times the oracle's.
     #[must_use]
     pub fn goals(&self) -> Vec<String> {
         self.rows()

@@ -9,8 +9,8 @@
 //! | static | what the peak of the trace needs |
 //! | oracle | what every second needs, known in advance |
 //!
-//! Scalers by CPU or rate get 70 % as their target, as KPA has it; the capacity of a server is known
-//! to those that need it.
+//! Scalers by CPU or rate get 70 % as their target, as KPA has it; the capacity of a server is
+//! known to those that need it.
 
 use std::collections::VecDeque;
 

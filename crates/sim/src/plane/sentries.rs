@@ -1,7 +1,7 @@
 //! Proxies added while the load climbs (003 §6.4, figure 6).
 //!
-//! Requests divide equally among proxies; the CPU use of each is `λ / (n · capacity)`, measured once a
-//! second with a little noise. [`tidegate_plane::proxies`] decides when another one comes.
+//! Requests divide equally among proxies; the CPU use of each is `λ / (n · capacity)`, measured
+//! once a second with a little noise. [`tidegate_plane::proxies`] decides when another one comes.
 
 use rand_distr::{Distribution, Normal};
 use serde::Deserialize;

@@ -65,7 +65,8 @@ fn weekly(t: f64) -> f64 {
     of_day * daily(t) + new_peak
 }
 
-/// 100/s, from one hour on twice as much every seven minutes up to 1600/s, then half of it every 14.
+/// 100/s, from one hour on twice as much every seven minutes up to 1600/s, then half of it every
+/// 14.
 fn doubling(t: f64) -> f64 {
     let rising = (t - HOUR).max(0.0) / 420.0;
     let falling = (t - HOUR - 4.0 * 420.0 - 900.0).max(0.0) / 840.0;

@@ -3,8 +3,8 @@
 //!
 //! Each is written from its published equations, with the defaults of the publication. All of them
 //! decide by what a client-side limiter or a proxy's filter can see: requests in flight, response
-//! times, failures. A request beyond the limit is refused at once; replicas are chosen by the fewest
-//! requests in flight, as the proxies that carry these limiters do.
+//! times, failures. A request beyond the limit is refused at once; replicas are chosen by the
+//! fewest requests in flight, as the proxies that carry these limiters do.
 //!
 //! | name | source of the rule |
 //! | --- | --- |

@@ -65,8 +65,9 @@ impl Limit for Aimd {
     }
 }
 
-/// Keeps the estimated queue `limit (1 - r_min / r)` between alpha and beta, both of which grow with
-/// the logarithm of the limit. The smallest response time is measured anew every `30 limit` samples.
+/// Keeps the estimated queue `limit (1 - r_min / r)` between alpha and beta, both of which grow
+/// with the logarithm of the limit. The smallest response time is measured anew every `30 limit`
+/// samples.
 #[derive(Debug, Clone, Copy)]
 pub struct Vegas {
     limit: f64,

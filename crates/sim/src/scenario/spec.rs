@@ -153,8 +153,8 @@ pub struct ReplicaSpec {
     pub abandoned: Abandoned,
     /// It has a nucleus: it runs its own service-time controller and asks for requests by demand.
     pub nucleus: bool,
-    /// It reports what requests cost, how many are in it and how long they waited: of the time that a
-    /// request takes alone this share is CPU, the rest I/O.
+    /// It reports what requests cost, how many are in it and how long they waited: of the time that
+    /// a request takes alone this share is CPU, the rest I/O.
     pub cpu_share: Option<Share>,
 }
 

@@ -1,7 +1,7 @@
 //! Utilization as a server tells it with its answers.
 //!
-//! Answers come when they come, so that time is cut into windows by the answers themselves: one ends
-//! with the first reading that is [`WINDOW`] or more after its beginning. A reading is the
+//! Answers come when they come, so that time is cut into windows by the answers themselves: one
+//! ends with the first reading that is [`WINDOW`] or more after its beginning. A reading is the
 //! utilization of the last whole window.
 
 use std::time::Duration;

@@ -286,7 +286,8 @@ impl<J> Station<J> {
 
     #[inline]
     fn complete(&mut self, now: Timestamp) -> Option<Key> {
-        // A driver that comes late takes nothing from the others: the clock stops at the completion.
+        // A driver that comes late takes nothing from the others: the clock stops at the
+        // completion.
         let due = self.next_completion.filter(|&due| due <= now)?;
         self.advance(due);
         let (done, key) = self.done_at.pop()?;

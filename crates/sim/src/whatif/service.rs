@@ -164,7 +164,8 @@ fn works_queued(stays: &[Stay], workers: u32) -> (Vec<f64>, usize, usize) {
             {
                 next_end += 1;
                 if begins[index].is_nan() {
-                    // It left while it seemed to wait: times are rounded, and it had next to no work.
+                    // It left while it seemed to wait: times are rounded, and it had next to no
+                    // work.
                     begins[index] = stays[index].to;
                     overtook += 1;
                     queue.retain(|&waiting| waiting != index);

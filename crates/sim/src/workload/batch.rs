@@ -1,8 +1,8 @@
 //! Requests that come together: how many, and within what time.
 //!
-//! A browser that opens a connection, a cron job and clients that were synchronised by an outage send
-//! several requests at once. The rate of a load stays its rate in requests per second; what gets rarer
-//! is the occasion.
+//! A browser that opens a connection, a cron job and clients that were synchronised by an outage
+//! send several requests at once. The rate of a load stays its rate in requests per second; what
+//! gets rarer is the occasion.
 //!
 //! ```toml
 //! batch = 8                                                # eight at the same instant

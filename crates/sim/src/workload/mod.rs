@@ -4,8 +4,8 @@
 //! ([`RateFunction`]: constant, steps, ramps, sinusoidal, a Gaussian rush) and how regular arrivals
 //! are at a given rate ([`Pattern`]): gaps that are Poisson, deterministic or of any law
 //! ([`Spacing`]), requests that come together ([`batch`]), and phases that chance changes
-//! ([`phases`]). A recorded list of times is played back as it is. Closed loops, where users wait for
-//! their answer and think, are made of [`client`](crate::client)s.
+//! ([`phases`]). A recorded list of times is played back as it is. Closed loops, where users wait
+//! for their answer and think, are made of [`client`](crate::client)s.
 
 pub mod batch;
 pub mod phases;

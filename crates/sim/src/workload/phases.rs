@@ -1,7 +1,7 @@
 //! A rate that chance changes: phases, each with its share of the rate and its length.
 //!
-//! With lengths that are exponential it is a Markov-modulated process; two phases of which one has no
-//! arrivals are an on-off source. `times` is relative: the mean over time is the load's rate.
+//! With lengths that are exponential it is a Markov-modulated process; two phases of which one has
+//! no arrivals are an on-off source. `times` is relative: the mean over time is the load's rate.
 //!
 //! ```toml
 //! # 100 ms at four times the mean rate, then 300 ms of nothing.

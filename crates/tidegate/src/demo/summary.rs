@@ -205,7 +205,8 @@ fn recovery(seconds: Option<f64>) -> String {
 mod tests {
     use super::*;
 
-    /// A side that serves `share` of what is possible during the rush, and comes back after `late` s.
+    /// A side that serves `share` of what is possible during the rush, and comes back after `late`
+    /// s.
     fn seconds(script: Script, share: f64, late: u64) -> Vec<Second> {
         let rate = script.rate();
         let (from, to) = script.rush();

@@ -1,7 +1,7 @@
 //! The live view: two charts side by side, redrawn in place once a second.
 //!
-//! A column is a stretch of time. Its shaded height is what the replicas could have served, its solid
-//! height what visitors got in time; the shade left over is what was lost.
+//! A column is a stretch of time. Its shaded height is what the replicas could have served, its
+//! solid height what visitors got in time; the shade left over is what was lost.
 
 use std::fmt::Write as _;
 

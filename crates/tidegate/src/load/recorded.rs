@@ -26,8 +26,8 @@ const BODY_BYTES_MAX: u64 = 1 << 20;
 pub(super) struct RecordedArgs {
     /// Send the requests of a recording at its own times: a file, or a directory with its files.
     ///
-    /// Paths are the recorded ones, with `1` for an id, or that of the URL where the recording has no
-    /// names. Methods, headers and contents of bodies are not recorded: give them as flags.
+    /// Paths are the recorded ones, with `1` for an id, or that of the URL where the recording has
+    /// no names. Methods, headers and contents of bodies are not recorded: give them as flags.
     #[arg(long, value_name = "FILE|DIR", conflicts_with_all = ["schedule", "constant", "class_header"])]
     pub(super) recording: Option<PathBuf>,
     /// So many times as fast.

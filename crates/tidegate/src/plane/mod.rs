@@ -15,8 +15,8 @@ use crate::runtime;
 
 /// Decides how many servers each application needs, and starts and stops them.
 ///
-/// Looks at proxies through their admin API, predicts, reacts to refusals, divides a pool of servers
-/// by revenue. In mode `recommend`, the default, it only reports what it would do, and why.
+/// Looks at proxies through their admin API, predicts, reacts to refusals, divides a pool of
+/// servers by revenue. In mode `recommend`, the default, it only reports what it would do, and why.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The control plane's file; docs/plane.md shows one.

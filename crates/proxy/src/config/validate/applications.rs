@@ -1,4 +1,5 @@
-//! Several applications: names, hosts and paths that are taken, and each application's own sections.
+//! Several applications: names, hosts and paths that are taken, and each application's own
+//! sections.
 
 use std::collections::{HashMap, HashSet};
 

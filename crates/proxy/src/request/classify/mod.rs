@@ -99,8 +99,8 @@ impl<'a> Asked<'a> {
         self
     }
 
-    /// In how many ways its path can be read. Found out when first asked for: where no rule has a path
-    /// nobody asks.
+    /// In how many ways its path can be read. Found out when first asked for: where no rule has a
+    /// path nobody asks.
     pub(crate) fn path(&self) -> &Readings<'a> {
         self.readings.get_or_init(|| Readings::of(self.path))
     }

@@ -1,24 +1,27 @@
 //! Replicas that are looked at together while their first windows grow.
 //!
-//! To tell a crowd takes some forty requests ([`SlowStart`](super::slow_start::SlowStart)), and a slow replica piles up as many until then. Replicas are
-//! mostly alike; so it takes forty of all of them, and they stop together. Whoever is not like most (slow, stuck, of another
-//! weight) is looked at alone, as if there were no others, and the others without it. When those have stopped it stops too, unless it
-//! does more than they did: by chance one of many is not like them while few requests are done.
+//! To tell a crowd takes some forty requests ([`SlowStart`](super::slow_start::SlowStart)), and a
+//! slow replica piles up as many until then. Replicas are mostly alike; so it takes forty of all of
+//! them, and they stop together. Whoever is not like most (slow, stuck, of another weight) is
+//! looked at alone, as if there were no others, and the others without it. When those have stopped
+//! it stops too, unless it does more than they did: by chance one of many is not like them while
+//! few requests are done.
 //!
-//! What breaks it: replicas that answer equally fast with few inside, but do not hold equally many. The narrow one shows a crowd
-//! less, the wide ones more than is true; what follows are the trials of each by itself.
+//! What breaks it: replicas that answer equally fast with few inside, but do not hold equally many.
+//! The narrow one shows a crowd less, the wide ones more than is true; what follows are the trials
+//! of each by itself.
 
 use super::profile::Profile;
 use super::slow_start::SAMPLES;
 
-/// Mean residence within this factor of the median is alike. The mean of fifteen exponential times is off by that in one of two
-/// hundred.
+/// Mean residence within this factor of the median is alike. The mean of fifteen exponential times
+/// is off by that in one of two hundred.
 const ALIKE: f64 = 2.0;
 
 /// Throughput below this many times that of others is no more than theirs.
 const NO_MORE: f64 = 1.5;
 
-/// See the module's description.
+/// Replicas that are looked at together while their first windows grow.
 #[derive(Debug)]
 pub(super) struct Cohort {
     /// How many grew, alike or not.
@@ -54,8 +57,8 @@ impl Cohort {
         self.is_like(first, seen).then_some(&self.seen)
     }
 
-    /// What was seen of them before they stopped, for one that grew on: if it has become one of them, or does no more than they did, with as
-    /// many inside.
+    /// What was seen of them before they stopped, for one that grew on: if it has become one of
+    /// them, or does no more than they did, with as many inside.
     pub(super) fn seen_without(&self, first: f64, seen: &Profile) -> Option<&Profile> {
         let (one, all) = (seen.all(), self.seen.all());
         let no_more = one.done() >= SAMPLES

@@ -6,10 +6,11 @@
 //!
 //! How far back to look adapts to what is seen (ADWIN, Bifet and Gavaldà 2007, for counts). The
 //! history is cut where the ticks before and after differ by more than chance allows
-//! ([`Events::above`]), with an index of dispersion of the counts (1 for Poisson) that is estimated,
-//! because long requests leave in bunches. In the long run it is the squared coefficient of variation of
-//! the work (renewal theory), so no cut goes by less: a few ticks do not show it. So a loss of three
-//! quarters of 100 requests/s is noticed after 0.3 s, and a steady rate is known to a few per cent.
+//! ([`Events::above`]), with an index of dispersion of the counts (1 for Poisson) that is
+//! estimated, because long requests leave in bunches. In the long run it is the squared coefficient
+//! of variation of the work (renewal theory), so no cut goes by less: a few ticks do not show it.
+//! So a loss of three quarters of 100 requests/s is noticed after 0.3 s, and a steady rate is known
+//! to a few per cent.
 //!
 //! What breaks it: requests that differ so much that `D` is beyond its bound; then the estimate
 //! follows them.
@@ -18,10 +19,12 @@ use std::collections::VecDeque;
 
 use super::significance::Events;
 
-/// Chance deviations a change has to exceed. The place to cut is the one that looks worst, of up to a hundred at every
-/// tick, and what is left of the history after a needless cut is bad luck by selection: arrivals look like an overload beside it. So
-/// needless cuts have to be as rare as refusals with room, one in a thousand runs of ten minutes: of some 10^4 places
-/// that do not overlap each may be wrong once in 10^7 times (5.2 deviations), and a bit more for a dispersion that is estimated.
+/// Chance deviations a change has to exceed. The place to cut is the one that looks worst, of up to
+/// a hundred at every tick, and what is left of the history after a needless cut is bad luck by
+/// selection: arrivals look like an overload beside it. So needless cuts have to be as rare as
+/// refusals with room, one in a thousand runs of ten minutes: of some 10^4 places that do not
+/// overlap each may be wrong once in 10^7 times (5.2 deviations), and a bit more for a dispersion
+/// that is estimated.
 const CUT_Z: f64 = 5.5;
 
 /// Longest history, in seconds of waiting requests, and the completions it has at least: what 200
@@ -29,8 +32,9 @@ const CUT_Z: f64 = 5.5;
 const MEMORY_SECONDS: f64 = 10.0;
 const MEMORY_SAMPLES: f64 = 400.0;
 
-/// Less time than this at full window makes no tick of its own, and no change: at ten thousand requests a second a pause of the
-/// scheduler, or the moment in which a crowd of clients comes or leaves, is beyond what chance brings about.
+/// Less time than this at full window makes no tick of its own, and no change: at ten thousand
+/// requests a second a pause of the scheduler, or the moment in which a crowd of clients comes or
+/// leaves, is beyond what chance brings about.
 const TICK_MIN: f64 = 0.08;
 
 /// Completions without which there is no estimate. Chosen: good for ±30 %.
@@ -50,11 +54,12 @@ const GROUP: usize = 5;
 const DISPERSION_MIN: f64 = 1.0;
 pub(super) const DISPERSION_MAX: f64 = 8.0;
 
-/// Requests that share a processor vary more than their work: exponential work at 80 % load by 2.3 (`(2 + ρ) / (2 - ρ)`). Less than
-/// this squared coefficient of variation says nothing about the work.
+/// Requests that share a processor vary more than their work: exponential work at 80 % load by 2.3
+/// (`(2 + ρ) / (2 - ρ)`). Less than this squared coefficient of variation says nothing about the
+/// work.
 const SHARING: f64 = 2.5;
 
-/// See the module's description.
+/// The drain rate: how much a service can do, measured while it does all it can.
 #[derive(Debug, Default)]
 pub(crate) struct DrainMeter {
     ticks: VecDeque<Events>,
@@ -136,8 +141,8 @@ impl DrainMeter {
         single.max(grouped).clamp(DISPERSION_MIN, DISPERSION_MAX)
     }
 
-    /// Half the mean square of the difference of neighbours, over the mean (von Neumann 1941): a step
-    /// of the rate is one difference, where it would be most of the variance.
+    /// Half the mean square of the difference of neighbours, over the mean (von Neumann 1941): a
+    /// step of the rate is one difference, where it would be most of the variance.
     fn dispersion_of_groups(&self, ticks: usize, size: usize) -> f64 {
         let groups = ticks / size;
         let (mut sum, mut squares, mut before) = (0.0, 0.0, None);

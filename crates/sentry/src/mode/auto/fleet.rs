@@ -77,7 +77,8 @@ struct Member {
     generation_ends: Timestamp,
 }
 
-/// What was seen of a replica in a tick: with its window full, and all, unless it is down or warms up.
+/// What was seen of a replica in a tick: with its window full, and all, unless it is down or warms
+/// up.
 #[derive(Debug, Clone, Copy)]
 struct Saw {
     full: Full,
@@ -198,8 +199,8 @@ impl Fleet {
             let from = member.search.window();
             let cause = member.on_tick(step, fleet, saw, &others);
             member.publish(step.now, self.warm_up, fleet.residence_mean);
-            // What a window that may be too small lets through is no capacity. In overload it is all there is to
-            // go by.
+            // What a window that may be too small lets through is no capacity. In overload it is
+            // all there is to go by.
             let counts =
                 !member.search.is_growing() && (fleet.overloaded || !member.search.tries_less());
             let full = if counts { full } else { Full::default() };
@@ -218,7 +219,8 @@ impl Fleet {
         full_together(&fulls)
     }
 
-    /// Remembers the cohort of this tick if somebody left it, for as long as there are others whose first windows grow.
+    /// Remembers the cohort of this tick if somebody left it, for as long as there are others whose
+    /// first windows grow.
     fn remember(&mut self, cohort: Option<Cohort>) {
         let grow = self.growing().count();
         if grow == 0 {
@@ -394,8 +396,8 @@ fn bounds(config: &SentryConfig) -> Bounds {
 /// ```
 ///
 /// where the i-th was full for `tᵢ` and does `rᵢ` requests per second then (the mean of the others
-/// where that is not known), so that `d / t` is on average what they can do together. No tick may be
-/// left out for being full only in part: those that are full throughout are the slow ones.
+/// where that is not known), so that `d / t` is on average what they can do together. No tick may
+/// be left out for being full only in part: those that are full throughout are the slow ones.
 fn full_together(fulls: &[(Option<f64>, Full)]) -> Full {
     let known = || fulls.iter().filter_map(|(rate, _)| *rate);
     let mean = known().sum::<f64>() / known().count().max(1) as f64;

@@ -24,8 +24,9 @@ const BURST_TARGETS: f64 = 2.0;
 
 /// Nobody lets others pass before this share of the target.
 const LATE_LEAST: f64 = 0.5;
-/// The same while capacity is unknown: requests pile up inside then, and who has waited for half of the target is late in half of the
-/// cases. Chosen over 160 seeds of the arena's *cpu-bound* (docs/decisions/0062).
+/// The same while capacity is unknown: requests pile up inside then, and who has waited for half of
+/// the target is late in half of the cases. Chosen over 160 seeds of the arena's *cpu-bound*
+/// (docs/decisions/0062).
 const LATE_LEAST_FIRST: f64 = 0.25;
 
 /// What is known of the service.
@@ -66,8 +67,8 @@ pub(crate) struct Part {
 pub(crate) struct Limits {
     /// Waiters ahead with which it is still in time.
     pub(crate) ahead: u32,
-    /// The same for those who pay a toll: where without them there is room for all, they may not wait
-    /// as if there were.
+    /// The same for those who pay a toll: where without them there is room for all, they may not
+    /// wait as if there were.
     pub(crate) ahead_with_tolls: u32,
     /// Waiting time beyond which it is too late to start, in nanoseconds.
     pub(crate) wait_ns: u64,
@@ -98,7 +99,8 @@ impl Situation {
         }
     }
 
-    /// Whoever has waited for so long that most would be late is not started, there are fresher ones.
+    /// Whoever has waited for so long that most would be late is not started, there are fresher
+    /// ones.
     fn expiry(&self, target: f64) -> f64 {
         (target - self.residence_most).max(2.0 * BUSY_LEAST / self.drain)
     }
@@ -110,8 +112,8 @@ impl Situation {
     }
 
     /// As many wait as keep the replicas busy, whatever the target: with more everybody would be
-    /// answered later and nobody more. But a class for which, with the more important ones, there is
-    /// room enough is not overloaded: its bursts are waited for as long as they are in time.
+    /// answered later and nobody more. But a class for which, with the more important ones, there
+    /// is room enough is not overloaded: its bursts are waited for as long as they are in time.
     fn in_overload(&self, target: f64, pressure: f64) -> f64 {
         let busy = match pressure > 1.0 {
             true => busy_requests(pressure) * self.dispersion / self.drain,
@@ -129,8 +131,8 @@ impl Situation {
     }
 }
 
-/// Wait after which most would be late, so that others are let pass. Where nobody can be in time there
-/// is nothing to be gained by that before half of the target has passed.
+/// Wait after which most would be late, so that others are let pass. Where nobody can be in time
+/// there is nothing to be gained by that before half of the target has passed.
 pub(crate) fn late_after(target: f64, residence_most: f64) -> f64 {
     (target - residence_most).max(LATE_LEAST * target)
 }
@@ -140,8 +142,8 @@ pub(crate) fn late_at_first(target: f64, residence_most: f64) -> f64 {
     (target - residence_most).max(LATE_LEAST_FIRST * target)
 }
 
-/// With `rho` times the capacity arriving, a queue of at most `k` is empty for about `rho^-k` of the
-/// time (M/M/1/K). In heavy traffic queues grow in proportion to the dispersion (Kingman 1961).
+/// With `rho` times the capacity arriving, a queue of at most `k` is empty for about `rho^-k` of
+/// the time (M/M/1/K). In heavy traffic queues grow in proportion to the dispersion (Kingman 1961).
 fn busy_requests(pressure: f64) -> f64 {
     within(-IDLE.ln() / pressure.ln(), BUSY_LEAST, BUSY_MOST)
 }

@@ -72,17 +72,19 @@ const RESIDENCE_SHARE: f64 = 0.4;
 const RESIDENCE_TAIL_SHARE: f64 = 0.5;
 const RESIDENCE_SHARE_LEAST: f64 = 0.1;
 
-/// Targets that residence may take before what trials have shown is doubted in overload, on average and for the slowest of a
-/// hundred. The latter decides where those take more than six times the mean (4.6 for exponential times): long requests stay
-/// behind in a smaller window and make it look too small. With 1.2 thrashing services lose half a point over steps, with 1 more than one.
+/// Targets that residence may take before what trials have shown is doubted in overload, on average
+/// and for the slowest of a hundred. The latter decides where those take more than six times the
+/// mean (4.6 for exponential times): long requests stay behind in a smaller window and make it look
+/// too small. With 1.2 thrashing services lose half a point over steps, with 1 more than one.
 const DOUBTFUL_SHARE: f64 = 0.25;
 const DOUBTFUL_TAIL: f64 = 1.5;
 
 /// A derived target allows for no wider spread of residence than this (that of exponential times).
 const TARGET_SPREAD_MAX: f64 = 5.0;
 
-/// Seconds at full window before the drain rate is believed for the first time. Chosen: more than the moment in which a crowd is
-/// accepted and connections are opened for it, which showed 600 of 25 000 requests a second with 512 clients.
+/// Seconds at full window before the drain rate is believed for the first time. Chosen: more than
+/// the moment in which a crowd is accepted and connections are opened for it, which showed 600 of
+/// 25 000 requests a second with 512 clients.
 const FIRST_LOOK: f64 = 0.25;
 
 /// Ticks over which what is being done is looked at.
@@ -94,11 +96,13 @@ const LEAVING_SHARE: f64 = 0.05;
 /// Share of clients that has to leave for work to be done for nobody.
 const MOST_LEAVE: f64 = 0.5;
 
-/// Of those who are let in fewer than this share have to be answered for that to be because they take too long inside, and not because nobody
-/// who waits outside is refused. While windows grow with what is done two are let in for each that is.
+/// Of those who are let in fewer than this share have to be answered for that to be because they
+/// take too long inside, and not because nobody who waits outside is refused. While windows grow
+/// with what is done two are let in for each that is.
 const ANSWERED_LEAST: f64 = 1.0 / 3.0;
 
-/// Where more clients leave than are served their patience is taken for less from tick to tick, and for more elsewhere; half of it in 0.7 s.
+/// Where more clients leave than are served their patience is taken for less from tick to tick, and
+/// for more elsewhere; half of it in 0.7 s.
 const PATIENCE_LESS: f64 = 0.9;
 const PATIENCE_MORE: f64 = 1.05;
 const PATIENCE_LEAST: f64 = 0.05;
@@ -144,7 +148,7 @@ impl Counted {
     }
 }
 
-/// See the module's description.
+/// Mode `auto`: useful with no tuning.
 #[derive(Debug)]
 pub(crate) struct Auto {
     interval: Duration,
@@ -235,7 +239,8 @@ impl Auto {
         self.most_clients_abandon() && self.served.rate_over(LATELY) < ANSWERED_LEAST * admitted
     }
 
-    /// Follows how long clients are worth waiting for: by trying, since they do not say how long they will.
+    /// Follows how long clients are worth waiting for: by trying, since they do not say how long
+    /// they will.
     fn follow_patience(&mut self) {
         let step = if self.most_clients_abandon() {
             PATIENCE_LESS
@@ -378,8 +383,8 @@ impl Auto {
     }
 
     /// While capacity is unknown nothing is refused. But where clients give up rather than wait,
-    /// those who have waited for a whole target are not worth a slot; nor are those who have waited for less, where
-    /// more give up than are served.
+    /// those who have waited for a whole target are not worth a slot; nor are those who have waited
+    /// for less, where more give up than are served.
     fn publish_patience(&self, plan: &Plan) {
         let leaving = self.clients_leave();
         for class in &plan.classes {

@@ -93,7 +93,7 @@ impl Pressure {
     }
 }
 
-/// See the module's description.
+/// A burst, or more than the service can do?.
 #[derive(Debug)]
 pub(crate) struct Overload {
     overloaded: bool,

@@ -1,17 +1,19 @@
 //! What replicas of a weight have found out so far.
 //!
-//! A first trial rests on twenty requests, and chance decides some the wrong way. Then a slow replica goes on to larger windows, while its neighbours do
-//! as much with smaller ones. So as long as nothing is known of it, a window that is enough for most of them is tried: tried and not
+//! A first trial rests on twenty requests, and chance decides some the wrong way. Then a slow
+//! replica goes on to larger windows, while its neighbours do as much with smaller ones. So as long
+//! as nothing is known of it, a window that is enough for most of them is tried: tried and not
 //! taken, because a replica may do as much as others with more workers, each of them slower.
 //!
-//! It ends there. To go by the others later too brought a little in the mean, and now and then a window that was
-//! found too small by one was found so by all (docs/decisions/0064).
+//! It ends there. To go by the others later too brought a little in the mean, and now and then a
+//! window that was found too small by one was found so by all (docs/decisions/0064).
 
 use std::collections::BTreeMap;
 
-/// Throughput is as much as that of others if it is less than so many times theirs, and theirs less than so many times it. The chance
-/// deviation of thirty requests is a fifth. Who does far less is not compared: where clients leave a crowded replica, what it does for
-/// nobody is not counted, and a smaller window seems to do as much as that.
+/// Throughput is as much as that of others if it is less than so many times theirs, and theirs less
+/// than so many times it. The chance deviation of thirty requests is a fifth. Who does far less is
+/// not compared: where clients leave a crowded replica, what it does for nobody is not counted, and
+/// a smaller window seems to do as much as that.
 const NO_MORE: f64 = 1.1;
 const NOT_FAR_LESS: f64 = 1.5;
 
@@ -23,7 +25,7 @@ pub(super) struct Found {
     pub(super) rate: f64,
 }
 
-/// See the module's description.
+/// What replicas of a weight have found out so far.
 #[derive(Debug, Default)]
 pub(super) struct Peers(BTreeMap<u32, Kind>);
 
@@ -50,8 +52,8 @@ impl Peers {
         Self(kinds)
     }
 
-    /// The window with which most of the others do as much as one that does `rate` and has found nothing. Nothing if fewer than half of
-    /// them have.
+    /// The window with which most of the others do as much as one that does `rate` and has found
+    /// nothing. Nothing if fewer than half of them have.
     pub(super) fn window_for(&self, weight: u32, rate: f64) -> Option<u32> {
         let kind = self.0.get(&weight)?;
         if kind.known.len() * 2 < kind.count - 1 {

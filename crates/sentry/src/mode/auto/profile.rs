@@ -6,17 +6,19 @@
 //! requests come and go while long ones stay. Where as much was done as the replica can do there
 //! was a crowd, unless a request was alone; that is no base.
 //!
-//! A service that was overloaded from its first request on has never been seen without a crowd. Then
-//! the window is made smaller until throughput falls: in a window that costs throughput there is no
-//! crowd, and residence in it is the base. Once may be bad luck unless it fell far; twice is believed.
+//! A service that was overloaded from its first request on has never been seen without a crowd.
+//! Then the window is made smaller until throughput falls: in a window that costs throughput there
+//! is no crowd, and residence in it is the base. Once may be bad luck unless it fell far; twice is
+//! believed.
 //!
-//! What is done at a concurrency shows as well what the replica can do, with no window full: completions over the time with `n` inside
-//! are the arrivals with one less inside (levels are crossed up as often as down), whatever the law of the work. They grow
-//! with `n` up to the knee, and no further. So where requests took far longer than without a crowd, what was done is
+//! What is done at a concurrency shows as well what the replica can do, with no window full:
+//! completions over the time with `n` inside are the arrivals with one less inside (levels are
+//! crossed up as often as down), whatever the law of the work. They grow with `n` up to the knee,
+//! and no further. So where requests took far longer than without a crowd, what was done is
 //! capacity.
 //!
-//! Times are those at one and the same speed of the service, so that a change of its capacity leaves
-//! the profile as it is.
+//! Times are those at one and the same speed of the service, so that a change of its capacity
+//! leaves the profile as it is.
 
 use tidegate_control::Timestamp;
 
@@ -29,14 +31,16 @@ const MEMORY: f64 = 500.0;
 /// There is no crowd where less than this share of the capacity is done.
 const CALM: f64 = 0.9;
 
-/// While capacity is unknown: residence below this many bases calls for a larger window, above
-/// that many, and by so many chance deviations beyond the former, throughput is capacity. With forty samples instead, which are one
-/// deviation there, 200 workers looked full with 64 inside in one start of a hundred.
+/// While capacity is unknown: residence below this many bases calls for a larger window, above that
+/// many, and by so many chance deviations beyond the former, throughput is capacity. With forty
+/// samples instead, which are one deviation there, 200 workers looked full with 64 inside in one
+/// start of a hundred.
 pub(super) const NARROW_FIRST: f64 = 1.35;
 pub(super) const CROWDED_FIRST: f64 = 1.6;
 const CROWDED_Z: f64 = 3.0;
 
-/// Completions that it takes to tell a crowd, with a residence of so many bases, from chance: they tell its logarithm to `1 / √samples`.
+/// Completions that it takes to tell a crowd, with a residence of so many bases, from chance: they
+/// tell its logarithm to `1 / √samples`.
 pub(super) fn crowd_samples(bases: f64) -> f64 {
     match bases > CROWDED_FIRST {
         true => (CROWDED_Z / (bases / NARROW_FIRST).ln()).powi(2),
@@ -44,8 +48,9 @@ pub(super) fn crowd_samples(bases: f64) -> f64 {
     }
 }
 
-/// While a service fills up, residence of so many times the least is a crowd. Of bimodal work, of which one in twenty takes
-/// twenty times as long, it rises by 1.85 by itself, because the short ones leave first.
+/// While a service fills up, residence of so many times the least is a crowd. Of bimodal work, of
+/// which one in twenty takes twenty times as long, it rises by 1.85 by itself, because the short
+/// ones leave first.
 const FILLED: f64 = 2.2;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -122,7 +127,7 @@ impl Seen {
     }
 }
 
-/// See the module's description.
+/// How long a request takes in a replica, by how many are inside.
 #[derive(Debug)]
 pub(crate) struct Profile {
     /// By how many were inside.
@@ -191,8 +196,8 @@ impl Profile {
         }
     }
 
-    /// A window cost throughput, in which requests took so long at speed 1: so much of it that it need
-    /// not happen twice if `clear`.
+    /// A window cost throughput, in which requests took so long at speed 1: so much of it that it
+    /// need not happen twice if `clear`.
     pub(crate) fn on_too_small(&mut self, residence: f64, clear: bool) {
         self.too_small = match self.too_small {
             TooSmall::Never if clear => TooSmall::Twice(residence),
@@ -249,9 +254,9 @@ impl Profile {
         least
     }
 
-    /// What can be done per second at speed 1, going by what was done with so many inside that they held each other up beyond doubt,
-    /// however much the work varies. Where that is so from several concurrencies on, the most: a window that is too large is
-    /// better than one that is too small.
+    /// What can be done per second at speed 1, going by what was done with so many inside that they
+    /// held each other up beyond doubt, however much the work varies. Where that is so from several
+    /// concurrencies on, the most: a window that is too large is better than one that is too small.
     pub(crate) fn crowded_rate(&self, samples: f64) -> Option<f64> {
         let base = self.seen(f64::INFINITY, samples, f64::INFINITY)?;
         let is_crowd = |sum: &Bin| {
@@ -273,7 +278,8 @@ impl Profile {
             })
     }
 
-    /// Least residence, and throughput with so many inside that they hold each other up, in a service that fills up.
+    /// Least residence, and throughput with so many inside that they hold each other up, in a
+    /// service that fills up.
     pub(crate) fn crowd(&self, samples: f64) -> Option<(f64, f64)> {
         let base = self.seen(f64::INFINITY, samples, f64::INFINITY)?;
         let is_crowd = |sum: &Bin| {
@@ -315,7 +321,8 @@ mod tests {
     use crate::occupancy::Place;
 
     impl Profile {
-        /// Of `n` inside for as long as it takes until so many of them are done, each after `seconds`.
+        /// Of `n` inside for as long as it takes until so many of them are done, each after
+        /// `seconds`.
         pub(in super::super) fn of(n: u32, done: u32, seconds: f64) -> Self {
             Self::after(n, done, f64::from(done) * seconds / f64::from(n))
         }

@@ -14,7 +14,7 @@ const SHAPE_SAMPLES: f64 = 50.0;
 /// Bounds of the ratio of a high quantile to the mean.
 const SPREAD_MAX: f64 = 10.0;
 
-/// See the module's description.
+/// Time in the replica: what it is now, and how it is spread.
 #[derive(Debug, Default)]
 pub(crate) struct Residence {
     recent: Histogram,

@@ -9,8 +9,8 @@
 //!
 //! chance deviations (Huffman 1984, for two Poisson rates), with the index of dispersion `D` of the
 //! counts. It holds for a handful of events as well, where the normal distribution sees changes
-//! everywhere: eight arrivals in a tick that brings two on average are four of its deviations, and two
-//! and a half of these.
+//! everywhere: eight arrivals in a tick that brings two on average are four of its deviations, and
+//! two and a half of these.
 
 /// Events in some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -1,21 +1,22 @@
 //! The first window, while nothing is known: it grows by one with every request that is done.
 //!
-//! A service that waits for others holds hundreds of requests at once, and one that computes a handful. Nobody can tell them
-//! apart by a window of sixteen that is full. So as long as requests wait, each that is done makes room for two (slow start,
-//! Jacobson 1988): a wide service is filled within a few residence times, since its completions grow with what is inside. Where
-//! they do not, no more pile up than were done meanwhile, whatever arrives, and by Little's law residence grows with the pile.
-//! Once it has, beyond the chance of work that varies and the bias of a service that fills up (short requests leave first), there is a
-//! crowd, and what it takes is about
+//! A service that waits for others holds hundreds of requests at once, and one that computes a
+//! handful. Nobody can tell them apart by a window of sixteen that is full. So as long as requests
+//! wait, each that is done makes room for two (slow start, Jacobson 1988): a wide service is filled
+//! within a few residence times, since its completions grow with what is inside. Where they do not,
+//! no more pile up than were done meanwhile, whatever arrives, and by Little's law residence grows
+//! with the pile. Once it has, beyond the chance of work that varies and the bias of a service that
+//! fills up (short requests leave first), there is a crowd, and what it takes is about
 //!
 //! ```text
 //! throughput of the crowd x least residence
 //! ```
 //!
-//! That is where the search begins ([`super::window`]); it is no proof. Replicas that are alike are looked at together
-//! ([`super::cohort`]).
+//! That is where the search begins ([`super::window`]); it is no proof. Replicas that are alike are
+//! looked at together ([`super::cohort`]).
 //!
-//! What breaks it: a service that thrashes with a hundred more requests inside than it can bear takes a second or two to work
-//! them off.
+//! What breaks it: a service that thrashes with a hundred more requests inside than it can bear
+//! takes a second or two to work them off.
 
 use tidegate_control::Timestamp;
 
@@ -25,7 +26,8 @@ use super::window::{ABSENCE, ROOMY};
 /// Completions that a residence rests on.
 pub(super) const SAMPLES: f64 = 20.0;
 
-/// A window beyond this many first ones is set with room to spare: less was seen of it than of the first.
+/// A window beyond this many first ones is set with room to spare: less was seen of it than of the
+/// first.
 const WIDE: f64 = 2.0;
 
 /// What is to become of the window.
@@ -33,13 +35,14 @@ const WIDE: f64 = 2.0;
 pub(super) enum Course {
     /// It grows to this.
     Grows(f64),
-    /// The first one did as much, or its requests took too long already. What is inside beyond it takes so many seconds.
+    /// The first one did as much, or its requests took too long already. What is inside beyond it
+    /// takes so many seconds.
     First { leaving: f64 },
     /// The service is wide, and this is about what it takes.
     Wide { window: f64, leaving: f64 },
 }
 
-/// See the module's description.
+/// The first window, while nothing is known: it grows by one with every request that is done.
 #[derive(Debug)]
 pub(super) struct SlowStart {
     first: f64,
@@ -77,8 +80,9 @@ impl SlowStart {
         self.last_binding.is_some_and(|last| now > last + ABSENCE)
     }
 
-    /// Takes what was done in a tick by a window that is not large enough for all who wait. What ends it: a crowd, of which least
-    /// residence and throughput are given; residence beyond `long` seconds in `all` that was seen, at first; and clients who give up.
+    /// Takes what was done in a tick by a window that is not large enough for all who wait. What
+    /// ends it: a crowd, of which least residence and throughput are given; residence beyond `long`
+    /// seconds in `all` that was seen, at first; and clients who give up.
     pub(super) fn on_tick(
         &mut self,
         window: f64,
@@ -120,7 +124,8 @@ mod tests {
 
     const TICK: f64 = 0.1;
 
-    /// The course of a service that does `rate(n)` per second with `n` inside, while more wait than fit, and its last window.
+    /// The course of a service that does `rate(n)` per second with `n` inside, while more wait than
+    /// fit, and its last window.
     fn end(rate: impl Fn(f64) -> f64, long: f64) -> (Course, f64) {
         let (mut slow_start, mut profile, occupancy) =
             (SlowStart::new(16), Profile::new(), Occupancy::new());

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! with the throughput `r1` at speed 1. What a replica does for some seconds is a bound where its
-//! window is not full. Before it ever was, `r1` is not below that: a service that did 80 requests per
-//! second and does 20 with its window full has become slower. Later the speed is not below it: a
-//! service that does more than it could has become faster.
+//! window is not full. Before it ever was, `r1` is not below that: a service that did 80 requests
+//! per second and does 20 with its window full has become slower. Later the speed is not below it:
+//! a service that does more than it could has become faster.
 //!
 //! What breaks it: a mix of requests that changes for good. Throughput is the judge then
 //! ([`super::window`]).
@@ -20,7 +20,7 @@ use super::tick_counts::TickCounts;
 const LASTING: usize = 30;
 const CHANCE: f64 = 2.0;
 
-/// See the module's description.
+/// How fast a replica is against the time its profile was begun.
 #[derive(Debug)]
 pub(crate) struct Speed {
     now: f64,

@@ -25,7 +25,7 @@ pub(crate) enum Finding {
     Open,
 }
 
-/// See the module's description.
+/// Did throughput follow? A sequential test on counts (Wald 1945).
 #[derive(Debug, Clone)]
 pub(crate) struct RateTest {
     rate: f64,

@@ -21,7 +21,7 @@ const FIRST_SECONDS: f64 = 0.5;
 /// Share of the way it goes in a tick.
 const STEP: f64 = 0.05;
 
-/// See the module's description.
+/// A target where the operator gave none: what the service needs when it is just busy.
 #[derive(Debug)]
 pub(crate) struct DerivedTarget {
     seconds: f64,

@@ -6,10 +6,10 @@ use super::profile::Seen;
 use super::sprt::{Finding, RateTest};
 use crate::occupancy::Full;
 
-/// What is tested for: a change of throughput by the factor `alternative`. The test changes sign at a
-/// ratio of `(g - 1) / ln g`: a smaller change than that counts as none. `reference` completions
-/// and `reference_seconds` have to be behind the throughput before, and the trial lasts for `seconds`:
-/// where a few requests take long, less says little.
+/// What is tested for: a change of throughput by the factor `alternative`. The test changes sign at
+/// a ratio of `(g - 1) / ln g`: a smaller change than that counts as none. `reference` completions
+/// and `reference_seconds` have to be behind the throughput before, and the trial lasts for
+/// `seconds`: where a few requests take long, less says little.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Test {
     pub(super) alternative: f64,
@@ -18,9 +18,9 @@ pub(super) struct Test {
     pub(super) seconds: f64,
 }
 
-/// Up, while nothing is known: a gain of 44 % counts. Where twenty are done within two ticks they may
-/// have come fast by luck, and 200 workers looked full with 16 requests in one start of fifteen; chosen
-/// over 120 seeds, where slow services lose no time by it (docs/decisions/0014).
+/// Up, while nothing is known: a gain of 44 % counts. Where twenty are done within two ticks they
+/// may have come fast by luck, and 200 workers looked full with 16 requests in one start of
+/// fifteen; chosen over 120 seeds, where slow services lose no time by it (docs/decisions/0014).
 pub(super) const UP_FIRST: Test = Test {
     alternative: 2.0,
     reference: 20.0,
@@ -50,8 +50,8 @@ pub(super) const DOWN: Test = Test {
     reference_seconds: 1.0,
     seconds: 1.0,
 };
-/// Down with one, or where answers are late: a loss of 34 % counts. Where requests share a processor
-/// the long ones stay behind, and for a while few are done.
+/// Down with one, or where answers are late: a loss of 34 % counts. Where requests share a
+/// processor the long ones stay behind, and for a while few are done.
 pub(super) const DOWN_TO_KNEE: Test = Test {
     alternative: 0.4,
     reference: 40.0,
@@ -94,9 +94,9 @@ impl Trial {
         self.all_seconds += seconds;
     }
 
-    /// Whether a larger window brings so much that it is never full: more is done than before, with more requests
-    /// inside than the smaller one has room for. If the load had gone away, or capacity had returned, there
-    /// would be fewer.
+    /// Whether a larger window brings so much that it is never full: more is done than before, with
+    /// more requests inside than the smaller one has room for. If the load had gone away, or
+    /// capacity had returned, there would be fewer.
     pub(super) fn brings_more(&self) -> bool {
         let before = self.test.rate() * self.all_seconds;
         let room = f64::from(self.from) * self.all_seconds;
@@ -116,6 +116,7 @@ impl Trial {
 pub(super) enum Kind {
     Up,
     Down,
-    /// Back down after a trial up with more throughput: was it the window, or has capacity returned?
+    /// Back down after a trial up with more throughput: was it the window, or has capacity
+    /// returned?
     Check,
 }

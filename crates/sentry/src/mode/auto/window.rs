@@ -12,35 +12,39 @@
 //! (its workers), not of its speed: when capacity falls by half, `r` halves and `S` doubles
 //! ([`Speed`]).
 //!
-//! **Discovery.** At first nothing is known, and the window grows with every request that is done until there is a crowd
-//! ([`SlowStart`]). From there on, while requests wait and residence is short against the
-//! target, a larger window costs nothing: it grows. Otherwise the throughput at a larger one is
-//! compared ([`RateTest`]), until it does not follow any more: then throughput is capacity. Where
-//! requests take long already, or clients give up, a larger one would make everybody late, and a smaller one is compared:
-//! if that brings as much, throughput is capacity as well. While nobody waits, what is done with many inside shows
-//! it too ([`Profile::crowded_rate`]), and the window is made smaller before it is ever full.
+//! **Discovery.** At first nothing is known, and the window grows with every request that is done
+//! until there is a crowd ([`SlowStart`]). From there on, while requests wait and residence is
+//! short against the target, a larger window costs nothing: it grows. Otherwise the throughput at a
+//! larger one is compared ([`RateTest`]), until it does not follow any more: then throughput is
+//! capacity. Where requests take long already, or clients give up, a larger one would make
+//! everybody late, and a smaller one is compared: if that brings as much, throughput is capacity as
+//! well. While nobody waits, what is done with many inside shows it too
+//! ([`Profile::crowded_rate`]), and the window is made smaller before it is ever full.
 //!
-//! **Afterwards** the window is kept at somewhat more than the knee. It grows when it is found below
-//! the knee, and shrinks when it is far above; should throughput fall with it, the knee was wrong,
-//! and it goes back. From time to time a larger window is tried, which costs nothing but some
-//! requests waiting in the replica.
+//! **Afterwards** the window is kept at somewhat more than the knee. It grows when it is found
+//! below the knee, and shrinks when it is far above; should throughput fall with it, the knee was
+//! wrong, and it goes back. From time to time a larger window is tried, which costs nothing but
+//! some requests waiting in the replica.
 //!
-//! **Without a knee**, because the replica was never seen without a crowd, a smaller window is tried
-//! in overload, or where requests take too long, for as long as throughput stays the same: of two
-//! windows with the same throughput the smaller one answers sooner. The first that costs throughput
-//! shows the base ([`Profile`]). While there is room nothing is made smaller just to see what happens.
+//! **Without a knee**, because the replica was never seen without a crowd, a smaller window is
+//! tried in overload, or where requests take too long, for as long as throughput stays the same: of
+//! two windows with the same throughput the smaller one answers sooner. The first that costs
+//! throughput shows the base ([`Profile`]). While there is room nothing is made smaller just to see
+//! what happens.
 //!
-//! Where work varies much such a comparison misleads: places that are filled anew bring more than they
-//! will (a renewal process gains `(cv² - 1) / 2` completions for each), those of a smaller window are left to the long
-//! requests. So throughput while the first window fills is not what a trial is compared with, and a base that was found by
-//! trials is doubted again, ever less often, for as long as requests stay long (docs/decisions/0018).
+//! Where work varies much such a comparison misleads: places that are filled anew bring more than
+//! they will (a renewal process gains `(cv² - 1) / 2` completions for each), those of a smaller
+//! window are left to the long requests. So throughput while the first window fills is not what a
+//! trial is compared with, and a base that was found by trials is doubted again, ever less often,
+//! for as long as requests stay long (docs/decisions/0018).
 //!
-//! **Others.** Replicas of one weight that have found out what they can do show what may be enough ([`Peers`]): where most of them do as
-//! much with a smaller window, and nothing is known here, that is tried.
+//! **Others.** Replicas of one weight that have found out what they can do show what may be enough
+//! ([`Peers`]): where most of them do as much with a smaller window, and nothing is known here,
+//! that is tried.
 //!
-//! **Very fast services.** Nobody notices a wait of a few milliseconds, be it in the queue or in the
-//! replica, so no window is smaller than what the replica does in [`BRIEF_S`]. A smaller one makes
-//! proxy and replica take turns, each waking the other for a handful of requests.
+//! **Very fast services.** Nobody notices a wait of a few milliseconds, be it in the queue or in
+//! the replica, so no window is smaller than what the replica does in [`BRIEF_S`]. A smaller one
+//! makes proxy and replica take turns, each waking the other for a handful of requests.
 //!
 //! What breaks it: a residence measured on another mix of requests than today's. Throughput is the
 //! judge in the end.
@@ -102,7 +106,8 @@ pub(crate) struct ReplicaTick {
     pub(crate) residence_long: f64,
     /// Largest mean time a request should spend in the replica, in seconds.
     pub(crate) residence_max: f64,
-    /// Beyond this mean time in the replica what trials have shown is doubted in overload, in seconds.
+    /// Beyond this mean time in the replica what trials have shown is doubted in overload, in
+    /// seconds.
     pub(crate) residence_doubtful: f64,
     /// The replica's weight.
     pub(crate) weight: u32,
@@ -145,17 +150,18 @@ const LEAST: f64 = 2.0;
 const EXCESS: f64 = 1.25;
 /// The base is looked for at concurrencies below this share of the window.
 const ELSEWHERE: f64 = 0.67;
-/// Throughput that falls below this share in a smaller window, with so many completions to expect, fell
-/// because of it: long requests that stay behind cost less than that.
+/// Throughput that falls below this share in a smaller window, with so many completions to expect,
+/// fell because of it: long requests that stay behind cost less than that.
 const CLEAR: f64 = 0.6;
 const CLEAR_SAMPLES: f64 = 60.0;
 /// How far the knee can be beyond a window that was enough: a trial lets a loss of a third pass.
 const BEYOND: f64 = 1.5;
-/// A base that was found by trials is doubted after this time, and after twice the time whenever it was
-/// found again, while requests take too long.
+/// A base that was found by trials is doubted after this time, and after twice the time whenever it
+/// was found again, while requests take too long.
 const TRUST: Duration = Duration::from_secs(5);
 const TRUST_MOST: Duration = Duration::from_secs(600);
-/// Throughput that is this many times what was taken for capacity, with a larger window, says that it was none.
+/// Throughput that is this many times what was taken for capacity, with a larger window, says that
+/// it was none.
 const OUTGROWN: f64 = 1.5;
 /// Growth while capacity is unknown, and later.
 const GROWTH_FIRST: f64 = 2.0;
@@ -174,10 +180,12 @@ const SPEED_REFERENCE: f64 = 100.0;
 /// window is not tried.
 const LATE: f64 = 0.8;
 const LONG: f64 = 0.5;
-/// The same while nothing is known, where a larger window that is of no use makes more of them late for longer.
+/// The same while nothing is known, where a larger window that is of no use makes more of them late
+/// for longer.
 const LONG_FIRST: f64 = 0.4;
-/// A larger window is not tried before requests have had to wait for this long. When they begin to, capacity may just have
-/// fallen: throughput before says nothing then, and the larger window fills up for nothing.
+/// A larger window is not tried before requests have had to wait for this long. When they begin to,
+/// capacity may just have fallen: throughput before says nothing then, and the larger window fills
+/// up for nothing.
 const ONSET: Duration = Duration::from_secs(1);
 /// Pause between trials up.
 const PAUSE: Duration = Duration::from_secs(20);
@@ -211,7 +219,7 @@ struct Refuted {
     rate: f64,
 }
 
-/// See the module's description.
+/// The window of one replica: the smallest concurrency that keeps its throughput at its maximum.
 #[derive(Debug)]
 pub(crate) struct WindowSearch {
     bounds: Bounds,
@@ -376,7 +384,8 @@ impl WindowSearch {
         (self.window != before).then_some(cause)
     }
 
-    /// Whether the first window grows with what is done. It does not where requests were seen without a crowd.
+    /// Whether the first window grows with what is done. It does not where requests were seen
+    /// without a crowd.
     fn ramps(&mut self, tick: &ReplicaTick) -> bool {
         let Some(slow_start) = &mut self.slow_start else {
             return false;
@@ -429,7 +438,8 @@ impl WindowSearch {
                 return "grow";
             }
             Course::First { leaving } => {
-                // What was seen of a crowd that filled up is no base, and what is smaller was not seen.
+                // What was seen of a crowd that filled up is no base, and what is smaller was not
+                // seen.
                 self.profile.forget();
                 (slow_start.first(), leaving)
             }
@@ -479,7 +489,8 @@ impl WindowSearch {
         }
     }
 
-    /// Whether far more is done with a larger window than was taken for capacity with the smaller one.
+    /// Whether far more is done with a larger window than was taken for capacity with the smaller
+    /// one.
     fn was_no_capacity(&mut self, rate: f64) -> bool {
         let before = self.outgrown.take();
         before.is_some_and(|before| rate > OUTGROWN * before)
@@ -501,7 +512,8 @@ impl WindowSearch {
         self.rests_on(test.reference) && self.meter.seconds() >= test.reference_seconds
     }
 
-    /// Requests take longer inside than their clients wait, so that nothing is ever known of throughput: fewer at once.
+    /// Requests take longer inside than their clients wait, so that nothing is ever known of
+    /// throughput: fewer at once.
     fn serve_somebody(&mut self, now: Timestamp) -> Cause {
         let to = (f64::from(self.window) * AT_ONCE).max(LEAST);
         self.window = self.window.min(self.bounds.nearest(to));
@@ -595,9 +607,9 @@ impl WindowSearch {
         self.start(tick, Kind::Up, UP, window * GROWTH, PAUSE)
     }
 
-    /// In overload what is known is doubted from time to time: all of it where everybody is late, and the base
-    /// that trials have shown where requests take long. It goes by how long they took when it was
-    /// found: a service that got slower is no reason.
+    /// In overload what is known is doubted from time to time: all of it where everybody is late,
+    /// and the base that trials have shown where requests take long. It goes by how long they took
+    /// when it was found: a service that got slower is no reason.
     fn doubts(&mut self, tick: &ReplicaTick, rate: f64) -> bool {
         if !tick.overloaded || tick.now < self.trusted_until {
             return false;
@@ -703,8 +715,8 @@ impl WindowSearch {
         }
     }
 
-    /// In overload, and while nothing is known, from time to time: a smaller window that does as much for others. A trial of
-    /// another smaller one is not disturbed.
+    /// In overload, and while nothing is known, from time to time: a smaller window that does as
+    /// much for others. A trial of another smaller one is not disturbed.
     fn enough_for_others(&self, tick: &ReplicaTick, peers: &Peers) -> Option<f64> {
         let unknown = !self.confirmed && self.slow_start.is_none();
         let busy = tick.now < self.counts_from || self.tries_less();
@@ -791,9 +803,9 @@ impl WindowSearch {
         "back"
     }
 
-    /// There was more throughput with a larger window than before. If that is because of the window,
-    /// what is known of the service is wrong, and finding it out anew costs throughput; so first it is
-    /// made sure that capacity has not returned meanwhile.
+    /// There was more throughput with a larger window than before. If that is because of the
+    /// window, what is known of the service is wrong, and finding it out anew costs throughput; so
+    /// first it is made sure that capacity has not returned meanwhile.
     fn check(&mut self, now: Timestamp, trial: &Trial) -> Cause {
         let rate = trial.test.served() / trial.test.seconds();
         let larger = std::mem::replace(&mut self.window, trial.from);
@@ -812,8 +824,8 @@ impl WindowSearch {
         "back"
     }
 
-    /// Nobody waits: no more evidence, and after a while no trial. In an overload that may be because the larger
-    /// window has ended it.
+    /// Nobody waits: no more evidence, and after a while no trial. In an overload that may be
+    /// because the larger window has ended it.
     fn without_load(&mut self, tick: &ReplicaTick, trial: Trial) -> Cause {
         if tick.now < trial.last_binding + ABSENCE {
             self.trial = Some(trial);
@@ -853,8 +865,9 @@ impl WindowSearch {
         "back"
     }
 
-    /// A window that costs throughput shows the base. The larger one was enough, so the knee is not far
-    /// beyond that, however little is done where long requests have taken all places of the smaller one.
+    /// A window that costs throughput shows the base. The larger one was enough, so the knee is not
+    /// far beyond that, however little is done where long requests have taken all places of the
+    /// smaller one.
     fn on_too_small(&mut self, now: Timestamp, small: f64, trial: &Trial) {
         let rate = trial.test.rate();
         let expected = rate * trial.test.seconds();
@@ -884,13 +897,14 @@ impl WindowSearch {
     }
 }
 
-/// The window for a knee: room to spare as far as the bound leaves any, beside what it takes at least.
+/// The window for a knee: room to spare as far as the bound leaves any, beside what it takes at
+/// least.
 fn roomy(knee: f64, bound: f64, least: f64) -> f64 {
     bound.clamp(least + 1.0, ROOMY * knee + 1.0)
 }
 
-/// Where answers are late every request inside counts: no more than what keeps many workers busy, the
-/// chance deviation of how many are inside above a window that is just not too small.
+/// Where answers are late every request inside counts: no more than what keeps many workers busy,
+/// the chance deviation of how many are inside above a window that is just not too small.
 fn tightest(knee: f64) -> f64 {
     (TIGHT * knee).min(NARROW * knee + knee.sqrt())
 }
@@ -908,8 +922,8 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds { min: 1, max: 4096 };
 
-    /// The windows, from tick to tick, of a replica that does `rate` requests a second, whatever its window, in ten
-    /// seconds in which a few always wait.
+    /// The windows, from tick to tick, of a replica that does `rate` requests a second, whatever
+    /// its window, in ten seconds in which a few always wait.
     fn windows(
         rate: f64,
         queued: f64,

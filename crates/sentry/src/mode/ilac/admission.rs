@@ -2,12 +2,12 @@
 //!
 //! As in mode `auto`, a request waits behind `n` of its importance or above and is started after
 //! `n / r` (003 eq. 3 with measured quantities), where the drain rate `r` is what the replicas do
-//! while every request is served reduced ([`Dimming`](crate::mode::dimming::Dimming) measures it). It is shed when
-//! that is beyond most of its target: an admitted request is answered in time, and the least important
-//! requests are the first for which that is not so.
+//! while every request is served reduced ([`Dimming`](crate::mode::dimming::Dimming) measures it).
+//! It is shed when that is beyond most of its target: an admitted request is answered in time, and
+//! the least important requests are the first for which that is not so.
 //!
-//! While dimming is enough no request is shed on a forecast. One that has waited for two targets is shed all the
-//! same, because replicas that hang drain nothing.
+//! While dimming is enough no request is shed on a forecast. One that has waited for two targets is
+//! shed all the same, because replicas that hang drain nothing.
 
 use crate::class::Class;
 use crate::mode::Step;
@@ -21,14 +21,14 @@ const WAIT_SHARE: f64 = 0.65;
 /// Requests that keep the replicas busy through the chance of arrivals; as in mode `auto`.
 const BUSY_REQUESTS: f64 = 10.0;
 
-/// Residences that must be left of the target when a request is started. Chosen: of exponential ones, a
-/// seventh takes longer than two.
+/// Residences that must be left of the target when a request is started. Chosen: of exponential
+/// ones, a seventh takes longer than two.
 const RESIDENCES_LEFT: f64 = 2.0;
 
 /// Targets after which nobody waits any more.
 const PATIENCE_TARGETS: f64 = 2.0;
 
-/// See the module's description.
+/// Refusing at the queue, once leaving content out is not enough.
 #[derive(Debug)]
 pub(super) struct Admission {
     target_s: f64,

@@ -23,7 +23,7 @@ pub(super) struct Period {
     pub(super) refusing: bool,
 }
 
-/// See the module's description.
+/// One replica under mode `ilac`: its service-time controller, and how far it is trusted.
 #[derive(Debug)]
 pub(super) struct Member {
     control: ServiceControl,
@@ -136,9 +136,9 @@ impl Member {
     }
 }
 
-/// The service time of the period. Full responses are the samples (004 §III-B), except while admission is in
-/// charge: nobody gets one then, and a replica that was given few requests at a time would stay so for
-/// ever.
+/// The service time of the period. Full responses are the samples (004 §III-B), except while
+/// admission is in charge: nobody gets one then, and a replica that was given few requests at a
+/// time would stay so for ever.
 fn take_sample_s(replica: &Replica, refusing: bool) -> Option<f64> {
     let full = replica.reports.take_full_mean_s();
     let reduced = replica.reports.take_reduced_mean_s();

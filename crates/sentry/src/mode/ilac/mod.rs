@@ -37,7 +37,7 @@ use crate::gate::{ContentRule, Gate};
 use crate::plan::Plan;
 use crate::status::{BrownoutReplica, BrownoutStatus};
 
-/// See the module's description.
+/// Mode `ilac`: balancing joined with graceful degradation (004).
 #[derive(Debug)]
 pub(crate) struct Ilac {
     config: IlacConfig,

@@ -17,7 +17,7 @@ struct Seen {
     guaranteed: u64,
 }
 
-/// See the module's description.
+/// Arrival rates of the classes, smoothed over the periods in which they are asked for.
 #[derive(Debug)]
 pub(super) struct Meter {
     /// Weight of the newest period.

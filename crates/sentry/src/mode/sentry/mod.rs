@@ -53,14 +53,14 @@ const NEWEST: f64 = 0.25;
 const NEWEST_PERIOD: f64 = 0.75;
 
 /// The first threshold is computed after so long, the next ones after twice as long each, up to
-/// `threshold_interval`. Until the first there is none and everything is admitted; the paper's 15 s of
-/// that leave a backlog which costs the most important class a third of its requests.
+/// `threshold_interval`. Until the first there is none and everything is admitted; the paper's 15 s
+/// of that leave a backlog which costs the most important class a third of its requests.
 const FIRST_PERIOD: Duration = Duration::from_millis(500);
 
 /// Share of the servers that a backlog may take from newcomers.
 const BACKLOG_MAX: f64 = 0.5;
 
-/// See the module's description.
+/// Mode `sentry`: policing at extreme overload (003 §3).
 #[derive(Debug)]
 pub(crate) struct SentryMode {
     interval: Duration,
@@ -206,9 +206,9 @@ fn worth_a_timer(delay: Duration) -> Duration {
     }
 }
 
-/// Servers that the next period has for newcomers: nearly all of them, less what it takes to finish what is
-/// in service within the period. Without this a backlog from before the threshold was right would
-/// stay for ever.
+/// Servers that the next period has for newcomers: nearly all of them, less what it takes to finish
+/// what is in service within the period. Without this a backlog from before the threshold was right
+/// would stay for ever.
 fn servers_left(plan: &Plan, loads: &[ClassLoad]) -> f64 {
     let servers = plan.servers();
     let rate: f64 = loads.iter().map(|load| load.rate).sum();
