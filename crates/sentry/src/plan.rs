@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use tidegate_control::Timestamp;
 
@@ -78,6 +78,17 @@ impl Plan {
             config: Arc::new(config.clone()),
         };
         Ok((plan, added))
+    }
+
+    /// Retires the replicas that were removed. This plan is in force already: a request that finds
+    /// the replicas of an older one retired finds this one (`Sentry::newer_than`).
+    pub(crate) fn retire(&self, changes: &[ReplicaChange]) {
+        fence(Ordering::Release);
+        for change in changes {
+            if let ReplicaChange::Remove(id) = *change {
+                self.replicas[usize::from(id.0)].set_health(Health::Retired);
+            }
+        }
     }
 
     /// Gives a replica another weight, and the slots that go with it where they are fixed.

@@ -1,6 +1,7 @@
 //! A request arrives: admit, park or refuse.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
@@ -93,7 +94,10 @@ impl<T> Sentry<T> {
             return Ok(Verdict::Admit(self.permit(plan, now, origin, replica)));
         }
         if !plan.any_up() {
-            return Err(self.refusal(plan, ShedReason::NoReplica, arrival.class));
+            return match self.newer_than(plan) {
+                Some(newer) => self.enter(&newer, now, arrival, passed, waiter),
+                None => Err(self.refusal(plan, ShedReason::NoReplica, arrival.class)),
+            };
         }
         let ahead = plan.queued_ahead(arrival.class);
         let in_time = self
@@ -103,6 +107,13 @@ impl<T> Sentry<T> {
             self.displace_last(plan, now, arrival, refusal)?;
         }
         self.park(plan, now, arrival, passed, waiter)
+    }
+
+    /// The plan in force, if it is not this one: a reload may have replaced all its replicas.
+    pub(super) fn newer_than(&self, plan: &Plan) -> Option<Arc<Plan>> {
+        fence(Ordering::Acquire);
+        let newest = self.plan.load_full();
+        (!std::ptr::eq(plan, &raw const *newest)).then_some(newest)
     }
 
     /// Kill switch or dry run: admitted whatever the decision would have been.
@@ -119,7 +130,10 @@ impl<T> Sentry<T> {
         };
         let Some(replica) = self.place(plan, now, arrival.sticky, Slots::Any) else {
             self.gate.leave(passed);
-            return Err(self.refusal(plan, ShedReason::NoReplica, arrival.class));
+            return match self.newer_than(plan) {
+                Some(newer) => self.decide_open(&newer, now, arrival),
+                None => Err(self.refusal(plan, ShedReason::NoReplica, arrival.class)),
+            };
         };
         let origin = Origin::arriving(now, arrival, passed);
         Ok(Verdict::Admit(self.permit(plan, now, origin, replica)))
@@ -313,5 +327,35 @@ impl<T> Sentry<T> {
         let at_gate = || self.gate.wait_seconds();
         let seconds = drained.or_else(at_gate).unwrap_or(0.0) * forecast.pressure.load();
         Duration::from_secs_f64(within(seconds, RETRY_MIN, RETRY_MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use crate::api::ReplicaChange;
+
+    /// A decision that began before a reload and ends after it.
+    #[test]
+    fn replicas_that_are_all_replaced_meanwhile_lose_no_request() {
+        let config = tidegate_config::parse("test.toml", "mode = 'auto'").unwrap();
+        let sentry = Sentry::<u32>::new(&config, 1, Timestamp::ZERO, 1).unwrap();
+        let old = sentry.plan.load_full();
+        let changes = [
+            ReplicaChange::Add(NonZeroU32::MIN),
+            ReplicaChange::Remove(ReplicaId(0)),
+        ];
+        let added = sentry.reconfigure(Timestamp::ZERO, &config, &changes, &mut |_, _| {});
+        let arrival = Arrival::default();
+        let passed = Passed { counted: false };
+        let verdict = sentry.enter(&old, Timestamp::ZERO, &arrival, passed, || 1);
+        let Ok(Verdict::Admit(permit)) = verdict else {
+            panic!("{verdict:?}");
+        };
+        assert_eq!(Some(&permit.replica()), added.unwrap().first());
+        let open = sentry.decide_open(&old, Timestamp::ZERO, &arrival);
+        assert!(matches!(open, Ok(Verdict::Admit(_))), "{open:?}");
     }
 }

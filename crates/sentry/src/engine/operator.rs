@@ -61,19 +61,14 @@ impl<T> Sentry<T> {
         let (new, added) = old.changed(config, changes, now)?;
         adaptation.reconfigure(&old, &new, &self.gate, &self.content, now)?;
         for change in changes {
-            match *change {
-                ReplicaChange::Add(_) => {}
-                ReplicaChange::Remove(id) => {
-                    new.replicas[usize::from(id.0)].set_health(Health::Retired);
-                }
-                ReplicaChange::Weigh(id, weight) => {
-                    new.weigh(id, weight);
-                }
+            if let ReplicaChange::Weigh(id, weight) = *change {
+                new.weigh(id, weight);
             }
         }
         self.balancer.weigh(&new.replicas);
         let new = Arc::new(new);
         self.plan.store(Arc::clone(&new));
+        new.retire(changes);
         self.reclassify(&old, &new);
         self.dry_run.store(config.dry_run, Ordering::SeqCst);
         drop(adaptation);

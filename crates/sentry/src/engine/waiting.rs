@@ -409,7 +409,9 @@ impl<T> Sentry<T> {
     fn next_for(&self, plan: &Plan, now: Timestamp, waiter: &Waiter<T>) -> Option<Next> {
         if self.bypass() {
             let placed = self.place_waiter(plan, now, waiter, Slots::Any);
-            return Some(placed.map_or_else(|| self.no_replica(plan, waiter), Next::Admit));
+            return placed
+                .map(Next::Admit)
+                .or_else(|| self.no_replica(plan, waiter));
         }
         if let Some(refusal) = self.expired(plan, now, waiter) {
             return Some(Next::Expire(refusal));
@@ -417,7 +419,7 @@ impl<T> Sentry<T> {
         match self.place_waiter(plan, now, waiter, Slots::Free) {
             Some(replica) => Some(Next::Admit(replica)),
             None if plan.any_up_but(waiter.avoids()) => None,
-            None => Some(self.no_replica(plan, waiter)),
+            None => self.no_replica(plan, waiter),
         }
     }
 
@@ -437,8 +439,12 @@ impl<T> Sentry<T> {
         }
     }
 
-    fn no_replica(&self, plan: &Plan, waiter: &Waiter<T>) -> Next {
-        Next::Expire(self.refusal(plan, ShedReason::NoReplica, waiter.class))
+    /// None if a newer plan may have a replica: the reload that made it looks at the queue again.
+    fn no_replica(&self, plan: &Plan, waiter: &Waiter<T>) -> Option<Next> {
+        let refusal = self.refusal(plan, ShedReason::NoReplica, waiter.class);
+        self.newer_than(plan)
+            .is_none()
+            .then_some(Next::Expire(refusal))
     }
 
     /// It waited so long that it could not be answered in time any more.
