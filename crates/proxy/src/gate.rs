@@ -1,7 +1,7 @@
 //! Drives the admission engine: asks for a slot, waits for it, and gives it back by drop.
 //!
 //! Whatever happens to a request, its slot ends exactly once: the permit lives in a `Slot`, which
-//! [`Slot::end`] gives back where the request ends. A slot that is dropped without that belonged to
+//! `Slot::end` gives back where the request ends. A slot that is dropped without that belonged to
 //! a client that left.
 
 use std::rc::Rc;
