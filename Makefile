@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip supply-chain dist package test-deb dashboard dashboard-optional dashboard-test check-monitoring packages book
+.PHONY: help bench-envoy check-envoy bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip supply-chain dist package test-deb dashboard dashboard-optional dashboard-test check-monitoring packages book
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +101,12 @@ bench-policing: ## decisions per second, in batches and by the threshold
 
 bench-classes: ## figure 3 of paper 003, live: who is refused when gold, silver and bronze want too much
 	bench/classes/run
+
+bench-envoy: setup ## the real Envoy under three times overload: none, adaptive concurrency, and Tidegate by each interface
+	bench/envoy/run
+
+check-envoy: setup ## each interface of `tidegate envoy` under the real Envoy, in short; an error where goodput or reason is missing
+	bench/envoy/run --check --rounds 1 --seconds 15
 
 bench-tower: setup ## limiters for tower in one process: ours, tower, tower-resilience, little-loadshedder
 	cd bench/tower && $(CARGO) run --quiet --locked
