@@ -1,14 +1,17 @@
 //! The words the engine and its drivers exchange.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidegate_control::Timestamp;
 
+use crate::engine::Unreported;
 use crate::occupancy::Place;
 use crate::policing::PathKey;
+use crate::policing::cost_shares::CostBand;
 use crate::policing::io_weight::Run;
 
 /// Index of a class in the configuration; 0 is the most important.
@@ -43,6 +46,9 @@ pub struct Arrival {
     pub session: Option<u64>,
     /// Whether this request may open the session.
     pub session_entry: bool,
+    /// What it costs, where its client says so and is believed: milliseconds in a replica, or the
+    /// unit in which replicas report ([`CostBy`](crate::CostBy)).
+    pub cost: Option<f64>,
 }
 
 /// The engine's answer to an arrival.
@@ -68,9 +74,13 @@ pub enum Resolution {
 }
 
 /// The right to occupy one slot of one replica. Not `Clone`: it ends in [`Sentry::on_end`],
-/// exactly once. Drivers wrap it in a guard that does so on drop.
+/// exactly once.
+///
+/// Drivers wrap it in a guard that does so on drop. A permit that is dropped all the same loses no
+/// slot: [`Sentry::handle_timeout`] ends it as [`Ending::Unreported`].
 ///
 /// [`Sentry::on_end`]: crate::Sentry::on_end
+/// [`Sentry::handle_timeout`]: crate::Sentry::handle_timeout
 #[derive(Debug)]
 #[must_use]
 pub struct Permit {
@@ -81,6 +91,10 @@ pub struct Permit {
     pub(crate) arrived: Timestamp,
     pub(crate) admitted: Timestamp,
     pub(crate) path: Option<PathKey>,
+    /// Its tenant, for what it costs. A permit is small: no tenant has the key 0.
+    pub(crate) tenant: Option<NonZeroU64>,
+    /// What was reserved for it, where cost counts.
+    pub(crate) cost: Option<CostBand>,
     /// What it found in the replica when it came in.
     pub(crate) place: Place,
     /// Age group of the slot, for finding requests that are in flight for far too long.
@@ -95,6 +109,20 @@ pub struct Permit {
     pub(crate) returned: bool,
     /// What the replica is told about optional content, if anything.
     pub(crate) content: Option<Content>,
+    /// Where it goes when it is dropped; none once it has ended.
+    pub(crate) unreported: Option<Arc<Unreported>>,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let Some(unreported) = self.unreported.take() else {
+            return;
+        };
+        unreported.add(Self {
+            unreported: None,
+            ..*self
+        });
+    }
 }
 
 /// What a replica is told about the content of one answer.
@@ -105,6 +133,11 @@ pub(crate) struct Content {
 }
 
 impl Permit {
+    /// The slot is given back by the engine: dropping the permit does nothing any more.
+    pub(crate) fn disarm(&mut self) {
+        self.unreported = None;
+    }
+
     /// Where to send the request.
     #[must_use]
     pub fn replica(&self) -> ReplicaId {
@@ -174,10 +207,14 @@ pub struct Report {
     pub queue_seconds: Option<f64>,
     /// Requests in the replica, those of other proxies included.
     pub in_service: Option<u32>,
-    /// The class of the request whose CPU and I/O time are reported.
+    /// What the request cost, in a unit of the replica's choice.
+    pub cost: Option<f64>,
+    /// The class of the request whose times and cost are reported.
     pub class: ClassId,
     /// Its path.
     pub path: Option<PathKey>,
+    /// Its tenant.
+    pub tenant: Option<u64>,
 }
 
 impl Report {
@@ -204,6 +241,14 @@ impl Report {
 /// Whether a replica can mean it: no request takes longer than a day.
 pub(crate) fn is_time(seconds: f64) -> bool {
     (0.0..=86_400.0).contains(&seconds)
+}
+
+/// No request costs more, in any unit: what exceeds it is a mistake.
+const COST_MAX: f64 = 1e12;
+
+/// Whether a replica can mean this cost.
+pub(crate) fn is_cost(cost: f64) -> bool {
+    (0.0..=COST_MAX).contains(&cost)
 }
 
 /// A change of the list of replicas in [`Sentry::reconfigure`]. Ids of the others stay as they
@@ -233,6 +278,9 @@ pub enum Ending {
     Abandoned,
     /// Not to be counted as a sample for another reason (a stream, a health check).
     Ignored,
+    /// Its permit was dropped without [`Sentry::on_end`](crate::Sentry::on_end): a fault of the
+    /// driver. Never a sample.
+    Unreported,
 }
 
 /// A refusal, with what it takes to explain it.
@@ -270,6 +318,8 @@ pub enum ShedReason {
     Threshold,
     /// In overload, its path costs far more than others.
     Costly,
+    /// In overload, the share of requests of its cost is used up.
+    CostShare,
     /// The queue is full by count.
     QueueFull,
     /// The queue is full by bytes.
@@ -282,7 +332,7 @@ pub enum ShedReason {
 
 impl ShedReason {
     /// Every reason, in the order of [`ShedReason::index`].
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Predicted,
         Self::Expired,
         Self::Rate,
@@ -291,6 +341,7 @@ impl ShedReason {
         Self::Policed,
         Self::Threshold,
         Self::Costly,
+        Self::CostShare,
         Self::QueueFull,
         Self::QueueBytes,
         Self::NoReplica,
@@ -310,7 +361,7 @@ impl ShedReason {
             Self::Predicted => "requests ahead",
             Self::Expired | Self::Policed => "seconds",
             Self::Rate => "tokens",
-            Self::Blocked | Self::Threshold => "share",
+            Self::Blocked | Self::Threshold | Self::CostShare => "share",
             Self::Window | Self::QueueFull => "requests",
             Self::Costly => "requests ahead times cost",
             Self::QueueBytes => "bytes",
@@ -330,6 +381,7 @@ impl ShedReason {
             Self::Policed => "policed",
             Self::Threshold => "threshold",
             Self::Costly => "costly",
+            Self::CostShare => "cost-share",
             Self::QueueFull => "queue-full",
             Self::QueueBytes => "queue-bytes",
             Self::NoReplica => "no-replica",

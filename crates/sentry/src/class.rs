@@ -9,6 +9,7 @@ use crate::api::{Ending, ShedReason};
 use crate::atomic::{AtomicF64, add_one};
 use crate::config::ClassConfig;
 use crate::contract::Contract;
+use crate::policing::cost_shares::CostShares;
 use crate::status::{BandStatus, ClassStatus};
 
 /// A duration without bound, in nanoseconds.
@@ -26,6 +27,7 @@ pub(crate) struct Class {
     pub(crate) counters: Counters,
     pub(crate) contract: Contract,
     pub(crate) cost: Cost,
+    pub(crate) cost_shares: CostShares,
     /// How long requests are held before they are examined, in nanoseconds.
     delay_ns: AtomicU64,
     /// Share of what its target allows that the servers may be filled to.
@@ -178,6 +180,7 @@ impl Class {
             cost: Cost {
                 service_s: AtomicF64::new(0.0),
             },
+            cost_shares: CostShares::new(),
             delay_ns: AtomicU64::new(0),
             room: AtomicF64::new(1.0),
         }
@@ -222,6 +225,7 @@ impl Class {
             band: self.band_status(config),
             guarantee: self.contract.guarantee_status(now),
             service_seconds: self.cost.service_s(),
+            costs: self.cost_shares.status(),
             delay_seconds: self.delay().as_secs_f64(),
             room_share: self.room(),
             revenue: self.contract.revenue(),
@@ -237,6 +241,7 @@ impl Class {
             dropped: load(&counters.dropped),
             abandoned: load(&counters.abandoned),
             ignored: load(&counters.ignored),
+            unreported: load(&counters.unreported),
             shed: by_reason(&counters.shed),
             would_shed: by_reason(&counters.would_shed),
         }
@@ -278,6 +283,7 @@ pub(crate) struct Counters {
     pub(crate) dropped: AtomicU64,
     pub(crate) abandoned: AtomicU64,
     pub(crate) ignored: AtomicU64,
+    unreported: AtomicU64,
     shed: [AtomicU64; ShedReason::ALL.len()],
     would_shed: [AtomicU64; ShedReason::ALL.len()],
 }
@@ -293,6 +299,7 @@ impl Counters {
             Ending::Dropped => &self.dropped,
             Ending::Abandoned => &self.abandoned,
             Ending::Ignored => &self.ignored,
+            Ending::Unreported => &self.unreported,
         };
         add_one(counter);
     }

@@ -6,6 +6,7 @@ use tidegate_control::controller::Terms;
 
 use crate::api::{ClassId, ReplicaId};
 use crate::config::ModeName;
+use crate::mode::{Cause, PhaseName};
 use crate::status::Standing;
 
 /// Something the engine decided about itself. Decisions about single requests are what
@@ -41,8 +42,21 @@ pub enum Event {
         from: u32,
         /// Slots from now on.
         to: u32,
-        /// Why, in one word.
-        cause: &'static str,
+        /// Why.
+        cause: Cause,
+    },
+    /// The search for a replica's window entered another phase, in mode `auto`.
+    Phase {
+        /// When.
+        at: Timestamp,
+        /// Whose.
+        replica: ReplicaId,
+        /// The phase before.
+        from: PhaseName,
+        /// The phase from now on.
+        to: PhaseName,
+        /// Why.
+        cause: Cause,
     },
     /// The mode changed.
     Mode {

@@ -28,6 +28,7 @@ mod clamp;
 mod class;
 mod config;
 mod contract;
+mod counts;
 mod engine;
 mod error;
 mod event;
@@ -53,19 +54,21 @@ pub use api::{
     ShedReason, Ticket, Verdict,
 };
 pub use config::{
-    AutoConfig, Balance, Borrowed, ClassConfig, DEFAULT_CLASS, FairnessConfig, Feedback, GateKind,
-    IlacConfig, IlacPreset, LimitsConfig, LowTrafficConfig, LqrConfig, Measure, ModeName,
+    AutoConfig, Balance, Borrowed, ClassConfig, CostBy, DEFAULT_CLASS, FairnessConfig, Feedback,
+    GateKind, IlacConfig, IlacPreset, LimitsConfig, LowTrafficConfig, LqrConfig, Measure, ModeName,
     PathConfig, PiConfig, PidConfig, Policing, Quantile, QueueConfig, SentryConfig,
     SentryModeConfig, SessionConfig, StaticConfig, StepConfig, TargetBand, WarmUp,
 };
 pub use engine::Sentry;
 pub use error::SentryError;
 pub use event::{Event, Measurement, Observer, Outlook};
+pub use mode::{Cause, PhaseName, tuning_page};
 pub use policing::PathKey;
 pub use quota::{QuotaExceeded, QuotaLimits, QuotaTable};
 pub use status::{
-    BandStatus, BrownoutReplica, BrownoutStatus, ClassStatus, ControllerStatus, GuaranteeStatus,
-    MomentsStatus, PolicingStatus, QueueStatus, ReplicaStatus, Standing, Status, TimesStatus,
+    BandStatus, BrownoutReplica, BrownoutStatus, ClassStatus, ControllerStatus, CostBandStatus,
+    GuaranteeStatus, MomentsStatus, PolicingStatus, QueueStatus, ReplicaStatus, Standing, Status,
+    TimesStatus,
 };
 
 pub mod brownout;

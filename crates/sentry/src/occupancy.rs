@@ -28,6 +28,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tidegate_control::Timestamp;
 
+use crate::counts::Counts;
+
 /// Concurrency has a bin of its own up to this, and two bins per octave beyond.
 const SINGLE: u32 = 4;
 /// Bins up to a concurrency of 65536.
@@ -131,13 +133,6 @@ pub(crate) struct Occupancy {
     full_done: AtomicU32,
 }
 
-/// What was done while the window was full.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Full {
-    pub(crate) seconds: f64,
-    pub(crate) done: f64,
-}
-
 impl Occupancy {
     pub(crate) fn new() -> Self {
         Self {
@@ -204,20 +199,18 @@ impl Occupancy {
 
     /// What the requests did that the window bounded since the last call: a window of `limit` that
     /// is full does one of them every `R / limit`.
-    pub(crate) fn take_bound(&self, now: Timestamp, limit: u32) -> Full {
+    pub(crate) fn take_bound(&self, now: Timestamp, limit: u32) -> Counts {
         let (inside, done) = self.bound.take(now);
-        Full {
-            seconds: inside / f64::from(limit.max(1)),
-            done,
-        }
+        Counts::of(done, inside / f64::from(limit.max(1)))
     }
 
     /// What was done with the window full since the last call.
-    pub(crate) fn take_full(&self) -> Full {
-        Full {
-            seconds: self.full_ns.swap(0, Ordering::Relaxed) as f64 * 1e-9,
-            done: f64::from(self.full_done.swap(0, Ordering::Relaxed)),
-        }
+    pub(crate) fn take_full(&self) -> Counts {
+        let seconds = self.full_ns.swap(0, Ordering::Relaxed) as f64 * 1e-9;
+        Counts::of(
+            f64::from(self.full_done.swap(0, Ordering::Relaxed)),
+            seconds,
+        )
     }
 
     /// Request-seconds, and requests done, of those admitted to a bin since the last call.

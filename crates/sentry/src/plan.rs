@@ -8,7 +8,7 @@ use tidegate_control::Timestamp;
 
 use crate::api::{Arrival, ClassId, ReplicaChange, ReplicaId};
 use crate::class::Class;
-use crate::config::{Balance, ModeName, SentryConfig};
+use crate::config::{Balance, CostBy, ModeName, SentryConfig};
 use crate::contract::Contract;
 use crate::error::SentryError;
 use crate::policing::toll::toll;
@@ -146,7 +146,39 @@ impl Plan {
 
     /// Whether those whose path costs far more than others pay for it in overload.
     pub(crate) fn charges_tolls(&self) -> bool {
-        self.config.mode == ModeName::Auto && self.config.auto.path_costs
+        self.config.mode == ModeName::Auto && self.config.auto.path_costs && !self.shares_by_cost()
+    }
+
+    /// Whether cheap requests are preferred in overload, as far as the operator allows.
+    pub(crate) fn shares_by_cost(&self) -> bool {
+        self.config.mode == ModeName::Auto && self.config.auto.cost_fairness > 0.0
+    }
+
+    /// Whether what requests cost is learned from the time that they take.
+    pub(crate) fn learns_cost_by_time(&self) -> bool {
+        let by_time = self.config.auto.cost_by == CostBy::Time;
+        self.charges_tolls() || self.shares_by_cost() && by_time
+    }
+
+    /// What a request is expected to cost, where that counts: what its client says, what requests
+    /// of its path and tenant cost, of its path, or of its class.
+    pub(crate) fn expected_cost(&self, arrival: &Arrival) -> Option<f64> {
+        if !self.shares_by_cost() {
+            return None;
+        }
+        let unit = match self.config.auto.cost_by {
+            CostBy::Time => 1e-3,
+            CostBy::Report => 1.0,
+        };
+        let declared = arrival.cost.map(|cost| cost * unit);
+        declared
+            .filter(|&cost| cost > 0.0 && cost.is_finite())
+            .or_else(|| {
+                self.policer
+                    .well_known_of_tenant(arrival.path, arrival.tenant)
+            })
+            .or_else(|| self.policer.well_known_s(arrival.path))
+            .or_else(|| self.class(arrival.class).cost.service_s())
     }
 
     /// What newcomers meet in the replicas.

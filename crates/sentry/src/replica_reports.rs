@@ -127,14 +127,21 @@ impl ReplicaReports {
     }
 
     /// Mean time of full responses since the last call, if there were any.
-    pub(crate) fn take_full_mean_s(&self) -> Option<f64> {
-        self.full.take_s()
+    pub(crate) fn take_full_mean(&self) -> Option<MeanSample> {
+        self.full.take()
     }
 
     /// The same of responses without optional content.
-    pub(crate) fn take_reduced_mean_s(&self) -> Option<f64> {
-        self.reduced.take_s()
+    pub(crate) fn take_reduced_mean(&self) -> Option<MeanSample> {
+        self.reduced.take()
     }
+}
+
+/// A mean, and of how many responses.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MeanSample {
+    pub(crate) mean_s: f64,
+    pub(crate) count: f64,
 }
 
 /// A mean that is taken once a period.
@@ -151,11 +158,12 @@ impl MeanTime {
         add_one(&self.count);
     }
 
-    /// In seconds, of what was added since the last call, if anything was.
-    fn take_s(&self) -> Option<f64> {
-        let sum = self.nanos.swap(0, Ordering::Relaxed) as f64 * 1e-9;
-        let count = self.count.swap(0, Ordering::Relaxed);
-        (count > 0).then(|| sum / count as f64)
+    /// Of what was added since the last call, if anything was.
+    fn take(&self) -> Option<MeanSample> {
+        let sum_s = self.nanos.swap(0, Ordering::Relaxed) as f64 * 1e-9;
+        let count = self.count.swap(0, Ordering::Relaxed) as f64;
+        let mean_s = sum_s / count;
+        (count > 0.0).then_some(MeanSample { mean_s, count })
     }
 }
 

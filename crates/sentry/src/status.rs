@@ -8,6 +8,7 @@ use tidegate_control::controller::Terms;
 
 use crate::api::ReplicaId;
 use crate::config::ModeName;
+use crate::mode::PhaseName;
 
 /// A picture of the engine at one instant.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -172,6 +173,8 @@ pub struct ReplicaStatus {
     pub weight: u32,
     /// Slots; absent when there is no bound.
     pub window: Option<u32>,
+    /// The phase of the search for its window, in mode `auto`.
+    pub phase: Option<PhaseName>,
     /// Requests that hold a slot.
     pub in_flight: u32,
     /// Long streams, which hold none.
@@ -228,6 +231,17 @@ pub struct PolicingStatus {
     pub denied_max: f64,
 }
 
+/// Requests of about the same cost.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct CostBandStatus {
+    /// What one costs: seconds in a replica, or the unit in which replicas report.
+    pub cost: f64,
+    /// How many of them arrive.
+    pub offered_per_second: f64,
+    /// The share of them that is admitted where no slot is free.
+    pub share: f64,
+}
+
 /// One class's counters since the start.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ClassStatus {
@@ -241,6 +255,8 @@ pub struct ClassStatus {
     pub guarantee: Option<GuaranteeStatus>,
     /// What a request costs a server on its own, in seconds, where the mode measures it.
     pub service_seconds: Option<f64>,
+    /// What arrives and what is admitted by cost, where `auto.cost_fairness` is above 0.
+    pub costs: Vec<CostBandStatus>,
     /// How long its requests are held before they are examined, in mode `sentry`.
     pub delay_seconds: f64,
     /// Share of the requests in service that its target allows which servers are filled to, in mode
@@ -276,6 +292,8 @@ pub struct ClassStatus {
     pub abandoned: u64,
     /// Requests that ended without being a sample.
     pub ignored: u64,
+    /// Requests whose permit was dropped without an ending, by a fault of the driver.
+    pub unreported: u64,
     /// Refusals by reason.
     #[serde(serialize_with = "as_map")]
     #[schemars(with = "BTreeMap<String, u64>")]

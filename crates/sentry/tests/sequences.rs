@@ -306,6 +306,7 @@ impl Model {
         self.next += 1;
         let in_ms = |ms: u16| self.now + Duration::from_millis(u64::from(ms));
         let arrival = Arrival {
+            cost: None,
             class: ClassId(request.class),
             bytes: request.bytes,
             sticky: request.sticky.map(ReplicaId),

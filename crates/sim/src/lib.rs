@@ -8,6 +8,8 @@
 //! - [`rivals`]: what others use for admission control; [`arena`]: everybody against everything;
 //!   [`brownout`]: replicas that can leave content out (004); [`deferral`]: clients that hold back
 //!   (001).
+//! - [`auto_services`]: services that mode `auto` is judged by; [`goldens`]: what it decides, as
+//!   text.
 //! - [`plane`]: scalers of servers compared on days of arrivals.
 //! - [`flow`]: the discrete-time flow model of PI-gate (002).
 //! - [`stats`]: what is measured, with its uncertainty; [`theory`]: what it should be.
@@ -17,6 +19,7 @@
 //! - [`characterize`]: from an unknown service to its regulator.
 
 pub mod arena;
+pub mod auto_services;
 pub mod brownout;
 pub mod characterize;
 pub mod chart;
@@ -25,6 +28,7 @@ pub mod deferral;
 pub mod engine;
 pub mod experiment;
 pub mod flow;
+pub mod goldens;
 pub mod my_service;
 pub mod papers;
 pub mod plan;

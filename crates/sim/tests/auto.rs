@@ -8,6 +8,7 @@
 //! Runs are deterministic: the margins are there for changes of the code, not for chance.
 
 use tidegate_sentry::ShedReason;
+use tidegate_sim::auto_services::{HEAVY, SERVICES, SLOW, STEPS, Service, WIDE, service};
 use tidegate_sim::rng::Streams;
 use tidegate_sim::scenario::{Outcome, Row, Scenario};
 
@@ -16,143 +17,7 @@ const SEEDS: [u64; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 /// Samples behind the share of requests that fit into the target.
 const SAMPLES: usize = 20_000;
 
-#[derive(Debug, Clone, Copy)]
-struct Service {
-    name: &'static str,
-    work: &'static str,
-    mean_s: f64,
-    replica: &'static str,
-    cores: f64,
-    target_s: f64,
-    /// Squared coefficient of variation of the work.
-    cv2: f64,
-}
-
-const fn service(
-    name: &'static str,
-    work: &'static str,
-    mean_s: f64,
-    replica: &'static str,
-    cores: f64,
-    target_s: f64,
-) -> Service {
-    Service {
-        name,
-        work,
-        mean_s,
-        replica,
-        cores,
-        target_s,
-        cv2: 1.0,
-    }
-}
-
-impl Service {
-    /// The same with work that varies by so much.
-    const fn varying(self, cv2: f64) -> Self {
-        Self { cv2, ..self }
-    }
-}
-
-const SERVICES: [Service; 11] = [
-    service(
-        "one core, shared",
-        "{ law = 'exponential', mean = '10ms' }",
-        0.01,
-        "slots = 'unlimited'",
-        1.0,
-        0.5,
-    ),
-    service(
-        "3 of 4 workers",
-        "{ law = 'exponential', mean = '20ms' }",
-        0.02,
-        "count = 3\ncores = 4",
-        12.0,
-        0.5,
-    ),
-    service(
-        "2 of 16 workers",
-        "{ law = 'log-normal', mean = '100ms', cv2 = 2 }",
-        0.1,
-        "count = 2\ncores = 16",
-        32.0,
-        1.0,
-    )
-    .varying(2.0),
-    service(
-        "8 workers, bimodal",
-        "{ law = 'bimodal', fast = '10ms', slow = '200ms', slow_share = '5%' }",
-        0.0195,
-        "cores = 8",
-        8.0,
-        0.5,
-    )
-    .varying(4.5),
-    service(
-        "thrashing",
-        "{ law = 'exponential', mean = '40ms' }",
-        0.04,
-        "cores = 4\nslots = 'unlimited'\npenalty = { knee = 8, slope = 0.03 }",
-        4.0,
-        0.5,
-    ),
-    service(
-        "200 workers",
-        "{ law = 'exponential', mean = '200ms' }",
-        0.2,
-        "cores = 200",
-        200.0,
-        1.0,
-    ),
-    service("one worker, regular", "'10ms'", 0.01, "cores = 1", 1.0, 0.5),
-    service(
-        "3 of 4 cores, shared",
-        "{ law = 'exponential', mean = '40ms' }",
-        0.04,
-        "count = 3\ncores = 4\nslots = 64",
-        12.0,
-        0.5,
-    ),
-    service(
-        "fast",
-        "{ law = 'log-normal', mean = '2ms', cv2 = 1 }",
-        0.002,
-        "count = 2\ncores = 2\nslots = 256",
-        4.0,
-        0.1,
-    ),
-    HEAVY,
-    SLOW,
-];
-
-/// Long requests stay behind in a shared core and hold up all others: the hardest of them.
-const HEAVY: Service = service(
-    "3 of one core, shared, heavy tail",
-    "{ law = 'log-normal', mean = '15ms', cv2 = 4 }",
-    0.015,
-    "count = 3\ncores = 1\nslots = 100",
-    3.0,
-    0.5,
-)
-.varying(4.0);
-
-/// Twenty requests per second: everything takes longer to learn.
-const SLOW: Service = service(
-    "2 workers, slow",
-    "{ law = 'exponential', mean = '100ms' }",
-    0.1,
-    "cores = 2",
-    2.0,
-    1.0,
-);
-
-/// A third, a half and three quarters of the capacity go and come back.
-const STEPS: &str = "speed = [{ at = '0s', value = 1 }, { at = '20s', value = 0.67 }, \
-    { at = '40s', value = 1 }, { at = '60s', value = 0.5 }, { at = '80s', value = 1 }, \
-    { at = '100s', value = 0.25 }, { at = '120s', value = 1 }]";
-
-/// When they do, in seconds, and the speed from then on.
+/// When capacity goes and comes back ([`STEPS`]), in seconds, and the speed from then on.
 const STEPS_S: [(f64, f64); 6] = [
     (20.0, 0.67),
     (40.0, 1.0),
@@ -163,19 +28,31 @@ const STEPS_S: [(f64, f64); 6] = [
 ];
 const STEP_S: f64 = 20.0;
 
-impl Service {
-    /// Requests per second.
-    fn capacity(&self) -> f64 {
-        self.cores / self.mean_s
-    }
+/// The loads that each service is put under.
+trait Loads {
+    fn is(&self, other: &Self) -> bool;
+    fn told_target(&self, seconds: u32, warm_up: u32, load: &str, speed: &str) -> Scenario;
+    fn protected(
+        &self,
+        seconds: u32,
+        warm_up: u32,
+        load: &str,
+        speed: &str,
+        told: &str,
+    ) -> Scenario;
+    fn overload(&self, times: f64, clients: &str) -> Scenario;
+    fn room(&self) -> Scenario;
+    fn steps(&self, times: f64) -> Scenario;
+    fn possible(&self, scenario: &Scenario, outcome: &Outcome) -> impl Fn(&Row) -> f64;
+}
 
+impl Loads for Service {
     fn is(&self, other: &Self) -> bool {
         self.name == other.name
     }
 
-    fn scenario(&self, seconds: u32, warm_up: u32, load: &str, speed: &str) -> Scenario {
-        let target = format!("target = '{}ms'", self.target_s * 1e3);
-        self.protected(seconds, warm_up, load, speed, &target)
+    fn told_target(&self, seconds: u32, warm_up: u32, load: &str, speed: &str) -> Scenario {
+        self.protected(seconds, warm_up, load, speed, &self.target_key())
     }
 
     /// With what `auto` is told, if anything.
@@ -187,35 +64,29 @@ impl Service {
         speed: &str,
         told: &str,
     ) -> Scenario {
-        let target_ms = self.target_s * 1e3;
-        let (work, replica) = (self.work, self.replica);
-        let text = format!(
-            "duration = '{seconds}s'\nwarm_up = '{warm_up}s'\ninterval = '500ms'\n\
-             target = '{target_ms}ms'\nservice = {work}\n[load]\n{load}\n\
-             [replica]\n{replica}\n{speed}\n[protect]\nmode = 'auto'\n{told}\n"
-        );
-        tidegate_config::parse("auto.toml", &text).expect("the scenario is valid")
+        let scenario = self.scenario(seconds, warm_up, load, speed, told);
+        scenario.expect("the scenario is valid")
     }
 
     /// `times` the capacity for a minute; for longer where few requests come.
     fn overload(&self, times: f64, clients: &str) -> Scenario {
         let load = format!("rate = '{}/s'\n{clients}", times * self.capacity());
         match self.is(&SLOW) {
-            true => self.scenario(300, 30, &load, ""),
-            false => self.scenario(60, 5, &load, ""),
+            true => self.told_target(300, 30, &load, ""),
+            false => self.told_target(60, 5, &load, ""),
         }
     }
 
     /// Ten minutes with room to spare.
     fn room(&self) -> Scenario {
         let load = format!("rate = '{}/s'", 0.8 * self.capacity());
-        self.scenario(600, 0, &load, "")
+        self.told_target(600, 0, &load, "")
     }
 
     /// `times` the capacity while that goes and comes back.
     fn steps(&self, times: f64) -> Scenario {
         let load = format!("rate = '{}/s'", times * self.capacity());
-        self.scenario(140, 5, &load, STEPS)
+        self.told_target(140, 5, &load, STEPS)
     }
 
     /// Requests of an interval that could be answered in time.
@@ -354,7 +225,7 @@ fn bad_luck_is_not_taken_for_an_overload() {
         let service = SERVICES.iter().find(|service| service.name == name);
         let service = service.expect("it is among them");
         let load = format!("rate = '{}/s'", 0.8 * service.capacity());
-        let scenario = service.scenario(seconds, 0, &load, "");
+        let scenario = service.told_target(seconds, 0, &load, "");
         for seed in seeds {
             let shed = run(&scenario, *seed).ledger.shed;
             bars.at_most(&format!("{name}, seed {seed}"), shed as f64, 0.0);
@@ -372,7 +243,7 @@ fn long_streams_take_no_room() {
              {{ share = 5, stream = {{ law = 'exponential', mean = '60s' }} }}]",
             0.8 * service.capacity()
         );
-        let outcome = run(&service.scenario(300, 0, &load, ""), SEEDS[0]);
+        let outcome = run(&service.told_target(300, 0, &load, ""), SEEDS[0]);
         bars.at_most(service.name, outcome.ledger.shed as f64, 0.0);
     }
     bars.check();
@@ -517,7 +388,7 @@ fn a_spike_with_retries_is_over_within_ten_seconds() {
             });
             answered as f64 / fresh as f64
         };
-        let runs = runs(&service.scenario(60, 5, &load, ""));
+        let runs = runs(&service.told_target(60, 5, &load, ""));
         let shares: Vec<f64> = runs.iter().map(answered_of).collect();
         bars.at_least(service.name, mean(&shares), 0.95);
     }
@@ -589,90 +460,6 @@ fn slow_readers_hold_no_slot() {
     }
     bars.check();
 }
-
-/// Services that hold a hundred requests and more at once, because they wait for others.
-const WIDE: [Service; 10] = [
-    service(
-        "200 workers, 200 ms",
-        "{ law = 'exponential', mean = '200ms' }",
-        0.2,
-        "cores = 200",
-        200.0,
-        1.0,
-    ),
-    service(
-        "100 workers, 1 s",
-        "{ law = 'exponential', mean = '1s' }",
-        1.0,
-        "cores = 100",
-        100.0,
-        5.0,
-    ),
-    service(
-        "40 workers, 500 ms",
-        "{ law = 'exponential', mean = '500ms' }",
-        0.5,
-        "cores = 40",
-        40.0,
-        2.5,
-    ),
-    service(
-        "200 workers, 2 s",
-        "{ law = 'exponential', mean = '2s' }",
-        2.0,
-        "cores = 200",
-        200.0,
-        10.0,
-    ),
-    service(
-        "3 of 100 workers, 200 ms",
-        "{ law = 'exponential', mean = '200ms' }",
-        0.2,
-        "count = 3\ncores = 100",
-        300.0,
-        1.0,
-    ),
-    service(
-        "200 workers, 50 ms",
-        "{ law = 'exponential', mean = '50ms' }",
-        0.05,
-        "cores = 200",
-        200.0,
-        0.5,
-    ),
-    service(
-        "200 workers, regular",
-        "'200ms'",
-        0.2,
-        "cores = 200",
-        200.0,
-        1.0,
-    ),
-    service(
-        "200 workers, log-normal",
-        "{ law = 'log-normal', mean = '100ms', cv2 = 2 }",
-        0.1,
-        "cores = 200",
-        200.0,
-        1.0,
-    ),
-    service(
-        "100 workers, bimodal",
-        "{ law = 'bimodal', fast = '50ms', slow = '1s', slow_share = '5%' }",
-        0.0975,
-        "cores = 100",
-        100.0,
-        2.0,
-    ),
-    service(
-        "64 cores, shared",
-        "{ law = 'exponential', mean = '20ms' }",
-        0.02,
-        "cores = 64\nslots = 'unlimited'",
-        64.0,
-        0.3,
-    ),
-];
 
 /// From the first request on, with nothing known and nobody to say what is in time.
 #[test]

@@ -59,16 +59,21 @@ fn replicas_are_filled_when_nothing_can_be_left_out() {
     assert!(share > 0.9, "{share:.2} of what can be served");
 }
 
-/// How each replica came to stand, and when.
-fn standings(replicas: &str) -> Vec<(f64, ReplicaId, Standing)> {
+/// How each replica came to stand, and when. With a `gamma` of 90 % replicas hold several requests,
+/// so that a return has steps; by default they hold about one.
+fn standings(gamma: &str, replicas: &str) -> Vec<(f64, ReplicaId, Standing)> {
+    standings_by_seed(3, gamma, replicas)
+}
+
+fn standings_by_seed(seed: u64, gamma: &str, replicas: &str) -> Vec<(f64, ReplicaId, Standing)> {
     let text = format!(
         "duration = '100s'\ntarget = '1s'\nload = {{ rate = '400/s' }}\n\
          service = {{ law = 'exponential', mean = '2ms' }}\n\
          optional = {{ law = 'exponential', mean = '14ms' }}\n\
-         protect = {{ mode = 'ilac', target = '1s' }}\n{replicas}"
+         protect = {{ mode = 'ilac', target = '1s', ilac = {{ gamma = '{gamma}' }} }}\n{replicas}"
     );
     let scenario: Scenario = tidegate_config::parse("faults.toml", &text).unwrap();
-    let mut protector = scenario.protector(3).unwrap();
+    let mut protector = scenario.protector(seed).unwrap();
     let mut seen = Vec::new();
     let mut observe = |event: &Event| {
         if let Event::Standing {
@@ -82,7 +87,7 @@ fn standings(replicas: &str) -> Vec<(f64, ReplicaId, Standing)> {
         }
     };
     scenario
-        .run_observed(3, protector.as_mut(), &mut observe)
+        .run_observed(seed, protector.as_mut(), &mut observe)
         .unwrap();
     seen
 }
@@ -96,11 +101,14 @@ fn kinds(seen: &[(f64, ReplicaId, Standing)]) -> Vec<(u16, Standing)> {
 #[test]
 fn a_replica_that_leaves_the_pack_is_reported_and_returns_bit_by_bit() {
     for nucleus in [false, true] {
-        let seen = standings(&format!(
-            "[[replica]]\nslots = 50\nnucleus = {nucleus}\n\
+        let seen = standings(
+            "90%",
+            &format!(
+                "[[replica]]\nslots = 50\nnucleus = {nucleus}\n\
              speed = [{{ at = '0s', value = 1 }}, {{ at = '30s', value = 0.05 }}, {{ at = '60s', value = 1 }}]\n\
              [[replica]]\ncount = 3\nslots = 50\nnucleus = {nucleus}\n"
-        ));
+            ),
+        );
         let expected = [
             (0, Standing::Suspect),
             (0, Standing::Returning),
@@ -115,6 +123,7 @@ fn a_replica_that_leaves_the_pack_is_reported_and_returns_bit_by_bit() {
 #[test]
 fn a_replica_that_stopped_answering_gets_nothing_until_it_answers() {
     let seen = standings(
+        "95%",
         "[[replica]]\nslots = 50\n\
          speed = [{ at = '0s', value = 1 }, { at = '30s', value = 0.000001 }, { at = '60s', value = 1 }]\n\
          [[replica]]\ncount = 3\nslots = 50\n",
@@ -128,6 +137,7 @@ fn a_replica_that_stopped_answering_gets_nothing_until_it_answers() {
 #[test]
 fn a_dead_replica_returns_bit_by_bit() {
     let seen = standings(
+        "95%",
         "[[replica]]\nslots = 50\ndown = [{ from = '30s', until = '50s' }]\n\
          [[replica]]\ncount = 3\nslots = 50\n",
     );
@@ -140,9 +150,13 @@ fn a_dead_replica_returns_bit_by_bit() {
 
 #[test]
 fn replicas_of_different_speed_are_no_fault() {
-    let seen = standings(
-        "[[replica]]\nslots = 50\nspeed = 0.5\n[[replica]]\ncount = 3\nslots = 50\n\
-         [[replica]]\nslots = 50\nspeed = 2\n",
-    );
-    assert!(seen.is_empty(), "{seen:?}");
+    for seed in 1..=12 {
+        let seen = standings_by_seed(
+            seed,
+            "95%",
+            "[[replica]]\nslots = 50\nspeed = 0.5\n[[replica]]\ncount = 3\nslots = 50\n\
+             [[replica]]\nslots = 50\nspeed = 2\n",
+        );
+        assert!(seen.is_empty(), "seed {seed}: {seen:?}");
+    }
 }

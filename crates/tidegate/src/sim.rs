@@ -11,6 +11,7 @@ use tidegate_sim::report::{Origin, Report};
 use crate::arena;
 use crate::check::print;
 use crate::error::CliError;
+use crate::goldens;
 use crate::my_service;
 use crate::plane;
 use crate::progress::Shown;
@@ -19,6 +20,8 @@ use crate::progress::Shown;
 const PAPERS: &str = "papers";
 /// The word that stands for the arena.
 const ARENA: &str = "arena";
+/// The word that stands for what `auto` decided when it was last recorded.
+const GOLDENS: &str = "goldens";
 /// The word that stands for the comparison of scalers.
 const PLANE: &str = "plane";
 
@@ -31,8 +34,9 @@ pub(crate) struct Args {
     /// A service and its load in a few keys (`--new` writes one), experiment files, `papers` for
     /// the papers' experiments, or `arena` for a race of `auto` against other limiters on many
     /// scenarios, or `plane` for the control plane against other scalers; the last three are built
-    /// in.
-    #[arg(required_unless_present_any = ["new", "keys"], value_name = "FILE|papers|arena|plane")]
+    /// in. `goldens` compares what `auto` decides with the texts in the repository.
+    #[arg(required_unless_present_any = ["new", "keys"],
+          value_name = "FILE|papers|arena|plane|goldens")]
     what: Vec<String>,
     /// Print a commented file for a service of yours, to be changed and run.
     #[arg(long)]
@@ -51,6 +55,10 @@ pub(crate) struct Args {
     /// With `arena`: only this contender; may be given several times.
     #[arg(long, value_name = "NAME")]
     pub(crate) contender: Vec<String>,
+    /// With `goldens`: rewrite the texts in the repository. Without it the exit status is 0 only
+    /// when nothing differs.
+    #[arg(long)]
+    pub(crate) write: bool,
     /// Where report.html, figures/ and data/ are written.
     #[arg(long, value_name = "DIR", default_value = "out")]
     pub(crate) out: PathBuf,
@@ -68,8 +76,8 @@ pub(crate) struct Args {
     /// noticed.
     #[arg(long, conflicts_with = "new")]
     pub(crate) mutate: bool,
-    /// Only this figure (`002/7`), paper (`002`), scenario of the arena or trace of `plane`; may be
-    /// given several times.
+    /// Only this figure (`002/7`), paper (`002`), scenario of the arena, trace of `plane` or
+    /// golden; may be given several times.
     #[arg(long, value_name = "PAPER[/FIGURE]|SCENARIO")]
     pub(crate) only: Vec<String>,
 }
@@ -85,6 +93,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     }
     if args.what == [ARENA] {
         return arena::run(args);
+    }
+    if args.what == [GOLDENS] {
+        return goldens::run(args);
     }
     if args.what == [PLANE] {
         return plane::sim::run(args);

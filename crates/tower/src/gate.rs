@@ -1,4 +1,4 @@
-//! Drives the admission engine: takes a slot, waits for one, and gives it back by drop.
+//! Drives the admission engine: takes a slot, waits for one, and gives it back.
 //!
 //! Every admitted request ends exactly once: its permit lives in a [`Slot`]. A slot that is
 //! dropped without an ending belonged to a future or a body that was dropped: the client left.
@@ -38,11 +38,15 @@ pub(crate) struct Gate {
     open: Mutex<Vec<std::sync::Weak<OpenSlot>>>,
 }
 
-/// What the engine decided about an arrival.
+/// What the engine decided about a request that arrives.
 #[derive(Debug)]
-pub(crate) enum Entry {
+#[must_use]
+pub enum Entry {
+    /// It runs now.
     Admitted(Slot),
+    /// It waits; awaiting the [`Wait`] gives its slot, or the refusal.
     Waiting(Wait),
+    /// It is refused now.
     Shed(Refusal),
 }
 
@@ -143,7 +147,8 @@ pub(crate) fn enter(gate: &Arc<Gate>, arrival: &Arrival) -> Entry {
 
 /// A place in the queue. Dropping it leaves the queue at once.
 #[derive(Debug)]
-pub(crate) struct Wait {
+#[must_use]
+pub struct Wait {
     gate: Arc<Gate>,
     ticket: Option<Ticket>,
     answer: oneshot::Receiver<Resolution>,
@@ -180,9 +185,10 @@ impl Drop for Wait {
     }
 }
 
-/// The right to run one request, given back by drop.
+/// The right to run one request, given back by [`Slot::end`]; by drop if the client left.
 #[derive(Debug)]
-pub(crate) struct Slot {
+#[must_use]
+pub struct Slot {
     gate: Arc<Gate>,
     permit: Option<Permit>,
     ending: Ending,
@@ -198,17 +204,25 @@ impl Slot {
     }
 
     /// Whether to include optional content, where the engine decides that.
-    pub(crate) fn optional(&self) -> Option<bool> {
+    #[must_use]
+    pub fn optional(&self) -> Option<bool> {
         self.permit.as_ref()?.optional()
     }
 
     /// Ends the request.
-    pub(crate) fn end(mut self, ending: Ending) {
+    pub fn end(mut self, ending: Ending) {
         self.ending = ending;
+        self.give_back();
+    }
+
+    fn give_back(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            self.gate.give_back(permit, self.ending);
+        }
     }
 
     /// The answer lasts as long as its client listens: the slot is free, nothing is a sample.
-    pub(crate) fn stream(&mut self) {
+    pub fn stream(&mut self) {
         let Some(permit) = &mut self.permit else {
             return;
         };
@@ -220,9 +234,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if let Some(permit) = self.permit.take() {
-            self.gate.give_back(permit, self.ending);
-        }
+        self.give_back();
     }
 }
 
@@ -264,10 +276,13 @@ impl OpenSlot {
 
     /// The body ended.
     pub(crate) fn end(&self, ending: Ending) {
-        if let Some(mut slot) = self.slot.lock().take()
-            && slot.ending != Ending::Ignored
-        {
-            slot.ending = ending;
+        let Some(slot) = self.slot.lock().take() else {
+            return;
+        };
+        // A stream stays one, however it ends.
+        match slot.ending {
+            Ending::Ignored => slot.end(Ending::Ignored),
+            _ => slot.end(ending),
         }
     }
 

@@ -45,6 +45,12 @@ impl ProtectLayer {
         self.gate.status()
     }
 
+    /// Decides about a request by its head, for a driver that is no tower service: one that only
+    /// sees heads, because something else runs the requests.
+    pub fn enter(&self, request: &Parts) -> Entry {
+        enter(&self.gate, &self.rules.arrival(&self.gate, request))
+    }
+
     /// Fails open: everything is admitted while it is on, and what waits at once.
     pub fn set_kill_switch(&self, on: bool) {
         self.gate.set_kill_switch(on);
@@ -96,8 +102,7 @@ where
 
     fn call(&mut self, request: Request<A>) -> ProtectFuture<S, A> {
         let (mut parts, body) = request.into_parts();
-        let arrival = self.rules.arrival(&self.gate, &parts);
-        match enter(&self.gate, &arrival) {
+        match enter(&self.gate, &self.rules.arrival(&self.gate, &parts)) {
             Entry::Admitted(slot) => {
                 mark(&mut parts, &slot);
                 let request = Request::from_parts(parts, body);

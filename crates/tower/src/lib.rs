@@ -66,8 +66,9 @@ mod ticker;
 
 pub use body::ProtectedBody;
 pub use future::ProtectFuture;
+pub use gate::{Entry, Slot, Wait};
 pub use layer::{OptionalContent, ProtectLayer, ProtectService};
 pub use protection::{BuildError, Protection};
-pub use refusal::SHED_HEADER;
+pub use refusal::{SHED_HEADER, refuse};
 pub use ticker::Driver;
 pub use tidegate_sentry as sentry;

@@ -18,7 +18,7 @@ use crate::gate::Gate;
 use crate::layer::ProtectLayer;
 use crate::ticker::{Driver, EventSink};
 
-type Classifier = Box<dyn Fn(&Parts) -> &'static str + Send + Sync>;
+type Classifier = Box<dyn Fn(&SentryConfig, &Parts) -> ClassId + Send + Sync>;
 type TenantKey = Box<dyn Fn(&Parts) -> Option<u64> + Send + Sync>;
 
 /// Why a layer could not be built.
@@ -117,7 +117,19 @@ impl Protection {
         mut self,
         classifier: impl Fn(&Parts) -> &'static str + Send + Sync + 'static,
     ) -> Self {
-        self.classify = Some(Box::new(classifier));
+        self.classify = Some(Box::new(move |config, request| {
+            let last = ClassId((config.class_count() - 1) as u16);
+            config.class_id(classifier(request)).unwrap_or(last)
+        }));
+        self
+    }
+
+    /// The same, by its place in the list of classes, for classes that a file names.
+    pub fn classify_by_id(
+        mut self,
+        classifier: impl Fn(&Parts) -> ClassId + Send + Sync + 'static,
+    ) -> Self {
+        self.classify = Some(Box::new(move |_, request| classifier(request)));
         self
     }
 
@@ -217,10 +229,7 @@ impl Rules {
     }
 
     fn class(&self, request: &Parts) -> ClassId {
-        let Some(classify) = &self.classify else {
-            return ClassId(0);
-        };
-        let last = ClassId((self.config.class_count() - 1) as u16);
-        self.config.class_id(classify(request)).unwrap_or(last)
+        let classify = self.classify.as_ref();
+        classify.map_or(ClassId(0), |classify| classify(&self.config, request))
     }
 }

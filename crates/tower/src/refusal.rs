@@ -51,6 +51,13 @@ fn has(headers: &HeaderMap, name: HeaderName, part: &str) -> bool {
     value.is_some_and(|value| value.contains(part))
 }
 
+/// The answer to a request that was refused, in the form that its client reads. For drivers that
+/// are no tower service.
+#[must_use]
+pub fn refuse(request: &Parts, refusal: &Refusal) -> Response<Bytes> {
+    answer(Format::of(request), refusal)
+}
+
 /// The answer. Its body is complete.
 pub(crate) fn answer(format: Format, refusal: &Refusal) -> Response<Bytes> {
     let mut response = match format {

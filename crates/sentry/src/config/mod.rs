@@ -12,7 +12,7 @@ pub use borrowed::Borrowed;
 pub use classes::{ClassConfig, FairnessConfig, SessionConfig, TargetBand};
 pub use ilac::{IlacConfig, IlacPreset, Quantile};
 pub use modes::{
-    AutoConfig, Feedback, GateKind, LqrConfig, Measure, PiConfig, PidConfig, StaticConfig,
+    AutoConfig, CostBy, Feedback, GateKind, LqrConfig, Measure, PiConfig, PidConfig, StaticConfig,
     StepConfig,
 };
 pub use policing::{PathConfig, Policing, SentryModeConfig};
@@ -229,7 +229,7 @@ impl SentryConfig {
     pub fn remembers_paths(&self) -> bool {
         match self.mode {
             ModeName::Sentry => true,
-            ModeName::Auto => self.auto.path_costs,
+            ModeName::Auto => self.auto.path_costs || self.auto.cost_fairness > 0.0,
             _ => false,
         }
     }

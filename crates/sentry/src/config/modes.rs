@@ -15,8 +15,6 @@ use crate::mode;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AutoConfig {
-    /// How often windows and forecast are brought up to date.
-    pub interval: Dur,
     /// Smallest target that is derived when none is configured.
     pub target_min: Dur,
     /// Largest target that is derived when none is configured.
@@ -25,15 +23,34 @@ pub struct AutoConfig {
     /// their class wait only where as many times fewer are ahead of them: the slowest pages are
     /// refused first, and get what the others leave over.
     pub path_costs: bool,
+    /// In overload, prefer cheap requests within a class: from 0, fairness by request, to 1,
+    /// fairness by cost, where a request of twice the cost is admitted half as often. Above 0 it
+    /// stands in for `path_costs`.
+    pub cost_fairness: f64,
+    /// What the cost of a request is.
+    pub cost_by: CostBy,
+}
+
+/// What the cost of a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CostBy {
+    /// The time it spends in a replica, learned by path and tenant.
+    #[default]
+    Time,
+    /// What replicas report with their answers (`tidegate-cost`, or `request_cost` of ORCA),
+    /// learned by path and tenant: tokens, rows, CPU time.
+    Report,
 }
 
 impl Default for AutoConfig {
     fn default() -> Self {
         Self {
-            interval: Dur(Duration::from_millis(100)),
             target_min: Dur(Duration::from_millis(100)),
             target_max: Dur(Duration::from_secs(5)),
             path_costs: true,
+            cost_fairness: 0.0,
+            cost_by: CostBy::default(),
         }
     }
 }
@@ -310,7 +327,7 @@ pub(super) fn validate(config: &SentryConfig) -> Result<(), SentryError> {
 
 fn validate_tables(config: &SentryConfig) -> Result<(), SentryError> {
     match config.mode {
-        ModeName::Auto => interval_above_zero("auto.interval", config.auto.interval),
+        ModeName::Auto => validate_auto(&config.auto),
         ModeName::Static => config.fixed.gate_value().map(|_| ()),
         ModeName::Step => validate_feedback("step", &config.step.feedback()),
         ModeName::Pi => validate_feedback("pi", &config.pi.feedback()),
@@ -320,6 +337,15 @@ fn validate_tables(config: &SentryConfig) -> Result<(), SentryError> {
         ModeName::Sentry => config.sentry.validate(config),
         ModeName::Off => Ok(()),
     }
+}
+
+fn validate_auto(auto: &AutoConfig) -> Result<(), SentryError> {
+    if !(0.0..=1.0).contains(&auto.cost_fairness) {
+        let remedy = "write 0 for fairness by request, 1 for fairness by cost, or a number between";
+        let key = "auto.cost_fairness";
+        return Err(SentryError::out_of_range(key, auto.cost_fairness, remedy));
+    }
+    Ok(())
 }
 
 /// The shortest control interval. A step takes some ten microseconds, and measures what happened

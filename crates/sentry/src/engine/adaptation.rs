@@ -14,7 +14,7 @@ use crate::balance::Weighing;
 use crate::error::SentryError;
 use crate::event::{Event, Measurement, Observer};
 use crate::gate::{ContentGate, Gate};
-use crate::mode::{self, Handover, Step, Strategy};
+use crate::mode::{self, Handover, PhaseName, Step, Strategy};
 use crate::monitor::{Interval, MomentsMeter, Totals};
 use crate::plan::Plan;
 use crate::shadow::{Inbox, Shadow};
@@ -104,6 +104,11 @@ impl Adaptation {
 
     pub(super) fn resume(&mut self, now: Timestamp, windows: &[(ReplicaId, u32)]) {
         self.strategy.resume(now, windows);
+    }
+
+    /// The phases of the searches for windows, by replica.
+    pub(crate) fn phases(&self) -> Vec<PhaseName> {
+        self.strategy.phases()
     }
 
     /// Requests that can be served per second; in a dry run as the shadow sees it.
@@ -225,6 +230,18 @@ impl<T> Sentry<T> {
         if now < self.poll_timeout() {
             return;
         }
+        self.end_unreported(now, wake);
+        self.run_due(now, observer, wake);
+    }
+
+    /// As [`Sentry::handle_timeout`], for a time that has come. Permits that were dropped are left
+    /// to the caller.
+    pub(crate) fn run_due(
+        &self,
+        now: Timestamp,
+        observer: &mut dyn Observer,
+        wake: &mut dyn FnMut(T, Resolution),
+    ) {
         let Some(mut adaptation) = self.adaptation.try_lock() else {
             return;
         };
@@ -270,6 +287,9 @@ impl<T> Sentry<T> {
         }
         if now >= adaptation.next_step {
             self.step(plan, adaptation, now, observer);
+        }
+        if plan.shares_by_cost() {
+            share_by_cost(plan, adaptation);
         }
         let inbox = std::mem::take(&mut *self.inbox.lock());
         adaptation.follow_shadow(self.shadowed(plan), now, plan, inbox, observer);
@@ -320,5 +340,25 @@ impl<T> Sentry<T> {
         while adaptation.next_step <= now {
             adaptation.next_step += interval;
         }
+    }
+}
+
+/// In overload, the work that the replicas do is shared out by cost: to each class what the more
+/// important ones leave over.
+fn share_by_cost(plan: &Plan, adaptation: &Adaptation) {
+    let elapsed = Duration::from_secs_f64(adaptation.tick.seconds);
+    let served: Vec<f64> = (plan.classes.iter())
+        .map(|class| class.cost_shares.on_tick(elapsed))
+        .collect();
+    let overloaded = adaptation.strategy.overloaded() == Some(true);
+    let mut left: f64 = served.iter().sum();
+    for (class, served) in plan.classes.iter().zip(served) {
+        if overloaded && left > 0.0 {
+            let fairness = plan.config.auto.cost_fairness;
+            class.cost_shares.share_out(left, fairness);
+        } else {
+            class.cost_shares.open();
+        }
+        left -= served;
     }
 }

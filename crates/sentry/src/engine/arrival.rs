@@ -1,5 +1,6 @@
 //! A request arrives: admit, park or refuse.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
@@ -33,6 +34,10 @@ impl<T> Sentry<T> {
         let counters = &plan.class(arrival.class).counters;
         add_one(&counters.arrived);
         self.tally.gaps.on_arrival(now);
+        let arrival = &Arrival {
+            cost: plan.expected_cost(arrival),
+            ..*arrival
+        };
         let decision = if self.bypass() {
             self.decide_open(&plan, now, arrival)
         } else {
@@ -55,6 +60,9 @@ impl<T> Sentry<T> {
         if let Some(permit) = self.guaranteed(plan, now, arrival) {
             return Ok(Verdict::Admit(permit));
         }
+        if let Some(cost) = arrival.cost {
+            plan.class(arrival.class).cost_shares.on_arrival(cost);
+        }
         if let Judged::Held(bucket) = self.police(plan, now, arrival)? {
             return self.hold(plan, now, arrival, bucket, waiter);
         }
@@ -74,7 +82,11 @@ impl<T> Sentry<T> {
         let replica = self
             .place(plan, now, arrival.sticky, Slots::Free)
             .or_else(|| self.place(plan, now, arrival.sticky, Slots::Any))?;
-        let origin = Origin::arriving(now, arrival, Passed { counted: false });
+        let origin = Origin {
+            // What is guaranteed is no part of what is shared.
+            cost: None,
+            ..Origin::arriving(now, arrival, Passed { counted: false })
+        };
         Some(self.permit(plan, now, origin, replica))
     }
 
@@ -100,6 +112,8 @@ impl<T> Sentry<T> {
             };
         }
         let ahead = plan.queued_ahead(arrival.class);
+        // Not at the expense of another: that one was within the share of its cost.
+        self.refuse_beyond_cost_share(plan, arrival)?;
         let in_time = self
             .refuse_if_costly(plan, arrival, ahead)
             .and_then(|()| self.refuse_if_late(plan, now, arrival, ahead));
@@ -234,6 +248,19 @@ impl<T> Sentry<T> {
         }
     }
 
+    /// In overload, whether the share of requests of this cost is used up.
+    fn refuse_beyond_cost_share(&self, plan: &Plan, arrival: &Arrival) -> Result<(), Refusal> {
+        let shares = &plan.class(arrival.class).cost_shares;
+        match arrival.cost.filter(|&cost| !shares.admits(cost)) {
+            None => Ok(()),
+            Some(cost) => Err(Refusal {
+                measured: 1.0,
+                limit: shares.share(cost),
+                ..self.refusal(plan, ShedReason::CostShare, arrival.class)
+            }),
+        }
+    }
+
     /// Takes a slot: of the sticky replica while it is healthy, else of any.
     pub(super) fn place(
         &self,
@@ -284,6 +311,8 @@ impl<T> Sentry<T> {
             arrived: origin.arrived,
             admitted: now,
             path: origin.path,
+            tenant: origin.tenant.and_then(NonZeroU64::new),
+            cost: origin.cost,
             place: state.admit(now, origin.arrived < now),
             generation,
             counted: origin.passed.counted,
@@ -291,6 +320,7 @@ impl<T> Sentry<T> {
             paused: None,
             returned: origin.returned.is_some(),
             content,
+            unreported: Some(Arc::clone(&self.unreported)),
         }
     }
 

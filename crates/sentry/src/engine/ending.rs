@@ -1,12 +1,13 @@
 //! An admitted request goes elsewhere, becomes a stream, or ends.
 
+use std::num::NonZeroU64;
 use tidegate_control::Timestamp;
 
 use super::Sentry;
-use crate::api::{Ending, Permit, ReplicaId, Report, Resolution};
+use crate::api::{Ending, Permit, ReplicaId, Report, Resolution, is_cost};
 use crate::atomic::add_one;
 use crate::balance::Slots;
-use crate::config::ModeName;
+use crate::config::{CostBy, ModeName};
 use crate::gate::Passed;
 use crate::plan::Plan;
 
@@ -15,7 +16,7 @@ impl<T> Sentry<T> {
     ///
     /// # Errors
     /// Gives the permit back unchanged when no other replica has room.
-    pub fn reassign(&self, now: Timestamp, permit: Permit) -> Result<Permit, Permit> {
+    pub fn reassign(&self, now: Timestamp, mut permit: Permit) -> Result<Permit, Permit> {
         let plan = self.plan.load();
         let slots = if self.bypass() {
             Slots::Any
@@ -35,12 +36,10 @@ impl<T> Sentry<T> {
         before.depart(now, permit.place, false);
         before.release(now, permit.generation);
         let state = &plan.replicas[usize::from(replica.0)];
-        Ok(Permit {
-            replica,
-            place: state.admit(now, permit.place.bound),
-            generation: state.enter(),
-            ..permit
-        })
+        permit.replica = replica;
+        permit.place = state.admit(now, permit.place.bound);
+        permit.generation = state.enter();
+        Ok(permit)
     }
 
     /// The response turned out to be a long stream: the request gives its slot back and is no
@@ -66,17 +65,14 @@ impl<T> Sentry<T> {
     }
 
     /// The request ended, whichever way.
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "whoever has ended has no permit any more"
-    )]
     pub fn on_end(
         &self,
         now: Timestamp,
-        permit: Permit,
+        mut permit: Permit,
         ending: Ending,
         wake: &mut dyn FnMut(T, Resolution),
     ) {
+        permit.disarm();
         let plan = self.plan.load();
         let class = plan.class(permit.class);
         let replica = &plan.replicas[usize::from(permit.replica.0)];
@@ -102,10 +98,13 @@ impl<T> Sentry<T> {
                         self.inbox.lock().on_served(permit.replica, seconds);
                     }
                     self.sample(&plan, now, &permit, inside);
+                    if let Some(reserved) = permit.cost {
+                        class.cost_shares.on_served(reserved);
+                    }
                     learn_cost(&plan, now, &permit, inside);
                 }
                 Ending::Dropped => replica.on_failure(now),
-                Ending::Abandoned | Ending::Ignored => {}
+                Ending::Abandoned | Ending::Ignored | Ending::Unreported => {}
             }
         }
         self.leave_gate(&permit);
@@ -165,6 +164,9 @@ impl<T> Sentry<T> {
                 replica.grant(asked, plan.config.limits.window_max);
             }
         }
+        if plan.shares_by_cost() && plan.config.auto.cost_by == CostBy::Report {
+            learn_declared_cost(&plan, report);
+        }
         if plan.policing().is_some() {
             learn_reported_cost(&plan, report, f64::from(company));
         }
@@ -211,7 +213,7 @@ fn learn_cost(plan: &Plan, now: Timestamp, permit: &Permit, inside: u32) {
     let residence_s = (now - permit.admitted).as_secs_f64();
     let replica = &plan.replicas[usize::from(permit.replica.0)];
     let service_s = match plan.policing() {
-        None if plan.charges_tolls() => residence_s,
+        None if plan.learns_cost_by_time() => residence_s,
         None => return,
         Some(_) if replica.reports_cost() => return,
         Some(_) => {
@@ -220,6 +222,20 @@ fn learn_cost(plan: &Plan, now: Timestamp, permit: &Permit, inside: u32) {
     };
     plan.class(permit.class).cost.learn(service_s);
     plan.policer.learn(permit.path, service_s);
+    if plan.shares_by_cost() {
+        plan.policer
+            .learn_of_tenant(permit.path, permit.tenant.map(NonZeroU64::get), service_s);
+    }
+}
+
+/// What a request cost in the replica's own unit.
+fn learn_declared_cost(plan: &Plan, report: &Report) {
+    if let Some(cost) = report.cost.filter(|&cost| is_cost(cost)) {
+        plan.class(report.class).cost.learn(cost);
+        plan.policer.learn(report.path, cost);
+        plan.policer
+            .learn_of_tenant(report.path, report.tenant, cost);
+    }
 }
 
 /// `(b - a) / ln(b / a)` of two numbers from 1 on, and their mean where they are about the same.

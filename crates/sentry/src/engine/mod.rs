@@ -6,7 +6,7 @@
 //! slot again *after* it was counted as a waiter (both sequentially consistent), so that a free
 //! slot and a waiter never miss each other. A second lock makes the adaptation the business of
 //! one caller at a time; no request ever waits for it. A third guards the slots of those who left
-//! before their answer came.
+//! before their answer came, a fourth the permits that were dropped.
 
 mod adaptation;
 mod arrival;
@@ -16,6 +16,7 @@ mod operator;
 mod pausing;
 mod policing;
 mod returning;
+mod unreported;
 mod waiting;
 
 use std::num::NonZeroU32;
@@ -36,6 +37,7 @@ use crate::shadow::Inbox;
 
 pub(crate) use adaptation::Adaptation;
 use departed_slots::DepartedSlots;
+pub(crate) use unreported::Unreported;
 use waiting::Waiting;
 
 #[expect(
@@ -60,6 +62,8 @@ pub struct Sentry<T> {
     tally: Tally,
     waiting: Lock<Waiting<T>>,
     departed_slots: DepartedSlots,
+    /// Permits that were dropped instead of ended; each permit knows the way here.
+    unreported: Arc<Unreported>,
     /// Waiters that have to be resolved, for looking at without the lock.
     parked: AtomicU32,
     /// Waiters that are held until their class is examined.
@@ -114,6 +118,7 @@ impl<T> Sentry<T> {
             content,
             gate_dice: Dice::new(seed ^ GATE_STREAM),
             departed_slots: DepartedSlots::new(),
+            unreported: Arc::default(),
             tally: Tally::new(),
             parked: AtomicU32::new(0),
             held: AtomicU32::new(0),

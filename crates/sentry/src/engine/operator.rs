@@ -10,6 +10,7 @@ use crate::api::{ClassId, ReplicaChange, ReplicaId, Resolution};
 use crate::config::SentryConfig;
 use crate::error::SentryError;
 use crate::event::Event;
+use crate::mode::PhaseName;
 use crate::plan::Plan;
 use crate::replica::{Health, UNLIMITED};
 use crate::status::{ClassStatus, QueueStatus, ReplicaStatus, Status};
@@ -147,7 +148,7 @@ impl<T> Sentry<T> {
             policing: adaptation.policing(&plan),
             bad_reports: self.tally.reports.bad(),
             moments: adaptation.moments(),
-            replicas: replica_statuses(&plan),
+            replicas: replica_statuses(&plan, &adaptation.phases()),
             queue: QueueStatus {
                 requests: self.parked.load(Ordering::Relaxed) + self.held.load(Ordering::Relaxed),
                 bytes: self.parked_bytes.load(Ordering::Relaxed),
@@ -166,7 +167,7 @@ fn class_statuses(plan: &Plan, now: Timestamp) -> Vec<ClassStatus> {
         .collect()
 }
 
-fn replica_statuses(plan: &Plan) -> Vec<ReplicaStatus> {
+fn replica_statuses(plan: &Plan, phases: &[PhaseName]) -> Vec<ReplicaStatus> {
     plan.replicas
         .iter()
         .enumerate()
@@ -177,6 +178,7 @@ fn replica_statuses(plan: &Plan) -> Vec<ReplicaStatus> {
             aside: replica.pace.is_aside(),
             weight: replica.weight(),
             window: Some(replica.limit()).filter(|&limit| limit != UNLIMITED),
+            phase: phases.get(index).copied(),
             in_flight: replica.in_flight(),
             streams: replica.streams(),
             served: replica.served(),

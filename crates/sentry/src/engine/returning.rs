@@ -13,6 +13,7 @@ use super::waiting::Waiting;
 use crate::api::{Arrival, Permit, Resolution, Ticket};
 use crate::gate::Passed;
 use crate::plan::Plan;
+use crate::policing::cost_shares::CostBand;
 use crate::queue::{Returned, Waiter};
 
 impl<T> Sentry<T> {
@@ -26,7 +27,7 @@ impl<T> Sentry<T> {
     pub fn requeue(
         &self,
         now: Timestamp,
-        permit: Permit,
+        mut permit: Permit,
         bytes: u32,
         deadline: Option<Timestamp>,
         waiter: impl FnOnce() -> T,
@@ -41,12 +42,14 @@ impl<T> Sentry<T> {
             bytes,
             deadline,
             path: permit.path,
+            cost: permit.cost.map(CostBand::cost),
             ..Arrival::default()
         };
         let mut waiting = self.waiting.lock();
         if !self.clear_the_end(&plan, &mut waiting, &arrival) {
             return Err(permit);
         }
+        permit.disarm();
         self.parked.fetch_add(1, Ordering::SeqCst);
         plan.class(permit.class)
             .queued

@@ -15,6 +15,7 @@ use crate::balance::Slots;
 use crate::gate::Passed;
 use crate::plan::Plan;
 use crate::policing::PathKey;
+use crate::policing::cost_shares::CostBand;
 use crate::policing::exams::Exams;
 use crate::queue::{Queue, Returned, Waiter};
 
@@ -51,6 +52,8 @@ pub(super) struct Origin {
     pub(super) class: ClassId,
     pub(super) arrived: Timestamp,
     pub(super) path: Option<PathKey>,
+    pub(super) tenant: Option<u64>,
+    pub(super) cost: Option<CostBand>,
     /// The session it opens.
     pub(super) opens: Option<u64>,
     pub(super) passed: Passed,
@@ -66,6 +69,8 @@ impl Origin {
             class: arrival.class,
             arrived: now,
             path: arrival.path,
+            tenant: arrival.tenant,
+            cost: arrival.cost.map(CostBand::of),
             opens: opens(arrival),
             passed,
             returned: None,
@@ -78,6 +83,8 @@ impl Origin {
             class: waiter.class,
             arrived: waiter.arrived,
             path: waiter.path,
+            tenant: waiter.tenant,
+            cost: waiter.cost,
             opens: waiter.opens,
             passed: waiter.passed,
             returned: waiter.returned,
@@ -175,6 +182,7 @@ impl<T> Sentry<T> {
             sticky: arrival.sticky,
             path: arrival.path,
             tenant: arrival.tenant,
+            cost: arrival.cost.map(CostBand::of),
             opens: opens(arrival),
             preferred: plan.prefers(now, arrival),
             bucket: None,

@@ -17,8 +17,8 @@
 //!
 //! | state | content | requests are shed | until |
 //! | --- | --- | --- | --- |
-//! | dimming | up to the limit | no | nothing was dispatched in full, and waits are beyond the limit and `r/2`, for half a second |
-//! | refusing | up to the floor | by forecast, for waits beyond about `r/2` | nothing was shed for a second, and waits are near the limit |
+//! | dimming | up to the limit | no | for half a second nothing was dispatched in full, waits are beyond the limit and `r/2`, and more arrives than is served reduced |
+//! | refusing | up to the floor | by forecast, for waits beyond about `r/2` | for a second nothing was shed, waits are near the limit, and no more arrives than is served reduced |
 //!
 //! A single threshold at `r_c` with an exclusive change of state oscillates around the reduced
 //! capacity: a queue of `r_c` is shed in one stroke, content comes back and fills it again.
@@ -35,6 +35,7 @@ use tidegate_control::controller::Terms;
 use super::Step;
 use super::auto::drain::DrainMeter;
 use crate::brownout::{Cascade, CascadeConfig, CascadeSample};
+use crate::counts::Counts;
 use crate::event::Event;
 use crate::gate::{ContentRule, Dispatched};
 use crate::monitor::Histogram;
@@ -59,6 +60,9 @@ const FULL_SHARE_AMPLE: f64 = 0.1;
 
 /// Time constant of the share of full responses, in seconds.
 const FULL_SHARE_SECONDS: f64 = 8.0;
+
+/// Time constant of the offered rate, in seconds: 75 requests/s are known to 3 % then.
+const OFFERED_SECONDS: f64 = 8.0;
 
 /// Share of the queue's bound up to which content is served, where the capacity is unknown.
 const QUEUE_OF_BOUND: f64 = 0.5;
@@ -85,6 +89,8 @@ pub(crate) struct Dimming {
     dispatched_lately: f64,
     /// What is served per second while nothing is served in full.
     reduced: DrainMeter,
+    /// Requests that arrive per second, over seconds.
+    offered_rate: Option<f64>,
     /// Nothing was dispatched in full in the last period, and requests waited.
     all_reduced: bool,
     /// What a full response takes at present.
@@ -118,6 +124,7 @@ impl Dimming {
             full_lately: 0.0,
             dispatched_lately: 0.0,
             reduced: DrainMeter::default(),
+            offered_rate: None,
             all_reduced: false,
             expected_full_s: 0.0,
             threshold_s: config.setpoint_s,
@@ -148,8 +155,22 @@ impl Dimming {
         self.charge.refusing
     }
 
+    /// Whether more arrives than is served without optional content, once that was seen.
+    fn offered_beyond_reduced(&self) -> Option<bool> {
+        let (offered, reduced) = self.offered_rate.zip(self.reduced.rate())?;
+        Some(offered > reduced)
+    }
+
+    fn watch_offered(&mut self, step: &Step<'_>) {
+        let rate = step.interval.per_second(step.interval.counts.arrived);
+        let before = self.offered_rate.unwrap_or(rate);
+        let weight = (step.interval.seconds / OFFERED_SECONDS).min(1.0);
+        self.offered_rate = Some(before + weight * (rate - before)).filter(|rate| rate.is_finite());
+    }
+
     /// Ends a sampling period.
     pub(crate) fn step(&mut self, step: &mut Step<'_>) {
+        self.watch_offered(step);
         let dispatched = step.content.take(&mut self.responses);
         self.full_share = dispatched.full_share().or(self.full_share);
         for (_, replica) in step.plan.up() {
@@ -166,6 +187,7 @@ impl Dimming {
             exhausted_s: EXHAUSTED_OF_SETPOINT * self.setpoint_s(),
             queued: step.plan.queued(),
             shed: step.interval.counts.shed > 0,
+            beyond_reduced: self.offered_beyond_reduced(),
         });
         if !self.charge.refusing {
             let response_s = self.take_quantile();
@@ -201,7 +223,7 @@ impl Dimming {
         let all_reduced = dispatched.requests > 0 && dispatched.full == 0 && step.plan.queued() > 0;
         // What was dispatched in full a period ago may still be in service.
         if all_reduced && self.all_reduced {
-            self.reduced.on_tick(served, seconds);
+            self.reduced.on_tick(&Counts::of(served, seconds));
         }
         self.all_reduced = all_reduced;
     }
@@ -362,6 +384,8 @@ struct Look {
     exhausted_s: f64,
     queued: u32,
     shed: bool,
+    /// Whether more arrives than is served without optional content, once that was seen.
+    beyond_reduced: Option<bool>,
 }
 
 impl Look {
@@ -369,14 +393,19 @@ impl Look {
     fn is_exhausted(&self) -> bool {
         let long_s = self.exhausted_s.max(BEYOND * self.threshold_s);
         match self.dispatched.waited_s() {
-            Some(waited_s) => self.dispatched.full == 0 && waited_s > long_s,
+            // A queue that dimming alone shortens needs no shedding.
+            Some(waited_s) => {
+                let grows = self.beyond_reduced.unwrap_or(true);
+                self.dispatched.full == 0 && waited_s > long_s && grows
+            }
             None => self.queued > 0,
         }
     }
 
     fn is_quiet(&self) -> bool {
         let near = |waited_s: f64| waited_s < BEYOND * self.threshold_s;
-        !self.shed && self.dispatched.waited_s().map_or(self.queued == 0, near)
+        let short = self.dispatched.waited_s().map_or(self.queued == 0, near);
+        !self.shed && !self.beyond_reduced.unwrap_or(false) && short
     }
 }
 
@@ -427,6 +456,7 @@ mod tests {
             exhausted_s: 0.5,
             queued: 5,
             shed,
+            beyond_reduced: None,
         }
     }
 

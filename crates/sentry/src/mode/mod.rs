@@ -13,6 +13,8 @@ mod lqr;
 mod off;
 mod sentry;
 
+pub use auto::{Cause, PhaseName, tuning_page};
+
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
@@ -94,6 +96,11 @@ pub(crate) trait Strategy: std::fmt::Debug + Send {
 
     /// The windows that were found, where they are not those it began with.
     fn windows(&self) -> Vec<(ReplicaId, u32)> {
+        Vec::new()
+    }
+
+    /// The phases of the searches for windows, by replica; empty where nothing is searched.
+    fn phases(&self) -> Vec<PhaseName> {
         Vec::new()
     }
 

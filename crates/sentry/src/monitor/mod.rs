@@ -14,7 +14,7 @@ pub(crate) use gaps::{AtomicGaps, Gaps};
 pub(crate) use histogram::{AtomicHistogram, Histogram};
 pub(crate) use moments::MomentsMeter;
 
-use crate::api::{Report, is_time};
+use crate::api::{Report, is_cost, is_time};
 use crate::atomic::add_one;
 use crate::class::Class;
 use crate::replica_reports::CHANGE_MAX;
@@ -86,6 +86,9 @@ impl Reports {
             .demand
             .is_some_and(|change| change.unsigned_abs() > CHANGE_MAX.unsigned_abs())
         {
+            add_one(&self.bad);
+        }
+        if report.cost.is_some_and(|cost| !is_cost(cost)) {
             add_one(&self.bad);
         }
         let times = [

@@ -5,9 +5,11 @@
 //! - [`delays`]: how long less important classes are held, so that they do not take the place of
 //!   more important ones that arrive a moment later;
 //! - [`table`] and [`path`]: what a request will cost, by its path;
-//! - `toll`: what it pays for that in mode `auto`.
+//! - `toll`: what it pays for that in mode `auto`;
+//! - `cost_shares`: shares by cost, where the operator wants cheap requests preferred.
 
 pub(crate) mod buckets;
+pub(crate) mod cost_shares;
 pub mod delays;
 pub(crate) mod exams;
 pub(crate) mod io_weight;

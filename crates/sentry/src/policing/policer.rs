@@ -37,6 +37,8 @@ pub(crate) struct Policer {
     kind: AtomicU8,
     pub(crate) threshold: ThresholdGate,
     services: ServiceTable,
+    /// By path and tenant, where cost counts.
+    of_tenants: ServiceTable,
     pub(crate) tolls: Tolls,
     /// What I/O weighs where the operator does not say.
     pub(crate) io_weight: IoWeight,
@@ -53,6 +55,7 @@ impl Policer {
             kind: AtomicU8::new(Kind::Batch as u8),
             threshold: ThresholdGate::new(CLASSES_MAX),
             services: ServiceTable::new(paths(config), EVICTION_SEED),
+            of_tenants: ServiceTable::new(pairs(config), EVICTION_SEED),
             tolls: Tolls::default(),
             io_weight: IoWeight::default(),
             cpu_share: AtomicF64::new(f64::NAN),
@@ -65,7 +68,9 @@ impl Policer {
     pub(crate) fn suits(&self, config: &SentryConfig) -> bool {
         match config.mode {
             ModeName::Auto | ModeName::Sentry => {
-                self.mode == config.mode && self.services.holds(paths(config))
+                self.mode == config.mode
+                    && self.services.holds(paths(config))
+                    && self.of_tenants.holds(pairs(config))
             }
             _ => true,
         }
@@ -99,9 +104,26 @@ impl Policer {
         }
     }
 
+    /// The cost of a path of this tenant, where it was asked for often enough.
+    pub(crate) fn well_known_of_tenant(
+        &self,
+        path: Option<PathKey>,
+        tenant: Option<u64>,
+    ) -> Option<f64> {
+        pair(path, tenant).and_then(|pair| self.of_tenants.get_well_known(pair))
+    }
+
+    /// A request of the path and tenant cost so much.
+    pub(crate) fn learn_of_tenant(&self, path: Option<PathKey>, tenant: Option<u64>, cost: f64) {
+        if let Some(pair) = pair(path, tenant) {
+            self.of_tenants.record(pair, cost);
+        }
+    }
+
     /// Paths that nobody asks for any more make room.
     pub(crate) fn age_paths(&self) {
         self.services.age();
+        self.of_tenants.age();
     }
 
     /// So many requests were judged, and so many of them refused.
@@ -134,6 +156,23 @@ fn paths(config: &SentryConfig) -> usize {
         true => config.paths.max as usize,
         false => 0,
     }
+}
+
+/// Pairs of a path and a tenant to be remembered.
+fn pairs(config: &SentryConfig) -> usize {
+    if config.mode == ModeName::Auto && config.auto.cost_fairness > 0.0 {
+        config.paths.max as usize
+    } else {
+        0
+    }
+}
+
+/// The key of a path and a tenant. Both are hashes under secret keys; the factor keeps a tenant
+/// from undoing a path.
+fn pair(path: Option<PathKey>, tenant: Option<u64>) -> Option<PathKey> {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let (PathKey(path), tenant) = path.zip(tenant)?;
+    Some(PathKey(path.rotate_left(32) ^ tenant.wrapping_mul(ODD)))
 }
 
 /// Who is cooled by a stranger is decided by a sequence that nobody outside can see anything of;

@@ -18,6 +18,7 @@ use self::lanes::{LAST, Lanes, Place, hand};
 use crate::api::{ClassId, Content, ReplicaId, Ticket};
 use crate::gate::Passed;
 use crate::policing::PathKey;
+use crate::policing::cost_shares::CostBand;
 
 const NONE: u32 = u32::MAX;
 
@@ -39,6 +40,8 @@ pub(crate) struct Waiter<T> {
     pub(crate) sticky: Option<ReplicaId>,
     pub(crate) path: Option<PathKey>,
     pub(crate) tenant: Option<u64>,
+    /// What is reserved for it.
+    pub(crate) cost: Option<CostBand>,
     /// The session it opens when it is admitted.
     pub(crate) opens: Option<u64>,
     /// Belongs to a session that was admitted.

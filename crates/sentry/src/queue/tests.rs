@@ -9,6 +9,7 @@ fn waiter(value: u32, tenant: Option<u64>) -> Waiter<u32> {
         deadline: None,
         sticky: None,
         path: None,
+        cost: None,
         tenant,
         opens: None,
         preferred: false,

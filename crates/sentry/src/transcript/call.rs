@@ -14,7 +14,7 @@ use crate::api::{
 };
 
 /// Version of the blocks.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 
 /// What a block begins with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -435,6 +435,10 @@ impl<T> Transcribed<T> {
         if now < self.poll_timeout() {
             return;
         }
+        // Ended by a call of their own, which is written down: a replay drops nothing.
+        for permit in self.sentry.take_unreported() {
+            self.on_end(now, permit, Ending::Unreported, wake);
+        }
         let written = self.transcript.is_some();
         let run = |sentry: &Sentry<_>, wake: &mut dyn FnMut(_, _)| {
             let mut hash = EventHash::new();
@@ -445,7 +449,7 @@ impl<T> Transcribed<T> {
                 }
                 observer.on_event(event);
             };
-            sentry.handle_timeout(now, &mut observing, wake);
+            sentry.run_due(now, &mut observing, wake);
             hash.value()
         };
         let call = || Call::Tick;

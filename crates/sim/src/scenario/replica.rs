@@ -113,6 +113,7 @@ impl Replica {
         Some(Report {
             service_seconds: Some(took_s),
             cpu_seconds: Some(cpu_s),
+            cost: Some(alone_s),
             io_seconds: Some((took_s - cpu_s).max(0.0)),
             in_service: u32::try_from(self.station.len() + 1).ok(),
             ..Report::default()

@@ -342,7 +342,7 @@ impl Protector for Scribe {
             Ending::Served => Ended::Served,
             Ending::Dropped => Ended::Failed,
             Ending::Abandoned => Ended::Abandoned,
-            Ending::Ignored => Ended::Streamed,
+            Ending::Ignored | Ending::Unreported => Ended::Streamed,
         };
         let before = wakes.len();
         self.inner.on_end(now, request, ending, wakes);

@@ -22,20 +22,14 @@
 //! What breaks it: a queue that windows have made that are too small. Whoever asks has to know
 //! that.
 
-/// The load for whose bursts there has to be room. Chosen: what is asked for is 80 %, and a window
-/// that is too small by a tenth is not told from one that is large enough, so that 90 % is what 80
-/// % may look like.
-const LOAD: f64 = 0.9;
-
-/// Chance may exceed it once in this time: in one of a thousand runs of ten minutes.
-const ONCE_IN_SECONDS: f64 = 600_000.0;
+use super::tuning::Tuning;
 
 /// Requests in a queue that chance does not exceed, where `drain` per second are served, with the
 /// dispersion of what arrives and of what is served.
 pub(crate) fn burst(drain: f64, arrivals: f64, dispersion: f64) -> f64 {
-    let room = 1.0 - LOAD;
-    let exponent = 2.0 * room / (LOAD * arrivals.max(1.0) + dispersion.max(1.0));
-    let chances = drain * ONCE_IN_SECONDS * room * room;
+    let room = 1.0 - Tuning::BURST_LOAD;
+    let exponent = 2.0 * room / (Tuning::BURST_LOAD * arrivals.max(1.0) + dispersion.max(1.0));
+    let chances = drain * Tuning::BURST_ONCE_IN_SECONDS * room * room;
     chances.max(1.0).ln() / exponent
 }
 
@@ -59,7 +53,7 @@ mod tests {
         let (mut queue, mut longest) = (0.0_f64, 0.0_f64);
         let steps = (72_000.0 * 20.0 * 1.9) as usize;
         for _ in 0..steps {
-            let arrives = dice.unit() < LOAD / (1.0 + LOAD);
+            let arrives = dice.unit() < Tuning::BURST_LOAD / (1.0 + Tuning::BURST_LOAD);
             queue = (queue + if arrives { 1.0 } else { -1.0 }).max(0.0);
             longest = longest.max(queue);
         }

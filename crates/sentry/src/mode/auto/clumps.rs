@@ -15,36 +15,14 @@
 //! Two estimates depend on it. The service time by level ([`occupancy`](crate::occupancy)) holds
 //! only if requests come and go one at a time. And counts of arrivals vary more than Poisson's.
 //!
-//! Gaps are looked at in blocks of [`BLOCK_GAPS`], each by its own mean, so that a rate that
-//! changes is no clump.
+//! Gaps are looked at in blocks of [`Tuning::CLUMP_BLOCK`], each by its own mean, so that a rate
+//! that changes is no clump.
 //!
 //! What breaks it: batches that are spread over a mean gap or more. Those are an irregular rate,
 //! and counts of ticks show how irregular it is.
 
+use super::tuning::Tuning;
 use crate::monitor::{Gaps, Interval};
-
-/// A gap below this share of the mean is short.
-const SHORT_OF_MEAN: f64 = 1.0 / 6.0;
-
-/// Gaps that are looked at together. Chosen: four batches of eight, a second and a half at twenty
-/// requests per second.
-const BLOCK_GAPS: f64 = 32.0;
-
-/// Share of short gaps in a block, and squared coefficient of variation of its gaps, that show
-/// clumps: Poisson arrivals have 15 % and 1.
-const SHORT_CLUMPED: f64 = 0.4;
-const VARIATION_CLUMPED: f64 = 2.5;
-
-/// What is left of the past after a block.
-const FADE: f64 = 0.75;
-
-/// Share of the last blocks that has to show clumps, and below which there are none: three in a
-/// row, which chance does not bring about.
-const BLOCKS_CLUMPED: f64 = 0.55;
-const BLOCKS_SINGLE: f64 = 0.25;
-
-/// Bound of the dispersion.
-const DISPERSION_MAX: f64 = 64.0;
 
 /// Gaps between arrivals, and whether they show clumps.
 #[derive(Debug, Default)]
@@ -64,26 +42,26 @@ impl Clumps {
         self.block.merge(&interval.gaps);
         self.block_seconds += interval.seconds;
         let gaps = self.block.count();
-        if gaps < BLOCK_GAPS {
+        if gaps < Tuning::CLUMP_BLOCK {
             return;
         }
         let mean = self.block_seconds / gaps;
-        let short = self.block.shorter_than(SHORT_OF_MEAN * mean) / gaps;
+        let short = self.block.shorter_than(Tuning::CLUMP_GAP_SHORT * mean) / gaps;
         let variation = self.block.sum_of_squares() / gaps / (mean * mean) - 1.0;
         self.block.clear();
         self.block_seconds = 0.0;
-        let shows = short > SHORT_CLUMPED || variation > VARIATION_CLUMPED;
+        let shows = short > Tuning::CLUMP_SHORT_SHARE || variation > Tuning::CLUMP_VARIATION;
         self.judge(shows, variation);
     }
 
     fn judge(&mut self, shows: bool, variation: f64) {
-        let fade = |old: f64, new: f64| old * FADE + new * (1.0 - FADE);
+        let fade = |old: f64, new: f64| old * Tuning::CLUMP_FADE + new * (1.0 - Tuning::CLUMP_FADE);
         self.blocks = fade(self.blocks, f64::from(u8::from(shows)));
         self.variation = fade(self.variation, variation);
         let least = if self.clumped {
-            BLOCKS_SINGLE
+            Tuning::CLUMP_BLOCKS_SINGLE
         } else {
-            BLOCKS_CLUMPED
+            Tuning::CLUMP_BLOCKS
         };
         self.clumped = self.blocks > least;
     }
@@ -97,7 +75,7 @@ impl Clumps {
     /// time: that of a renewal process is the squared coefficient of variation of its gaps.
     pub(super) fn dispersion(&self) -> f64 {
         if self.clumped {
-            self.variation.clamp(1.0, DISPERSION_MAX)
+            self.variation.clamp(1.0, Tuning::CLUMP_DISPERSION_MAX)
         } else {
             1.0
         }

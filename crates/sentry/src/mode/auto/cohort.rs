@@ -12,14 +12,7 @@
 //! of each by itself.
 
 use super::profile::Profile;
-use super::slow_start::SAMPLES;
-
-/// Mean residence within this factor of the median is alike. The mean of fifteen exponential times
-/// is off by that in one of two hundred.
-const ALIKE: f64 = 2.0;
-
-/// Throughput below this many times that of others is no more than theirs.
-const NO_MORE: f64 = 1.5;
+use super::tuning::Tuning;
 
 /// Replicas that are looked at together while their first windows grow.
 #[derive(Debug)]
@@ -41,7 +34,7 @@ impl Cohort {
         let mut cohort = Self {
             size: growing.len(),
             first,
-            residence: median(of_that.map(|(_, seen)| seen.all().residence()))?,
+            residence: median(of_that.map(|(_, seen)| seen.all().service_time()))?,
             seen: Profile::new(),
         };
         for &(first, seen) in growing {
@@ -61,8 +54,8 @@ impl Cohort {
     /// them, or does no more than they did, with as many inside.
     pub(super) fn seen_without(&self, first: f64, seen: &Profile) -> Option<&Profile> {
         let (one, all) = (seen.all(), self.seen.all());
-        let no_more = one.done() >= SAMPLES
-            && one.throughput() < NO_MORE * all.throughput()
+        let no_more = one.done >= Tuning::SLOW_START_COMPLETIONS
+            && one.rate() < Tuning::COHORT_NO_MORE * all.rate()
             && one.concurrency() >= all.concurrency();
         let like = self.is_like(first, seen) || (no_more && first == self.first);
         like.then_some(&self.seen)
@@ -75,8 +68,9 @@ impl Cohort {
 
     /// One that has done nothing yet is like nobody.
     fn is_like(&self, first: f64, seen: &Profile) -> bool {
-        let residence = seen.all().residence();
-        let near = residence < ALIKE * self.residence && self.residence < ALIKE * residence;
+        let residence = seen.all().service_time();
+        let near = residence < Tuning::COHORT_ALIKE * self.residence
+            && self.residence < Tuning::COHORT_ALIKE * residence;
         near && first == self.first
     }
 }
@@ -95,10 +89,7 @@ mod tests {
     fn pooled(growing: &[(f64, &Profile)]) -> (f64, Vec<bool>) {
         let cohort = Cohort::of(growing).unwrap();
         let is_in = |&(first, seen): &(f64, &Profile)| cohort.seen_with(first, seen).is_some();
-        (
-            cohort.seen.all().done(),
-            growing.iter().map(is_in).collect(),
-        )
+        (cohort.seen.all().done, growing.iter().map(is_in).collect())
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!
 //! How far back to look adapts to what is seen (ADWIN, Bifet and Gavaldà 2007, for counts). The
 //! history is cut where the ticks before and after differ by more than chance allows
-//! ([`Events::above`]), with an index of dispersion of the counts (1 for Poisson) that is
+//! ([`Counts::z_above`]), with an index of dispersion of the counts (1 for Poisson) that is
 //! estimated, because long requests leave in bunches. In the long run it is the squared coefficient
 //! of variation of the work (renewal theory), so no cut goes by less: a few ticks do not show it.
 //! So a loss of three quarters of 100 requests/s is noticed after 0.3 s, and a steady rate is known
@@ -17,53 +17,14 @@
 
 use std::collections::VecDeque;
 
-use super::significance::Events;
-
-/// Chance deviations a change has to exceed. The place to cut is the one that looks worst, of up to
-/// a hundred at every tick, and what is left of the history after a needless cut is bad luck by
-/// selection: arrivals look like an overload beside it. So needless cuts have to be as rare as
-/// refusals with room, one in a thousand runs of ten minutes: of some 10^4 places that do not
-/// overlap each may be wrong once in 10^7 times (5.2 deviations), and a bit more for a dispersion
-/// that is estimated.
-const CUT_Z: f64 = 5.5;
-
-/// Longest history, in seconds of waiting requests, and the completions it has at least: what 200
-/// say is off by 7 %, and at twenty requests per second a queue is long when they say too little.
-const MEMORY_SECONDS: f64 = 10.0;
-const MEMORY_SAMPLES: f64 = 400.0;
-
-/// Less time than this at full window makes no tick of its own, and no change: at ten thousand
-/// requests a second a pause of the scheduler, or the moment in which a crowd of clients comes or
-/// leaves, is beyond what chance brings about.
-const TICK_MIN: f64 = 0.08;
-
-/// Completions without which there is no estimate. Chosen: good for ±30 %.
-const SAMPLES_MIN: f64 = 10.0;
-
-/// Ticks from which on the dispersion is estimated, and what it is taken for before.
-const DISPERSION_TICKS: usize = 20;
-const DISPERSION_UNKNOWN: f64 = 1.5;
-
-/// Ticks that are too new to tell dispersion from a change.
-const NEW_TICKS: usize = 10;
-
-/// Ticks in a group, for the dispersion.
-const GROUP: usize = 5;
-
-/// Bounds of the index of dispersion.
-const DISPERSION_MIN: f64 = 1.0;
-pub(super) const DISPERSION_MAX: f64 = 8.0;
-
-/// Requests that share a processor vary more than their work: exponential work at 80 % load by 2.3
-/// (`(2 + ρ) / (2 - ρ)`). Less than this squared coefficient of variation says nothing about the
-/// work.
-const SHARING: f64 = 2.5;
+use super::tuning::Tuning;
+use crate::counts::Counts;
 
 /// The drain rate: how much a service can do, measured while it does all it can.
 #[derive(Debug, Default)]
 pub(crate) struct DrainMeter {
-    ticks: VecDeque<Events>,
-    sum: Events,
+    ticks: VecDeque<Counts>,
+    sum: Counts,
     /// Enough was seen at some time; after a change less has to do.
     known: bool,
     /// The index of dispersion before the history was last cut: work that varied does so at another
@@ -75,18 +36,20 @@ pub(crate) struct DrainMeter {
 
 impl DrainMeter {
     /// Takes what was done in some time at full window; little of it is added to the last.
-    pub(crate) fn on_tick(&mut self, served: f64, seconds: f64) {
-        let tick = Events {
-            count: served,
-            seconds,
-        };
+    pub(crate) fn on_tick(&mut self, tick: &Counts) {
         self.sum = self.sum.plus(tick);
-        match self.ticks.back_mut().filter(|last| last.seconds < TICK_MIN) {
+        match self
+            .ticks
+            .back_mut()
+            .filter(|last| last.seconds < Tuning::CAPACITY_TICK_MIN)
+        {
             Some(last) => *last = last.plus(tick),
-            None => self.ticks.push_back(tick),
+            None => self.ticks.push_back(*tick),
         }
-        self.known |= self.sum.count >= SAMPLES_MIN;
-        while self.sum.seconds > MEMORY_SECONDS && self.sum.count > MEMORY_SAMPLES {
+        self.known |= self.sum.done >= Tuning::CAPACITY_COMPLETIONS_FIRST;
+        while self.sum.seconds > Tuning::CAPACITY_SECONDS_MAX
+            && self.sum.done > Tuning::CAPACITY_COMPLETIONS_MIN
+        {
             self.forget_oldest();
         }
         self.cut();
@@ -95,8 +58,8 @@ impl DrainMeter {
     /// Completions per second, once enough were seen. Just after a change the little there is
     /// counts, with half a completion more: no rate is zero for certain.
     pub(crate) fn rate(&self) -> Option<f64> {
-        let few = self.sum.count < SAMPLES_MIN;
-        let served = self.sum.count + if few { 0.5 } else { 0.0 };
+        let few = self.sum.done < Tuning::CAPACITY_COMPLETIONS_FIRST;
+        let served = self.sum.done + if few { 0.5 } else { 0.0 };
         (self.known && self.sum.seconds > 0.0).then(|| served / self.sum.seconds)
     }
 
@@ -107,14 +70,14 @@ impl DrainMeter {
 
     /// Whether the estimate rests on so many completions or so many seconds.
     pub(crate) fn rests_on(&self, completions: f64, seconds: f64) -> bool {
-        self.sum.count >= completions || self.sum.seconds >= seconds
+        self.sum.done >= completions || self.sum.seconds >= seconds
     }
 
     /// Takes the squared coefficient of variation of how long requests take.
     pub(crate) fn set_variation(&mut self, variation: f64) {
-        let varies = variation > SHARING;
+        let varies = variation > Tuning::DISPERSION_SHARING;
         self.variation = if varies {
-            variation.min(DISPERSION_MAX)
+            variation.min(Tuning::DISPERSION_MAX)
         } else {
             0.0
         };
@@ -123,22 +86,27 @@ impl DrainMeter {
     /// The part of the system that is measured changed by a known factor.
     pub(crate) fn scale(&mut self, factor: f64) {
         for tick in &mut self.ticks {
-            tick.count *= factor;
+            tick.done *= factor;
         }
-        self.sum.count *= factor;
+        self.sum.done *= factor;
     }
 
     /// Variance over mean of the counts, the larger of that of single ticks and that of groups of
     /// ticks: long requests make counts of neighbouring ticks alike. The newest ticks are left
     /// out, because a change that has just begun is no dispersion.
     pub(crate) fn dispersion(&self) -> f64 {
-        let old = self.ticks.len().saturating_sub(NEW_TICKS);
-        if old < DISPERSION_TICKS {
-            return self.dispersion_before.max(DISPERSION_UNKNOWN);
+        let old = self
+            .ticks
+            .len()
+            .saturating_sub(Tuning::DISPERSION_TICKS_NEW);
+        if old < Tuning::DISPERSION_TICKS {
+            return self.dispersion_before.max(Tuning::DISPERSION_UNKNOWN);
         }
         let single = self.dispersion_of_groups(old, 1);
-        let grouped = self.dispersion_of_groups(old, GROUP);
-        single.max(grouped).clamp(DISPERSION_MIN, DISPERSION_MAX)
+        let grouped = self.dispersion_of_groups(old, Tuning::DISPERSION_GROUP_TICKS);
+        single
+            .max(grouped)
+            .clamp(Tuning::DISPERSION_MIN, Tuning::DISPERSION_MAX)
     }
 
     /// Half the mean square of the difference of neighbours, over the mean (von Neumann 1941): a
@@ -148,7 +116,7 @@ impl DrainMeter {
         let (mut sum, mut squares, mut before) = (0.0, 0.0, None);
         let mut ticks = self.ticks.iter();
         for _ in 0..groups {
-            let count: f64 = ticks.by_ref().take(size).map(|tick| tick.count).sum();
+            let count: f64 = ticks.by_ref().take(size).map(|tick| tick.done).sum();
             sum += count;
             squares += before
                 .replace(count)
@@ -160,24 +128,24 @@ impl DrainMeter {
 
     fn forget_oldest(&mut self) {
         if let Some(oldest) = self.ticks.pop_front() {
-            self.sum = self.sum.minus(oldest);
+            self.sum = self.sum.minus(&oldest);
         }
     }
 
     /// Drops the history before the most significant change, if there is one.
     fn cut(&mut self) {
         let dispersion = self.dispersion().max(self.variation);
-        let mut recent = Events::default();
-        let mut worst = (CUT_Z, 0);
+        let mut recent = Counts::default();
+        let mut worst = (Tuning::CUT_Z, 0);
         for (index, tick) in self.ticks.iter().enumerate().rev() {
-            let older = self.sum.minus(recent);
-            if recent.seconds >= TICK_MIN && older.seconds > 0.0 {
-                let z = recent.above(older, dispersion).abs();
+            let older = self.sum.minus(&recent);
+            if recent.seconds >= Tuning::CAPACITY_TICK_MIN && older.seconds > 0.0 {
+                let z = recent.z_above(&older, dispersion).abs();
                 if z > worst.0 {
                     worst = (z, index + 1);
                 }
             }
-            recent = recent.plus(*tick);
+            recent = recent.plus(tick);
         }
         if worst.1 > 0 {
             self.dispersion_before = self.dispersion();
@@ -212,12 +180,12 @@ mod tests {
         let dice = Dice::new(seed);
         let mut meter = DrainMeter::default();
         for _ in 0..200 {
-            meter.on_tick(poisson(&dice, before * TICK), TICK);
+            meter.on_tick(&Counts::of(poisson(&dice, before * TICK), TICK));
         }
         let off = |meter: &DrainMeter| (meter.rate().unwrap() / after - 1.0).abs() > tolerance;
         (1..=200)
             .find(|_| {
-                meter.on_tick(poisson(&dice, after * TICK), TICK);
+                meter.on_tick(&Counts::of(poisson(&dice, after * TICK), TICK));
                 !off(&meter)
             })
             .unwrap_or(usize::MAX)
@@ -229,7 +197,7 @@ mod tests {
         let mut meter = DrainMeter::default();
         let mut errors = 0;
         for tick in 0..5000 {
-            meter.on_tick(poisson(&dice, 10.0), TICK);
+            meter.on_tick(&Counts::of(poisson(&dice, 10.0), TICK));
             let off = meter
                 .rate()
                 .is_none_or(|rate| (rate / 100.0 - 1.0).abs() > 0.15);
@@ -261,12 +229,9 @@ mod tests {
         let mut meter = DrainMeter::default();
         let counts = |n: usize, mean: f64| (0..n).map(move |tick| mean + [-2.0, 2.0][tick % 2]);
         for count in counts(50, 10.0).chain(counts(40, 5.0)) {
-            let tick = Events {
-                count,
-                seconds: TICK,
-            };
+            let tick = Counts::of(count, TICK);
             meter.ticks.push_back(tick);
-            meter.sum = meter.sum.plus(tick);
+            meter.sum = meter.sum.plus(&tick);
         }
         assert!(meter.dispersion() < 1.5, "{}", meter.dispersion());
     }
@@ -277,8 +242,8 @@ mod tests {
         let after = |variation: f64| {
             let mut meter = DrainMeter::default();
             meter.set_variation(variation);
-            (0..100).for_each(|_| meter.on_tick(20.0, TICK));
-            (0..10).for_each(|_| meter.on_tick(10.0, TICK));
+            (0..100).for_each(|_| meter.on_tick(&Counts::of(20.0, TICK)));
+            (0..10).for_each(|_| meter.on_tick(&Counts::of(10.0, TICK)));
             meter.rate().unwrap()
         };
         assert!(
@@ -291,9 +256,9 @@ mod tests {
     #[test]
     fn nothing_is_known_from_a_handful() {
         let mut meter = DrainMeter::default();
-        meter.on_tick(9.0, TICK);
+        meter.on_tick(&Counts::of(9.0, TICK));
         assert_eq!(meter.rate(), None);
-        meter.on_tick(9.0, TICK);
+        meter.on_tick(&Counts::of(9.0, TICK));
         assert_eq!(meter.rate(), Some(90.0));
         meter.scale(2.0);
         assert_eq!(meter.rate(), Some(180.0));
@@ -303,10 +268,10 @@ mod tests {
     #[test]
     fn a_moment_is_no_change() {
         let mut meter = DrainMeter::default();
-        (0..50).for_each(|_| meter.on_tick(1700.0, TICK));
-        meter.on_tick(0.0, 0.02);
+        (0..50).for_each(|_| meter.on_tick(&Counts::of(1700.0, TICK)));
+        meter.on_tick(&Counts::of(0.0, 0.02));
         assert!(meter.rate().is_some_and(|rate| rate > 13_000.0));
-        (0..3).for_each(|_| meter.on_tick(0.0, TICK));
+        (0..3).for_each(|_| meter.on_tick(&Counts::of(0.0, TICK)));
         assert!(meter.rate().is_some_and(|rate| rate < 100.0));
     }
 
@@ -314,9 +279,9 @@ mod tests {
     fn silence_is_a_change_too() {
         let mut meter = DrainMeter::default();
         for _ in 0..50 {
-            meter.on_tick(10.0, TICK);
+            meter.on_tick(&Counts::of(10.0, TICK));
         }
-        (0..10).for_each(|_| meter.on_tick(0.0, TICK));
+        (0..10).for_each(|_| meter.on_tick(&Counts::of(0.0, TICK)));
         assert!(meter.rate().is_some_and(|rate| rate < 20.0));
     }
 }

@@ -5,27 +5,21 @@ use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
+use super::cause::Cause;
 use super::cohort::Cohort;
 use super::peers::Peers;
-use super::profile::{Profile, Seen};
+use super::phase::PhaseName;
+use super::profile::Profile;
+use super::tuning::Tuning;
 use super::window::{Bounds, Others, ReplicaTick, WindowSearch};
 use crate::api::ReplicaId;
 use crate::clamp::within;
 use crate::config::SentryConfig;
+use crate::counts::Counts;
 use crate::event::Event;
 use crate::mode::Step;
-use crate::occupancy::Full;
 use crate::plan::Plan;
 use crate::replica::Replica;
-
-/// A replica that warms up gets at least this share of its window.
-const RAMP_LEAST: f64 = 0.1;
-
-/// Requests that are in flight for three to four of these times the usual residence are overdue;
-/// bounds in seconds.
-const GENERATION: f64 = 10.0;
-const GENERATION_LEAST: f64 = 1.0;
-const GENERATION_MOST: f64 = 30.0;
 
 /// What all replicas have in common in a tick.
 #[derive(Debug, Clone, Copy)]
@@ -80,9 +74,9 @@ struct Member {
 /// What was seen of a replica in a tick: with its window full, and all, unless it is down or warms
 /// up.
 #[derive(Debug, Clone, Copy)]
-struct Saw {
-    full: Full,
-    all: Option<Seen>,
+struct TickSeen {
+    full: Counts,
+    all: Option<Counts>,
 }
 
 impl Fleet {
@@ -133,6 +127,12 @@ impl Fleet {
         self.members.iter().enumerate().filter_map(found).collect()
     }
 
+    /// The phases of the searches, by replica.
+    pub(crate) fn phases(&self) -> Vec<PhaseName> {
+        let phase = |member: &Member| member.search.phase();
+        self.members.iter().map(phase).collect()
+    }
+
     /// Begins with windows that were found before.
     pub(crate) fn resume(&mut self, now: Timestamp, windows: &[(ReplicaId, u32)]) {
         for &(id, window) in windows {
@@ -180,10 +180,10 @@ impl Fleet {
     }
 
     /// One tick of every member; says what they did while they were full.
-    pub(crate) fn on_tick(&mut self, step: &mut Step<'_>, fleet: &FleetTick) -> Full {
+    pub(crate) fn on_tick(&mut self, step: &mut Step<'_>, fleet: &FleetTick) -> Counts {
         let mut fulls = Vec::with_capacity(self.members.len());
         let see = |member: &mut Member| member.see(step, fleet.clumped);
-        let saw: Vec<Saw> = self.members.iter_mut().map(see).collect();
+        let saw: Vec<TickSeen> = self.members.iter_mut().map(see).collect();
         let cohort = self.cohort();
         let peers = self.peers();
         let others = Others {
@@ -203,7 +203,16 @@ impl Fleet {
             // all there is to go by.
             let counts =
                 !member.search.is_growing() && (fleet.overloaded || !member.search.tries_less());
-            let full = if counts { full } else { Full::default() };
+            let full = if counts { full } else { Counts::default() };
+            for transition in member.search.take_transitions() {
+                step.observe(&Event::Phase {
+                    at: step.now,
+                    replica: ReplicaId(index as u16),
+                    from: transition.from,
+                    to: transition.to,
+                    cause: transition.cause,
+                });
+            }
             fulls.push((member.search.rate(), full));
             if let Some(cause) = cause {
                 step.observe(&Event::Window {
@@ -313,13 +322,13 @@ impl Member {
     }
 
     /// Takes what happened in a tick.
-    fn see(&mut self, step: &Step<'_>, clumped: bool) -> Saw {
+    fn see(&mut self, step: &Step<'_>, clumped: bool) -> TickSeen {
         let occupancy = self.replica.occupancy(step.now);
         let counts = self.up && self.warming_since.is_none();
         let level = occupancy.take_full();
         let bound = occupancy.take_bound(step.now, self.replica.limit());
         let (now, seconds) = (step.now, step.interval.seconds);
-        Saw {
+        TickSeen {
             full: if clumped { bound } else { level },
             all: counts.then(|| self.search.see(now, seconds, clumped, occupancy)),
         }
@@ -329,13 +338,12 @@ impl Member {
         &mut self,
         step: &Step<'_>,
         fleet: &FleetTick,
-        saw: Saw,
+        saw: TickSeen,
         others: &Others<'_>,
-    ) -> Option<&'static str> {
+    ) -> Option<Cause> {
         let seen = saw.all?;
         let tick = ReplicaTick {
             now: step.now,
-            seconds: step.interval.seconds,
             full: saw.full,
             binding: fleet.waiting && !step.dry_run,
             queued: fleet.queued / step.plan.up().count() as f64,
@@ -356,9 +364,9 @@ impl Member {
         if now >= self.generation_ends {
             self.replica.next_generation();
             let generation = within(
-                GENERATION * residence_mean,
-                GENERATION_LEAST,
-                GENERATION_MOST,
+                Tuning::OVERDUE_SERVICE_TIMES * residence_mean,
+                Tuning::OVERDUE_SECONDS_MIN,
+                Tuning::OVERDUE_SECONDS_MAX,
             );
             self.generation_ends = now + Duration::from_secs_f64(generation);
         }
@@ -377,7 +385,7 @@ impl Member {
 
     fn ramp(&self, warm_for: Duration, warm_up: Duration) -> u32 {
         let share = warm_for.as_secs_f64() / warm_up.as_secs_f64();
-        let window = f64::from(self.search.window()) * within(share, RAMP_LEAST, 1.0);
+        let window = f64::from(self.search.window()) * within(share, Tuning::WARM_UP_MIN, 1.0);
         (window.ceil() as u32).max(1)
     }
 }
@@ -398,7 +406,7 @@ fn bounds(config: &SentryConfig) -> Bounds {
 /// where the i-th was full for `tᵢ` and does `rᵢ` requests per second then (the mean of the others
 /// where that is not known), so that `d / t` is on average what they can do together. No tick may
 /// be left out for being full only in part: those that are full throughout are the slow ones.
-fn full_together(fulls: &[(Option<f64>, Full)]) -> Full {
+fn full_together(fulls: &[(Option<f64>, Counts)]) -> Counts {
     let known = || fulls.iter().filter_map(|(rate, _)| *rate);
     let mean = known().sum::<f64>() / known().count().max(1) as f64;
     let unknown = if mean > 0.0 { mean } else { 1.0 };
@@ -408,14 +416,13 @@ fn full_together(fulls: &[(Option<f64>, Full)]) -> Full {
         .iter()
         .map(|(rate, full)| weight(rate) * full.seconds)
         .sum::<f64>();
-    Full {
-        seconds: if weights > 0.0 {
-            seconds / weights
-        } else {
-            0.0
-        },
-        done: fulls.iter().map(|(_, full)| full.done).sum(),
-    }
+    let done = fulls.iter().map(|(_, full)| full.done).sum();
+    let seconds = if weights > 0.0 {
+        seconds / weights
+    } else {
+        0.0
+    };
+    Counts::of(done, seconds)
 }
 
 #[cfg(test)]
@@ -424,14 +431,14 @@ mod tests {
 
     #[test]
     fn replicas_count_by_what_they_do() {
-        let full = |seconds, done| Full { seconds, done };
+        let full = |seconds, done| Counts::of(done, seconds);
         // 90/s and 10/s: the slow one alone is full, and does its part.
         let slow = [(Some(90.0), full(0.0, 0.0)), (Some(10.0), full(0.1, 1.0))];
         let both = full_together(&slow);
-        assert!((both.done / both.seconds - 100.0).abs() < 1e-9);
+        assert!((both.rate() - 100.0).abs() < 1e-9);
         let equal = [(None, full(0.1, 5.0)), (Some(50.0), full(0.1, 5.0))];
         let both = full_together(&equal);
-        assert!((both.done / both.seconds - 100.0).abs() < 1e-9);
-        assert_eq!(full_together(&[]), Full::default());
+        assert!((both.rate() - 100.0).abs() < 1e-9);
+        assert_eq!(full_together(&[]), Counts::default());
     }
 }

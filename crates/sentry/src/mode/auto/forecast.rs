@@ -4,30 +4,9 @@
 use std::time::Duration;
 
 use super::burst::burst;
+use super::tuning::Tuning;
 use crate::clamp::within;
 use crate::class::{NEVER, saturating_nanos};
-
-/// Nineteen of twenty are to be answered within the target, and ninety-nine of a hundred not much
-/// later.
-pub(crate) const MOST: f64 = 0.95;
-pub(crate) const NEARLY_ALL: f64 = 0.99;
-const NOT_MUCH: f64 = 1.15;
-
-/// Requests in the queue that keep the replicas busy all but this share of the time, and bounds of
-/// their number where service is as irregular as exponential times.
-const IDLE: f64 = 0.01;
-const BUSY_LEAST: f64 = 2.0;
-const BUSY_MOST: f64 = 20.0;
-
-/// A burst is waited for at least this many targets.
-const BURST_TARGETS: f64 = 2.0;
-
-/// Nobody lets others pass before this share of the target.
-const LATE_LEAST: f64 = 0.5;
-/// The same while capacity is unknown: requests pile up inside then, and who has waited for half of
-/// the target is late in half of the cases. Chosen over 160 seeds of the arena's *cpu-bound*
-/// (docs/decisions/0062).
-const LATE_LEAST_FIRST: f64 = 0.25;
 
 /// What is known of the service.
 #[derive(Debug, Clone, Copy)]
@@ -84,7 +63,7 @@ impl Situation {
             false => self.in_a_burst(target),
         };
         let ahead = |wait: f64| {
-            let waiters = part.drain * wait.max(BUSY_LEAST / self.drain);
+            let waiters = part.drain * wait.max(Tuning::QUEUE_BUSY_MIN / self.drain);
             // `as` saturates.
             (waiters.ceil() as u32).max(1)
         };
@@ -102,13 +81,13 @@ impl Situation {
     /// Whoever has waited for so long that most would be late is not started, there are fresher
     /// ones.
     fn expiry(&self, target: f64) -> f64 {
-        (target - self.residence_most).max(2.0 * BUSY_LEAST / self.drain)
+        (target - self.residence_most).max(2.0 * Tuning::QUEUE_BUSY_MIN / self.drain)
     }
 
     /// Longest wait after which most are in time and nearly all not much late.
     fn in_time(&self, target: f64) -> f64 {
         let most = target - self.residence_most;
-        most.min(NOT_MUCH * target - self.residence_nearly_all)
+        most.min(Tuning::ANSWERED_LATER_OF_TARGET * target - self.residence_nearly_all)
     }
 
     /// As many wait as keep the replicas busy, whatever the target: with more everybody would be
@@ -127,25 +106,29 @@ impl Situation {
             return f64::INFINITY;
         }
         (burst(self.drain, self.burstiness, self.dispersion) / self.drain)
-            .max(BURST_TARGETS * target)
+            .max(Tuning::BURST_TARGETS * target)
     }
 }
 
 /// Wait after which most would be late, so that others are let pass. Where nobody can be in time
 /// there is nothing to be gained by that before half of the target has passed.
 pub(crate) fn late_after(target: f64, residence_most: f64) -> f64 {
-    (target - residence_most).max(LATE_LEAST * target)
+    (target - residence_most).max(Tuning::YIELD_OF_TARGET_MIN * target)
 }
 
 /// The same while capacity is unknown.
 pub(crate) fn late_at_first(target: f64, residence_most: f64) -> f64 {
-    (target - residence_most).max(LATE_LEAST_FIRST * target)
+    (target - residence_most).max(Tuning::YIELD_OF_TARGET_MIN_FIRST * target)
 }
 
 /// With `rho` times the capacity arriving, a queue of at most `k` is empty for about `rho^-k` of
 /// the time (M/M/1/K). In heavy traffic queues grow in proportion to the dispersion (Kingman 1961).
 fn busy_requests(pressure: f64) -> f64 {
-    within(-IDLE.ln() / pressure.ln(), BUSY_LEAST, BUSY_MOST)
+    within(
+        -Tuning::QUEUE_IDLE.ln() / pressure.ln(),
+        Tuning::QUEUE_BUSY_MIN,
+        Tuning::QUEUE_BUSY_MAX,
+    )
 }
 
 pub(crate) fn nanos(seconds: f64) -> u64 {
@@ -250,6 +233,6 @@ mod tests {
     fn busy_by_the_formula_of_the_bounded_queue() {
         // 2^-k = 1 %.
         assert!((busy_requests(2.0) - 6.64).abs() < 0.01);
-        assert_eq!(busy_requests(1.0), BUSY_MOST);
+        assert_eq!(busy_requests(1.0), Tuning::QUEUE_BUSY_MAX);
     }
 }

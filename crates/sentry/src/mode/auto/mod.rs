@@ -23,6 +23,7 @@
 //! late, and the queue is kept at the little that keeps the service busy.
 
 mod burst;
+mod cause;
 mod clumps;
 mod cohort;
 pub(super) mod drain;
@@ -30,6 +31,7 @@ mod fleet;
 mod forecast;
 mod overload;
 mod peers;
+mod phase;
 mod profile;
 mod residence;
 mod significance;
@@ -39,7 +41,12 @@ mod sprt;
 mod target;
 mod tick_counts;
 mod trial;
+mod tuning;
 mod window;
+
+pub use cause::Cause;
+pub use phase::PhaseName;
+pub use tuning::markdown as tuning_page;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -50,69 +57,23 @@ use tidegate_control::controller::Terms;
 use self::clumps::Clumps;
 use self::drain::DrainMeter;
 use self::fleet::{Fleet, FleetTick};
-use self::forecast::{MOST, NEARLY_ALL, Part, Situation, late_at_first, nanos};
+use self::forecast::{Part, Situation, late_at_first, nanos};
 use self::overload::{Overload, Pressure};
 use self::residence::Residence;
 use self::target::DerivedTarget;
 use self::tick_counts::TickCounts;
+use self::tuning::Tuning;
 use super::dimming::OfferedDimming;
 use super::{Handover, Step, Strategy};
 use crate::api::{ClassId, ReplicaId};
 use crate::clamp::within;
 use crate::class::{Class, NEVER, saturating_nanos};
 use crate::config::SentryConfig;
+use crate::counts::Counts;
 use crate::event::{Event, Outlook};
 use crate::gate::Gate;
 use crate::plan::Plan;
 use crate::status::{BrownoutStatus, ControllerStatus};
-
-/// Share of the target that residence in a replica may take before its window is made smaller, on
-/// average and for the slowest of a hundred, but not below the last.
-const RESIDENCE_SHARE: f64 = 0.4;
-const RESIDENCE_TAIL_SHARE: f64 = 0.5;
-const RESIDENCE_SHARE_LEAST: f64 = 0.1;
-
-/// Targets that residence may take before what trials have shown is doubted in overload, on average
-/// and for the slowest of a hundred. The latter decides where those take more than six times the
-/// mean (4.6 for exponential times): long requests stay behind in a smaller window and make it look
-/// too small. With 1.2 thrashing services lose half a point over steps, with 1 more than one.
-const DOUBTFUL_SHARE: f64 = 0.25;
-const DOUBTFUL_TAIL: f64 = 1.5;
-
-/// A derived target allows for no wider spread of residence than this (that of exponential times).
-const TARGET_SPREAD_MAX: f64 = 5.0;
-
-/// Seconds at full window before the drain rate is believed for the first time. Chosen: more than
-/// the moment in which a crowd is accepted and connections are opened for it, which showed 600 of
-/// 25 000 requests a second with 512 clients.
-const FIRST_LOOK: f64 = 0.25;
-
-/// Ticks over which what is being done is looked at.
-const LATELY: usize = 10;
-
-/// Share of clients that has to leave for waiting to be pointless.
-const LEAVING_SHARE: f64 = 0.05;
-
-/// Share of clients that has to leave for work to be done for nobody.
-const MOST_LEAVE: f64 = 0.5;
-
-/// Of those who are let in fewer than this share have to be answered for that to be because they
-/// take too long inside, and not because nobody who waits outside is refused. While windows grow
-/// with what is done two are let in for each that is.
-const ANSWERED_LEAST: f64 = 1.0 / 3.0;
-
-/// Where more clients leave than are served their patience is taken for less from tick to tick, and
-/// for more elsewhere; half of it in 0.7 s.
-const PATIENCE_LESS: f64 = 0.9;
-const PATIENCE_MORE: f64 = 1.05;
-const PATIENCE_LEAST: f64 = 0.05;
-
-/// However much more important work there is, the forecast of a class assumes that this share of
-/// the drain rate is left for it.
-const DRAIN_LEAST: f64 = 0.02;
-
-/// How often what is known of paths is made older.
-const AGING: Duration = Duration::from_secs(60);
 
 /// One class in the last second.
 #[derive(Debug, Default)]
@@ -132,7 +93,7 @@ impl Default for Counted {
     fn default() -> Self {
         Self {
             before: 0,
-            recent: TickCounts::new(LATELY),
+            recent: TickCounts::new(Tuning::RATE_TICKS),
         }
     }
 }
@@ -140,18 +101,17 @@ impl Default for Counted {
 impl Counted {
     fn count(&mut self, total: u64, seconds: f64) {
         let more = total.saturating_sub(std::mem::replace(&mut self.before, total));
-        self.recent.push(more as f64, seconds);
+        self.recent.push(Counts::of(more as f64, seconds));
     }
 
     fn rate(&self) -> f64 {
-        self.recent.rate_over(LATELY)
+        self.recent.rate_over(Tuning::RATE_TICKS)
     }
 }
 
 /// Mode `auto`: useful with no tuning.
 #[derive(Debug)]
 pub(crate) struct Auto {
-    interval: Duration,
     warm_until: Timestamp,
     fleet: Fleet,
     total: DrainMeter,
@@ -179,22 +139,21 @@ pub(crate) struct Auto {
 impl Auto {
     pub(crate) fn new(config: &SentryConfig, now: Timestamp) -> Self {
         Self {
-            interval: config.auto.interval.0,
             warm_until: now + config.warm_up.0.0,
             fleet: Fleet::new(config),
             total: DrainMeter::default(),
             drain_known: false,
             clumps: Clumps::default(),
             overload: Overload::new(),
-            served: TickCounts::new(LATELY),
-            left: TickCounts::new(LATELY),
-            tolls: TickCounts::new(LATELY),
+            served: TickCounts::new(Tuning::RATE_TICKS),
+            left: TickCounts::new(Tuning::RATE_TICKS),
+            tolls: TickCounts::new(Tuning::RATE_TICKS),
             classes: Vec::new(),
             residence: Residence::default(),
             target: DerivedTarget::new(&config.auto),
             patience: 1.0,
             outlook: None,
-            next_aging: now + AGING,
+            next_aging: now + Tuning::PATHS_AGE,
             dimming: OfferedDimming::default(),
         }
     }
@@ -214,10 +173,10 @@ impl Auto {
         let (counts, seconds) = (step.interval.counts, step.interval.seconds);
         self.clumps.on_tick(step.interval);
         self.overload.set_clump_dispersion(self.clumps.dispersion());
-        self.served.push(counts.served as f64, seconds);
-        self.left.push(counts.abandoned as f64, seconds);
-        self.tolls
-            .push(step.plan.policer.tolls.take_extra(), seconds);
+        self.served.push(Counts::of(counts.served as f64, seconds));
+        self.left.push(Counts::of(counts.abandoned as f64, seconds));
+        let tolls = step.plan.policer.tolls.take_extra();
+        self.tolls.push(Counts::of(tolls, seconds));
         self.classes
             .resize_with(step.plan.classes.len(), Lately::default);
         for (class, lately) in step.plan.classes.iter().zip(&mut self.classes) {
@@ -229,25 +188,27 @@ impl Auto {
 
     /// Whether most clients give up, and more of them than are served.
     fn most_clients_abandon(&self) -> bool {
-        let left = self.left.rate_over(LATELY);
-        left > MOST_LEAVE * self.offered() && left > self.served.rate_over(LATELY)
+        let left = self.left.rate_over(Tuning::RATE_TICKS);
+        left > Tuning::LEAVING_MOST_OF_OFFERED * self.offered()
+            && left > self.served.rate_over(Tuning::RATE_TICKS)
     }
 
     /// Whether those who give up are inside: fewer at once would be answered sooner.
     fn admitted_clients_abandon(&self) -> bool {
         let admitted: f64 = self.classes.iter().map(|class| class.admitted.rate()).sum();
-        self.most_clients_abandon() && self.served.rate_over(LATELY) < ANSWERED_LEAST * admitted
+        self.most_clients_abandon()
+            && self.served.rate_over(Tuning::RATE_TICKS) < Tuning::ANSWERED_OF_ADMITTED * admitted
     }
 
     /// Follows how long clients are worth waiting for: by trying, since they do not say how long
     /// they will.
     fn follow_patience(&mut self) {
         let step = if self.most_clients_abandon() {
-            PATIENCE_LESS
+            Tuning::PATIENCE_DOWN
         } else {
-            PATIENCE_MORE
+            Tuning::PATIENCE_UP
         };
-        self.patience = within(self.patience * step, PATIENCE_LEAST, 1.0);
+        self.patience = within(self.patience * step, Tuning::PATIENCE_OF_TARGET_MIN, 1.0);
     }
 
     /// Brings windows and drain rate up to date.
@@ -259,8 +220,8 @@ impl Auto {
         self.total.set_variation(self.residence.variation());
         let full = self.fleet.on_tick(step, &fleet_tick);
         if full.seconds > 0.0 {
-            self.total.on_tick(full.done, full.seconds);
-            self.drain_known |= self.total.seconds() >= FIRST_LOOK;
+            self.total.on_tick(&full);
+            self.drain_known |= self.total.seconds() >= Tuning::CAPACITY_FIRST_SECONDS;
         }
         self.fleet.publish_shares();
         self.residence.on_tick(step.interval);
@@ -277,13 +238,14 @@ impl Auto {
             true => f64::INFINITY,
             false => f64::from(step.plan.queued()),
         };
-        let spread = self.residence.spread(NEARLY_ALL);
-        let tail = RESIDENCE_TAIL_SHARE / spread;
+        let spread = self.residence.spread(Tuning::ANSWERED_NEARLY_ALL);
+        let tail = Tuning::SERVICE_TIME_TAIL_OF_TARGET / spread;
         // A derived target follows the slowest anyway.
         let target_configured = has_target(step.plan);
         let doubtful = match target_configured {
-            true => DOUBTFUL_SHARE.min(DOUBTFUL_TAIL / spread),
-            false => DOUBTFUL_SHARE,
+            true => Tuning::SERVICE_TIME_DOUBTFUL_OF_TARGET
+                .min(Tuning::SERVICE_TIME_DOUBTFUL_TAIL_OF_TARGET / spread),
+            false => Tuning::SERVICE_TIME_DOUBTFUL_OF_TARGET,
         };
         FleetTick {
             clumped: self.clumps.is_clumped(),
@@ -294,9 +256,14 @@ impl Auto {
             target_configured,
             most_clients_abandon: self.most_clients_abandon(),
             admitted_clients_abandon: self.admitted_clients_abandon(),
-            residence_max: target * within(tail, RESIDENCE_SHARE_LEAST, RESIDENCE_SHARE),
+            residence_max: target
+                * within(
+                    tail,
+                    Tuning::SERVICE_TIME_OF_TARGET_MIN,
+                    Tuning::SERVICE_TIME_OF_TARGET,
+                ),
             residence_doubtful: target * doubtful,
-            residence_long: self.residence.quantile(MOST),
+            residence_long: self.residence.quantile(Tuning::ANSWERED_MOST),
             residence_mean: self.residence.mean().unwrap_or(0.0),
         }
     }
@@ -304,7 +271,7 @@ impl Auto {
     /// What can be served per second: what was done with all windows full, and no less than what
     /// is being done anyway.
     fn drain(&self) -> Option<f64> {
-        let done = self.served.rate_over(LATELY);
+        let done = self.served.rate_over(Tuning::RATE_TICKS);
         let rate = self.total.rate().filter(|_| self.drain_known);
         rate.map(|rate| rate.max(done))
     }
@@ -316,22 +283,24 @@ impl Auto {
 
     /// Whether clients give up rather than wait.
     fn clients_leave(&self) -> bool {
-        let left = self.left.rate_over(LATELY);
-        left > LEAVING_SHARE * self.offered() && left > 0.0
+        let left = self.left.rate_over(Tuning::RATE_TICKS);
+        left > Tuning::LEAVING_OF_OFFERED * self.offered() && left > 0.0
     }
 
     fn judge_load(&mut self, step: &mut Step<'_>, target: f64) {
         let known = self.drain().filter(|_| self.fleet.capacity_is_known());
         let Some(drain) = known else {
             let counts = step.interval.counts;
-            self.overload
-                .on_arrivals(counts.arrived as f64, step.interval.seconds);
+            let arrived = Counts::of(counts.arrived as f64, step.interval.seconds);
+            self.overload.on_arrivals(arrived);
             return;
         };
         let before = self.overload.is_overloaded();
         self.overload.on_tick(&Pressure {
-            seconds: step.interval.seconds,
-            arrived: step.interval.counts.arrived as f64 + self.tolls.newest(),
+            arrived: Counts::of(
+                step.interval.counts.arrived as f64 + self.tolls.newest(),
+                step.interval.seconds,
+            ),
             drain,
             drain_seconds: self.total.seconds(),
             dispersion: self.total.dispersion(),
@@ -352,7 +321,11 @@ impl Auto {
     /// Where no target is configured, follows what the service needs.
     fn derive_target(&mut self, plan: &Plan) {
         if let Some(base) = self.fleet.base_residence() {
-            let p99 = base * self.residence.spread(NEARLY_ALL).min(TARGET_SPREAD_MAX);
+            let p99 = base
+                * self
+                    .residence
+                    .spread(Tuning::ANSWERED_NEARLY_ALL)
+                    .min(Tuning::TARGET_SPREAD_MAX);
             self.target.follow(base, p99, self.drain());
         }
         let derived = Duration::from_secs_f64(self.target.seconds());
@@ -396,7 +369,7 @@ impl Auto {
             let limit = patience.filter(|_| leaving).map_or(NEVER, saturating_nanos);
             class.forecast.wait_limit_ns.store(limit, Ordering::Relaxed);
             let late = class.forecast.target().map_or(NEVER, |target| {
-                let most = self.residence.quantile(MOST);
+                let most = self.residence.quantile(Tuning::ANSWERED_MOST);
                 nanos(late_at_first(target.as_secs_f64(), most))
             });
             class.forecast.late_ns.store(late, Ordering::Relaxed);
@@ -420,7 +393,7 @@ impl Auto {
             above += lately.arrived.rate();
             let share = if all > 0.0 { above / all } else { 1.0 };
             let part = Part {
-                drain: left.max(DRAIN_LEAST * drain),
+                drain: left.max(Tuning::CAPACITY_LEFT_MIN * drain),
                 pressure: share * situation.pressure,
                 pressure_with_tolls: share * situation.pressure_with_tolls,
             };
@@ -432,7 +405,7 @@ impl Auto {
     fn situation(&self, plan: &Plan, drain: f64) -> Situation {
         // By Little's law, if the replicas are full; otherwise they may be faster than that.
         let full = f64::from(plan.in_flight()) / drain;
-        let tolls = self.tolls.rate_over(LATELY);
+        let tolls = self.tolls.rate_over(Tuning::RATE_TICKS);
         // Where some take far longer than the others they are most of those inside.
         let residence = match plan.queued() > 0 && tolls <= 0.0 {
             true => full,
@@ -447,14 +420,14 @@ impl Auto {
             burstiness: self.overload.burstiness(),
             dispersion: self.total.dispersion(),
             residence,
-            residence_most: residence * self.residence.spread(MOST),
-            residence_nearly_all: residence * self.residence.spread(NEARLY_ALL),
+            residence_most: residence * self.residence.spread(Tuning::ANSWERED_MOST),
+            residence_nearly_all: residence * self.residence.spread(Tuning::ANSWERED_NEARLY_ALL),
         }
     }
 
     fn age_paths(&mut self, step: &Step<'_>) {
         if step.now >= self.next_aging {
-            self.next_aging = step.now + AGING;
+            self.next_aging = step.now + Tuning::PATHS_AGE;
             step.plan.policer.age_paths();
         }
     }
@@ -502,7 +475,7 @@ fn publish_class(class: &Class, situation: &Situation, part: Part) {
 
 impl Strategy for Auto {
     fn interval(&self) -> Duration {
-        self.interval
+        Tuning::INTERVAL
     }
 
     fn start(&mut self, now: Timestamp, plan: &Plan, gate: &Gate, handover: Option<&Handover>) {
@@ -528,7 +501,6 @@ impl Strategy for Auto {
     }
 
     fn reconfigure(&mut self, _now: Timestamp, plan: &Plan) -> bool {
-        self.interval = plan.config.auto.interval.0;
         self.fleet.reconfigure(&plan.config);
         self.target.reconfigure(&plan.config.auto);
         self.derive_target(plan);
@@ -537,6 +509,10 @@ impl Strategy for Auto {
 
     fn windows(&self) -> Vec<(ReplicaId, u32)> {
         self.fleet.windows()
+    }
+
+    fn phases(&self) -> Vec<PhaseName> {
+        self.fleet.phases()
     }
 
     fn resume(&mut self, now: Timestamp, windows: &[(ReplicaId, u32)]) {

@@ -5,7 +5,7 @@
 //! more with irregular service), and then the right thing is to wait: nothing is refused while
 //! the service has room. So a long queue alone counts as a burst until
 //!
-//! - more arrived than could be served, by more than chance allows ([`Events::above`]), over some
+//! - more arrived than could be served, by more than chance allows ([`Counts::z_above`]), over some
 //!   recent time, where chance is as bursty as arrivals were before that; or
 //! - the queue is beyond the target, and the load of the last while leaves no room for bursts; or
 //! - it is beyond the target, and longer than chance brings about ([`burst`]).
@@ -23,41 +23,17 @@
 //! It is over when arrivals have been within capacity and the queue short for a second.
 
 use super::burst::burst;
-use super::significance::Events;
+use super::significance::Significance;
 use super::tick_counts::TickCounts;
-
-/// Chance deviations by which arrivals have to exceed capacity.
-const EXCESS_Z: f64 = 4.0;
-
-/// How far back arrivals are looked at, in ticks: for their rate, for an excess, and for the load
-/// of the last while.
-const LATELY: usize = 10;
-const HISTORY: usize = 30;
-const WHILE: usize = 200;
-
-/// Load from which on there is no room for bursts, and the chance deviations it may be off.
-const ROOM: f64 = 0.95;
-const ROOM_Z: f64 = 3.0;
-
-/// Completions without which nothing is said about that: just after the drain rate seemed to have
-/// changed, it may have been a short run of long requests.
-const ROOM_SAMPLES: f64 = 10.0;
-
-/// Quiet for this long ends the overload.
-const QUIET_SECONDS: f64 = 1.0;
-
-/// A wait above this share of the target is long.
-const LONG_SHARE: f64 = 0.5;
-
-/// A wait below this share of the target is quiet.
-const QUIET_SHARE: f64 = 0.25;
+use super::tuning::Tuning;
+use crate::counts::Counts;
 
 /// What is looked at every tick.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pressure {
-    pub(crate) seconds: f64,
-    /// Requests, those that pay a toll ([`toll`](crate::policing::toll)) as often as they pay.
-    pub(crate) arrived: f64,
+    /// Arrivals of the tick, those that pay a toll ([`toll`](crate::policing::toll)) as often as
+    /// they pay.
+    pub(crate) arrived: Counts,
     /// Requests per second that can be served, and how long it took to measure that.
     pub(crate) drain: f64,
     pub(crate) drain_seconds: f64,
@@ -76,24 +52,20 @@ impl Pressure {
         self.queued / self.drain / self.target
     }
 
-    /// By how many chance deviations arrivals are beyond this share of what can be served, where
-    /// those are bursty beyond Poisson.
-    fn excess(&self, arrivals: Events, share: f64, burstiness: f64) -> f64 {
+    /// Whether arrivals exceed what can be served, where those are bursty beyond Poisson.
+    fn is_exceeded(&self, arrivals: &Counts, test: Significance, burstiness: f64) -> bool {
         let dispersion = self.dispersion.max(1.0).max(burstiness);
-        arrivals.above(self.served(share), dispersion)
+        test.is_above(arrivals, &self.served(), dispersion)
     }
 
-    /// What the drain rate rests on, or a share of it.
-    fn served(&self, share: f64) -> Events {
+    /// What the drain rate rests on.
+    fn served(&self) -> Counts {
         let seconds = self.drain_seconds.max(f64::MIN_POSITIVE);
-        Events {
-            count: share * self.drain * seconds,
-            seconds,
-        }
+        Counts::of(self.drain * seconds, seconds)
     }
 }
 
-/// A burst, or more than the service can do?.
+/// A burst, or more than the service can do?
 #[derive(Debug)]
 pub(crate) struct Overload {
     overloaded: bool,
@@ -111,7 +83,7 @@ impl Overload {
     pub(crate) fn new() -> Self {
         Self {
             overloaded: false,
-            arrivals: TickCounts::new(WHILE),
+            arrivals: TickCounts::new(Tuning::LOAD_TICKS),
             queue_self_inflicted: true,
             quiet_seconds: 0.0,
             burstiness: 1.0,
@@ -125,27 +97,32 @@ impl Overload {
 
     /// Requests arrived per second lately, each as often as it counts.
     pub(crate) fn arrival_rate(&self) -> f64 {
-        self.arrivals.rate_over(LATELY)
+        self.arrivals.rate_over(Tuning::RATE_TICKS)
     }
 
     /// Whether the load of the last while leaves room, so that a long queue can be a burst.
     fn has_room(&self, pressure: &Pressure) -> bool {
-        let (count, seconds) = self.arrivals.total();
         !self.arrivals.is_full()
-            || pressure.served(1.0).count < ROOM_SAMPLES
-            || pressure.excess(Events { count, seconds }, ROOM, self.burstiness) < ROOM_Z
+            || !pressure.is_exceeded(
+                &self.arrivals.total(),
+                Tuning::LOAD_WITHOUT_ROOM,
+                self.burstiness,
+            )
     }
 
     /// Counts arrivals while nothing is known to compare them with.
-    pub(crate) fn on_arrivals(&mut self, arrived: f64, seconds: f64) {
-        self.count(arrived, seconds);
+    pub(crate) fn on_arrivals(&mut self, arrived: Counts) {
+        self.count(arrived);
         self.queue_self_inflicted = true;
     }
 
-    fn count(&mut self, arrived: f64, seconds: f64) {
-        self.arrivals.push(arrived, seconds);
+    fn count(&mut self, arrived: Counts) {
+        self.arrivals.push(arrived);
         self.burstiness = match self.clump_dispersion > 1.0 {
-            true => self.arrivals.dispersion(HISTORY).max(self.clump_dispersion),
+            true => self
+                .arrivals
+                .dispersion(Tuning::OVERLOAD_TICKS)
+                .max(self.clump_dispersion),
             false => 1.0,
         };
     }
@@ -166,15 +143,15 @@ impl Overload {
     }
 
     pub(crate) fn on_tick(&mut self, pressure: &Pressure) {
-        self.count(pressure.arrived, pressure.seconds);
+        self.count(pressure.arrived);
         let backlog = pressure.backlog();
-        let long = backlog > LONG_SHARE;
+        let long = backlog > Tuning::QUEUE_LONG_OF_TARGET;
         self.queue_self_inflicted =
             pressure.queue_self_inflicted || (self.queue_self_inflicted && long);
-        let quiet = backlog < QUIET_SHARE && self.arrival_rate() < pressure.drain;
-        count(&mut self.quiet_seconds, quiet, pressure.seconds);
+        let quiet = backlog < Tuning::QUEUE_QUIET_OF_TARGET && self.arrival_rate() < pressure.drain;
+        count(&mut self.quiet_seconds, quiet, pressure.arrived.seconds);
         if self.overloaded {
-            self.overloaded = self.quiet_seconds < QUIET_SECONDS;
+            self.overloaded = self.quiet_seconds < Tuning::QUIET_SECONDS;
         } else if long {
             self.overloaded = self.is_no_burst(pressure) || self.exceeds(pressure);
         }
@@ -192,12 +169,15 @@ impl Overload {
     /// Whether some stretch of the recent past brought more than can be served; while all are in
     /// time, without a crowd that came at once.
     fn exceeds(&self, pressure: &Pressure) -> bool {
-        let excess =
-            |count, seconds| pressure.excess(Events { count, seconds }, 1.0, self.burstiness);
-        let more = |(count, seconds)| excess(count, seconds) > EXCESS_Z;
+        let more = |stretch: Counts| {
+            pressure.is_exceeded(&stretch, Tuning::OVERLOAD_EXCESS, self.burstiness)
+        };
         match pressure.backlog() > 1.0 {
-            true => self.arrivals.stretches(HISTORY).any(more),
-            false => self.arrivals.stretches_without_crowd(HISTORY).any(more),
+            true => self.arrivals.stretches(Tuning::OVERLOAD_TICKS).any(more),
+            false => self
+                .arrivals
+                .stretches_without_crowd(Tuning::OVERLOAD_TICKS)
+                .any(more),
         }
     }
 }
@@ -213,8 +193,7 @@ mod tests {
     /// A hundred requests per second can be served, so that a target is worth fifty.
     fn pressure(arrived: f64, backlog: f64) -> Pressure {
         Pressure {
-            seconds: 0.1,
-            arrived,
+            arrived: Counts::of(arrived, 0.1),
             drain: 100.0,
             drain_seconds: 10.0,
             dispersion: 1.0,
@@ -294,7 +273,7 @@ mod tests {
     #[test]
     fn what_arrives_is_evidence_whatever_the_queue_is() {
         let mut overload = Overload::new();
-        (0..40).for_each(|_| overload.on_arrivals(8.0, 0.1));
+        (0..40).for_each(|_| overload.on_arrivals(Counts::of(8.0, 0.1)));
         (0..10).for_each(|_| overload.on_tick(&pressure(40.0, 3.0)));
         assert!(overload.queue_is_self_inflicted() && overload.is_overloaded());
     }

@@ -10,16 +10,11 @@
 
 use std::collections::BTreeMap;
 
-/// Throughput is as much as that of others if it is less than so many times theirs, and theirs less
-/// than so many times it. The chance deviation of thirty requests is a fifth. Who does far less is
-/// not compared: where clients leave a crowded replica, what it does for nobody is not counted, and
-/// a smaller window seems to do as much as that.
-const NO_MORE: f64 = 1.1;
-const NOT_FAR_LESS: f64 = 1.5;
+use super::tuning::Tuning;
 
 /// The window of a replica whose throughput is known to be capacity.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Found {
+pub(super) struct SettledWindow {
     pub(super) window: u32,
     /// Requests per second.
     pub(super) rate: f64,
@@ -34,12 +29,12 @@ pub(super) struct Peers(BTreeMap<u32, Kind>);
 struct Kind {
     count: usize,
     /// By window.
-    known: Vec<Found>,
+    known: Vec<SettledWindow>,
 }
 
 impl Peers {
     /// Takes of each replica its weight and what it has found.
-    pub(super) fn of(all: impl Iterator<Item = (u32, Option<Found>)>) -> Self {
+    pub(super) fn of(all: impl Iterator<Item = (u32, Option<SettledWindow>)>) -> Self {
         let mut kinds: BTreeMap<u32, Kind> = BTreeMap::new();
         for (weight, found) in all {
             let kind = kinds.entry(weight).or_default();
@@ -60,7 +55,8 @@ impl Peers {
             return None;
         }
         let found = kind.known.get(kind.known.len() / 2)?;
-        let as_much = rate < NO_MORE * found.rate && found.rate < NOT_FAR_LESS * rate;
+        let as_much = rate < Tuning::PEERS_NO_MORE * found.rate
+            && found.rate < Tuning::PEERS_NOT_FAR_LESS * rate;
         as_much.then_some(found.window)
     }
 }
@@ -69,12 +65,12 @@ impl Peers {
 mod tests {
     use super::*;
 
-    fn found(window: u32, rate: f64) -> Option<Found> {
-        Some(Found { window, rate })
+    fn found(window: u32, rate: f64) -> Option<SettledWindow> {
+        Some(SettledWindow { window, rate })
     }
 
     /// What most of the others need to do 25 requests a second.
-    fn enough(others: &[Option<Found>]) -> Option<u32> {
+    fn enough(others: &[Option<SettledWindow>]) -> Option<u32> {
         let all = others.iter().copied().chain([None]);
         Peers::of(all.map(|found| (1, found))).window_for(1, 25.0)
     }

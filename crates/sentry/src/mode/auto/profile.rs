@@ -22,118 +22,46 @@
 
 use tidegate_control::Timestamp;
 
-use super::drain::DISPERSION_MAX;
+use super::tuning::Tuning;
+use crate::counts::Counts;
 use crate::occupancy::{BINS, Occupancy, middle_of, top_of};
-
-/// Requests a bin remembers.
-const MEMORY: f64 = 500.0;
-
-/// There is no crowd where less than this share of the capacity is done.
-const CALM: f64 = 0.9;
-
-/// While capacity is unknown: residence below this many bases calls for a larger window, above that
-/// many, and by so many chance deviations beyond the former, throughput is capacity. With forty
-/// samples instead, which are one deviation there, 200 workers looked full with 64 inside in one
-/// start of a hundred.
-pub(super) const NARROW_FIRST: f64 = 1.35;
-pub(super) const CROWDED_FIRST: f64 = 1.6;
-const CROWDED_Z: f64 = 3.0;
 
 /// Completions that it takes to tell a crowd, with a residence of so many bases, from chance: they
 /// tell its logarithm to `1 / √samples`.
 pub(super) fn crowd_samples(bases: f64) -> f64 {
-    match bases > CROWDED_FIRST {
-        true => (CROWDED_Z / (bases / NARROW_FIRST).ln()).powi(2),
+    match bases > Tuning::CROWD_BASES {
+        true => (Tuning::CROWD_Z / (bases / Tuning::CROWD_BASES_NARROW).ln()).powi(2),
         false => f64::INFINITY,
     }
 }
 
-/// While a service fills up, residence of so many times the least is a crowd. Of bimodal work, of
-/// which one in twenty takes twenty times as long, it rises by 1.85 by itself, because the short
-/// ones leave first.
-const FILLED: f64 = 2.2;
-
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Bin {
-    /// Request-seconds.
-    inside: f64,
-    seconds: f64,
-    done: f64,
-}
-
-impl Bin {
-    /// Of a concurrency.
-    fn of(index: usize, inside: f64, done: f64) -> Self {
-        let seconds = inside / middle_of(index);
-        Self {
-            inside,
-            seconds,
-            done,
-        }
-    }
-
-    fn add(&mut self, new: &Self) {
-        let full = self.done + new.done > MEMORY;
-        let kept = if full { 1.0 - new.done / MEMORY } else { 1.0 };
-        *self = self.times(kept.max(0.0)).plus(new);
-    }
-
-    pub(super) fn done(&self) -> f64 {
-        self.done
-    }
-
-    pub(super) fn residence(&self) -> f64 {
-        self.inside / self.done
-    }
-
-    pub(super) fn throughput(&self) -> f64 {
-        self.done / self.seconds
-    }
-
-    /// How many were inside, on average.
-    pub(super) fn concurrency(&self) -> f64 {
-        self.inside / self.seconds
-    }
-
-    fn plus(&self, other: &Self) -> Self {
-        Self {
-            inside: self.inside + other.inside,
-            seconds: self.seconds + other.seconds,
-            done: self.done + other.done,
-        }
-    }
-
-    fn times(&self, factor: f64) -> Self {
-        Self {
-            inside: self.inside * factor,
-            seconds: self.seconds * factor,
-            done: self.done * factor,
-        }
+/// What was seen at a concurrency.
+fn at_level(index: usize, (inside_seconds, done): (f64, f64)) -> Counts {
+    Counts {
+        done,
+        seconds: inside_seconds / middle_of(index),
+        inside_seconds,
     }
 }
 
-/// What was seen in some time, with any number of requests inside.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Seen {
-    /// How long requests were inside, all of them together.
-    pub(crate) inside_seconds: f64,
-    pub(crate) done: f64,
-}
-
-impl Seen {
-    fn add(&mut self, inside_seconds: f64, done: f64) {
-        self.inside_seconds += inside_seconds;
-        self.done += done;
-    }
+/// Adds to what is remembered of a concurrency, which is bounded: the older, the less it counts.
+fn remember(bin: &mut Counts, new: &Counts) {
+    let full = bin.done + new.done > Tuning::PROFILE_COMPLETIONS_MAX;
+    let kept = if full {
+        1.0 - new.done / Tuning::PROFILE_COMPLETIONS_MAX
+    } else {
+        1.0
+    };
+    *bin = bin.times(kept.max(0.0)).plus(new);
 }
 
 /// How long a request takes in a replica, by how many are inside.
 #[derive(Debug)]
 pub(crate) struct Profile {
     /// By how many were inside.
-    level: [Bin; BINS],
+    level: [Counts; BINS],
     /// By how many were inside when a request was admitted.
-    admitted: [Bin; BINS],
+    admitted: [Counts; BINS],
     /// Requests come several at once, so that levels show nothing.
     clumped: bool,
     too_small: TooSmall,
@@ -150,34 +78,48 @@ enum TooSmall {
 impl Profile {
     pub(crate) fn new() -> Self {
         Self {
-            level: [Bin::default(); BINS],
-            admitted: [Bin::default(); BINS],
+            level: [Counts::default(); BINS],
+            admitted: [Counts::default(); BINS],
             clumped: false,
             too_small: TooSmall::Never,
         }
     }
 
-    /// Takes over what was seen since the last call, at a speed that makes requests take that
-    /// much less time than at speed 1; returns how many were done.
-    pub(crate) fn absorb(&mut self, occupancy: &Occupancy, now: Timestamp, speed: f64) -> Seen {
-        let mut all = Seen::default();
+    /// Takes over what was seen in the `seconds` since the last call, at a speed that makes
+    /// requests take that much less time than at speed 1; returns it as it was.
+    pub(crate) fn absorb(
+        &mut self,
+        occupancy: &Occupancy,
+        now: Timestamp,
+        seconds: f64,
+        speed: f64,
+    ) -> Counts {
+        let mut all = Counts::of(0.0, seconds);
         for index in 1..BINS {
             let (inside, done) = occupancy.take_admitted(now, index);
-            self.admitted[index].add(&Bin::of(index, inside * speed, done));
+            remember(
+                &mut self.admitted[index],
+                &at_level(index, (inside * speed, done)),
+            );
             let (inside, done) = occupancy.take(index);
-            self.level[index].add(&Bin::of(index, inside * speed, done));
-            all.add(inside, done);
+            remember(
+                &mut self.level[index],
+                &at_level(index, (inside * speed, done)),
+            );
+            all.inside_seconds += inside;
+            all.done += done;
         }
         all
     }
 
-    /// Leaves out what was seen since the last call.
-    pub(crate) fn pass_over(&self, occupancy: &Occupancy, now: Timestamp) -> Seen {
-        let mut all = Seen::default();
+    /// Leaves out what was seen in the `seconds` since the last call; returns it.
+    pub(crate) fn pass_over(&self, occupancy: &Occupancy, now: Timestamp, seconds: f64) -> Counts {
+        let mut all = Counts::of(0.0, seconds);
         for index in 1..BINS {
             occupancy.take_admitted(now, index);
             let (inside, done) = occupancy.take(index);
-            all.add(inside, done);
+            all.inside_seconds += inside;
+            all.done += done;
         }
         all
     }
@@ -188,7 +130,7 @@ impl Profile {
     }
 
     /// What is valid for these arrivals.
-    fn bins(&self) -> &[Bin; BINS] {
+    fn bins(&self) -> &[Counts; BINS] {
         if self.clumped {
             &self.admitted
         } else {
@@ -238,16 +180,16 @@ impl Profile {
     }
 
     fn seen(&self, most: f64, samples: f64, capacity: f64) -> Option<f64> {
-        let mut sum = Bin::default();
+        let mut sum = Counts::default();
         let mut least: Option<f64> = None;
         for (index, bin) in self.bins().iter().enumerate().skip(1) {
             if f64::from(top_of(index)) > most {
                 break;
             }
             sum = sum.plus(bin);
-            let calm = top_of(index) == 1 || sum.throughput() < CALM * capacity;
+            let calm = top_of(index) == 1 || sum.rate() < Tuning::PROFILE_CALM * capacity;
             if sum.done >= samples && calm {
-                let residence = sum.residence();
+                let residence = sum.service_time();
                 least = Some(least.map_or(residence, |least| least.min(residence)));
             }
         }
@@ -259,20 +201,20 @@ impl Profile {
     /// concurrencies on, the most: a window that is too large is better than one that is too small.
     pub(crate) fn crowded_rate(&self, samples: f64) -> Option<f64> {
         let base = self.seen(f64::INFINITY, samples, f64::INFINITY)?;
-        let is_crowd = |sum: &Bin| {
-            let needed = DISPERSION_MAX * crowd_samples(sum.residence() / base);
+        let is_crowd = |sum: &Counts| {
+            let needed = Tuning::DISPERSION_MAX * crowd_samples(sum.service_time() / base);
             sum.done >= needed.max(samples)
         };
         let crowds = self.top_down().filter(is_crowd);
-        crowds.map(|sum| sum.throughput()).reduce(f64::max)
+        crowds.map(|sum| sum.rate()).reduce(f64::max)
     }
 
     /// What was done with the most inside, with those and the next fewer, and so on.
-    fn top_down(&self) -> impl Iterator<Item = Bin> {
+    fn top_down(&self) -> impl Iterator<Item = Counts> {
         self.bins()[1..]
             .iter()
             .rev()
-            .scan(Bin::default(), |sum, bin| {
+            .scan(Counts::default(), |sum, bin| {
                 *sum = sum.plus(bin);
                 Some(*sum)
             })
@@ -282,12 +224,12 @@ impl Profile {
     /// service that fills up.
     pub(crate) fn crowd(&self, samples: f64) -> Option<(f64, f64)> {
         let base = self.seen(f64::INFINITY, samples, f64::INFINITY)?;
-        let is_crowd = |sum: &Bin| {
-            let bases = sum.residence() / base;
-            bases > FILLED && sum.done >= crowd_samples(bases).max(samples)
+        let is_crowd = |sum: &Counts| {
+            let bases = sum.service_time() / base;
+            bases > Tuning::CROWD_BASES_FILLING && sum.done >= crowd_samples(bases).max(samples)
         };
         let crowd = self.top_down().find(is_crowd)?;
-        Some((base, crowd.throughput()))
+        Some((base, crowd.rate()))
     }
 
     /// Adds what was seen of another replica.
@@ -302,7 +244,7 @@ impl Profile {
     }
 
     /// All that was seen.
-    pub(super) fn all(&self) -> Bin {
+    pub(super) fn all(&self) -> Counts {
         self.top_down().last().unwrap_or_default()
     }
 
@@ -338,7 +280,9 @@ mod tests {
             occupancy.on_change(Timestamp::from_secs_f64(seconds), n, u32::MAX);
             (0..done).for_each(|_| occupancy.on_done(n, u32::MAX));
             assert_eq!(
-                profile.absorb(&occupancy, Timestamp::ZERO, 1.0).done,
+                profile
+                    .absorb(&occupancy, Timestamp::ZERO, seconds, 1.0)
+                    .done,
                 f64::from(done)
             );
             profile
@@ -445,8 +389,14 @@ mod tests {
         occupancy.on_change(Timestamp::ZERO, 0, u32::MAX);
         occupancy.on_change(Timestamp::from_secs_f64(1.0), 3, u32::MAX);
         (0..100).for_each(|_| occupancy.on_done(3, u32::MAX));
-        assert_eq!(profile.pass_over(&occupancy, Timestamp::ZERO).done, 100.0);
-        assert_eq!(profile.absorb(&occupancy, Timestamp::ZERO, 1.0).done, 0.0);
+        assert_eq!(
+            profile.pass_over(&occupancy, Timestamp::ZERO, 1.0).done,
+            100.0
+        );
+        assert_eq!(
+            profile.absorb(&occupancy, Timestamp::ZERO, 1.0, 1.0).done,
+            0.0
+        );
         assert_eq!(profile.base(10.0, 50.0, ANY), None);
     }
 
@@ -467,7 +417,7 @@ mod tests {
                 .for_each(|place| occupancy.on_enter(came, place));
             places.for_each(|place| occupancy.on_leave(left, place, true));
         }
-        profile.absorb(&occupancy, Timestamp::from_secs_f64(1.0), 1.0);
+        profile.absorb(&occupancy, Timestamp::from_secs_f64(1.0), 1.0, 1.0);
         let base = profile.base(ANY, 20.0, ANY).unwrap();
         assert!((base - 0.015).abs() < 1e-6, "{base}");
         assert_eq!(profile.crowded_rate(20.0), None);

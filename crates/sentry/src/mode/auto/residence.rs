@@ -1,18 +1,7 @@
 //! Time in the replica: what it is now, and how it is spread.
 
+use super::tuning::Tuning;
 use crate::monitor::{Histogram, Interval};
-
-/// What is left of the past after a tick: a time constant of three seconds at ten ticks a second.
-const FADE: f64 = 0.967;
-
-/// The same for how much it varies, which a few that are long decide: twenty seconds.
-const FADE_MOMENTS: f64 = 0.995;
-
-/// Samples from which on a shape is one.
-const SHAPE_SAMPLES: f64 = 50.0;
-
-/// Bounds of the ratio of a high quantile to the mean.
-const SPREAD_MAX: f64 = 10.0;
 
 /// Time in the replica: what it is now, and how it is spread.
 #[derive(Debug, Default)]
@@ -31,7 +20,7 @@ struct Moments {
 
 impl Moments {
     fn add(&mut self, new: &Histogram) {
-        let fade = |old: f64, new: f64| old * FADE_MOMENTS + new;
+        let fade = |old: f64, new: f64| old * Tuning::SERVICE_TIME_MOMENTS_FADE + new;
         let mean = new.mean_seconds().unwrap_or(0.0);
         self.count = fade(self.count, new.count());
         self.sum = fade(self.sum, new.count() * mean);
@@ -45,7 +34,7 @@ impl Residence {
         if interval.residence.count() <= 0.0 {
             return;
         }
-        self.recent.fade(FADE);
+        self.recent.fade(Tuning::SERVICE_TIME_FADE);
         self.recent.merge(&interval.residence);
         self.moments.add(&interval.residence);
     }
@@ -67,7 +56,7 @@ impl Residence {
             sum,
             squares,
         } = self.moments;
-        if count < SHAPE_SAMPLES {
+        if count < Tuning::SERVICE_TIME_COMPLETIONS {
             return 0.0;
         }
         count * squares / (sum * sum) - 1.0
@@ -75,12 +64,14 @@ impl Residence {
 
     /// A high quantile over the mean: what most requests stay below.
     pub(crate) fn spread(&self, q: f64) -> f64 {
-        if self.recent.count() < SHAPE_SAMPLES {
+        if self.recent.count() < Tuning::SERVICE_TIME_COMPLETIONS {
             return 2.0;
         }
         let quantile = self.recent.quantile_seconds(q);
         let ratio = quantile.zip(self.mean()).map(|(q, mean)| q / mean);
-        ratio.unwrap_or(2.0).clamp(1.0, SPREAD_MAX)
+        ratio
+            .unwrap_or(2.0)
+            .clamp(1.0, Tuning::SERVICE_TIME_SPREAD_MAX)
     }
 }
 

@@ -1,45 +1,29 @@
-//! Do two rates differ, or is it chance?
+//! Is a rate above another, or is it chance?
 //!
-//! The square root gives counts the same variance whatever their mean, so with `c1` events in `t1`
-//! and `c2` in `t2` the second rate is above the first by
+//! One test ([`Counts::z_above`]) with a parameter set for each question, in [`Tuning`]: what is
+//! compared, how much has to be known of it, and how sure the answer has to be. Sequential trials
+//! have theirs in [`Trial`](super::trial::Test).
 //!
-//! ```text
-//! 2 (√(c2 + 3/8) - √(k (c1 + 3/8))) / √(D (1 + k))        k = t2 / t1
-//! ```
-//!
-//! chance deviations (Huffman 1984, for two Poisson rates), with the index of dispersion `D` of the
-//! counts. It holds for a handful of events as well, where the normal distribution sees changes
-//! everywhere: eight arrivals in a tick that brings two on average are four of its deviations, and
-//! two and a half of these.
+//! [`Tuning`]: super::tuning::Tuning
 
-/// Events in some time.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Events {
-    pub(crate) count: f64,
-    pub(crate) seconds: f64,
+use crate::counts::Counts;
+
+/// When a rate counts as above a reference.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Significance {
+    /// It has to be above this share of the reference,
+    pub(super) share: f64,
+    /// which rests on this many requests,
+    pub(super) reference: f64,
+    /// by this many chance deviations.
+    pub(super) z: f64,
 }
 
-impl Events {
-    pub(crate) fn plus(self, other: Self) -> Self {
-        Self {
-            count: self.count + other.count,
-            seconds: self.seconds + other.seconds,
-        }
-    }
-
-    pub(crate) fn minus(self, other: Self) -> Self {
-        Self {
-            count: self.count - other.count,
-            seconds: self.seconds - other.seconds,
-        }
-    }
-
-    /// By how many chance deviations their rate is above that of `other`.
-    pub(crate) fn above(self, other: Self, dispersion: f64) -> f64 {
-        let ratio = self.seconds / other.seconds;
-        let seen = (self.count + 0.375).sqrt();
-        let expected = (ratio * (other.count + 0.375)).sqrt();
-        2.0 * (seen - expected) / (dispersion * (1.0 + ratio)).sqrt()
+impl Significance {
+    /// Whether `seen` is above the share of `reference` by more than chance.
+    pub(super) fn is_above(&self, seen: &Counts, reference: &Counts, dispersion: f64) -> bool {
+        let share = Counts::of(self.share * reference.done, reference.seconds);
+        reference.done >= self.reference && seen.z_above(&share, dispersion) > self.z
     }
 }
 
@@ -47,22 +31,24 @@ impl Events {
 mod tests {
     use super::*;
 
-    fn events(count: f64, seconds: f64) -> Events {
-        Events { count, seconds }
+    const TEST: Significance = Significance {
+        share: 0.5,
+        reference: 10.0,
+        z: 3.0,
+    };
+
+    #[test]
+    fn share_of_the_reference_is_exceeded_beyond_chance() {
+        let reference = Counts::of(1000.0, 10.0);
+        assert!(TEST.is_above(&Counts::of(80.0, 1.0), &reference, 1.0));
+        assert!(!TEST.is_above(&Counts::of(80.0, 1.0), &reference, 4.0));
+        assert!(!TEST.is_above(&Counts::of(60.0, 1.0), &reference, 1.0));
     }
 
     #[test]
-    fn many_events_deviate_as_the_normal_distribution_says() {
-        // 10 400 where 10 000 are known for certain: four deviations of 100.
-        let above = events(10_400.0, 100.0).above(events(1e9, 1e7), 1.0);
-        assert!((above - 4.0).abs() < 0.1, "{above}");
-        let below = events(9_600.0, 100.0).above(events(1e9, 1e7), 4.0);
-        assert!((below + 2.0).abs() < 0.1, "{below}");
-    }
-
-    #[test]
-    fn a_handful_in_a_tick_is_chance() {
-        let above = events(8.0, 0.1).above(events(200.0, 10.0), 1.0);
-        assert!((2.0..3.0).contains(&above), "{above}");
+    fn reference_that_rests_on_too_little_says_nothing() {
+        let seen = Counts::of(800.0, 10.0);
+        assert!(TEST.is_above(&seen, &Counts::of(10.0, 0.1), 0.01));
+        assert!(!TEST.is_above(&seen, &Counts::of(9.0, 0.1), 0.01));
     }
 }

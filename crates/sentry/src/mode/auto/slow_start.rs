@@ -20,15 +20,8 @@
 
 use tidegate_control::Timestamp;
 
-use super::profile::Bin;
-use super::window::{ABSENCE, ROOMY};
-
-/// Completions that a residence rests on.
-pub(super) const SAMPLES: f64 = 20.0;
-
-/// A window beyond this many first ones is set with room to spare: less was seen of it than of the
-/// first.
-const WIDE: f64 = 2.0;
+use super::tuning::Tuning;
+use crate::counts::Counts;
 
 /// What is to become of the window.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -46,16 +39,17 @@ pub(super) enum Course {
 #[derive(Debug)]
 pub(super) struct SlowStart {
     first: f64,
-    last_binding: Option<Timestamp>,
+    last_binding: Timestamp,
     /// Residence in the first window was found short enough.
     looked: bool,
 }
 
 impl SlowStart {
-    pub(super) fn new(first: u32) -> Self {
+    /// Begins at a window, when a request has to wait for the first time.
+    pub(super) fn new(first: f64, now: Timestamp) -> Self {
         Self {
-            first: f64::from(first),
-            last_binding: None,
+            first,
+            last_binding: now,
             looked: false,
         }
     }
@@ -65,19 +59,14 @@ impl SlowStart {
         self.first
     }
 
-    /// Whether it has begun.
-    pub(super) fn has_begun(&self) -> bool {
-        self.last_binding.is_some()
-    }
-
-    /// Somebody has to wait, which begins it.
+    /// A request has to wait.
     pub(super) fn on_waiting(&mut self, now: Timestamp) {
-        self.last_binding = Some(now);
+        self.last_binding = now;
     }
 
-    /// Whether it has begun, and nobody has to wait any more.
+    /// Whether no request has had to wait for a while.
     pub(super) fn is_over(&self, now: Timestamp) -> bool {
-        self.last_binding.is_some_and(|last| now > last + ABSENCE)
+        now > self.last_binding + Tuning::LOAD_ABSENCE
     }
 
     /// Takes what was done in a tick by a window that is not large enough for all who wait. What
@@ -88,23 +77,23 @@ impl SlowStart {
         window: f64,
         done: f64,
         crowd: Option<(f64, f64)>,
-        all: &Bin,
+        all: &Counts,
         long: f64,
         most_clients_abandon: bool,
     ) -> Course {
         if let Some((least, rate)) = crowd {
             let enough = least * rate;
-            if enough <= WIDE * self.first {
+            if enough <= Tuning::SLOW_START_WIDE * self.first {
                 return self.back(window, rate);
             }
             let leaving = window / rate;
-            let window = (ROOMY * enough).min(window);
+            let window = (Tuning::WINDOW_PER_KNEE_ROOMY * enough).min(window);
             return Course::Wide { window, leaving };
         }
-        let first_look = !self.looked && all.done() >= SAMPLES;
+        let first_look = !self.looked && all.done >= Tuning::SLOW_START_COMPLETIONS;
         self.looked |= first_look;
-        if most_clients_abandon || (first_look && all.residence() > long) {
-            return self.back(window, all.throughput());
+        if most_clients_abandon || (first_look && all.service_time() > long) {
+            return self.back(window, all.rate());
         }
         Course::Grows(window + done.min(window))
     }
@@ -127,8 +116,11 @@ mod tests {
     /// The course of a service that does `rate(n)` per second with `n` inside, while more wait than
     /// fit, and its last window.
     fn end(rate: impl Fn(f64) -> f64, long: f64) -> (Course, f64) {
-        let (mut slow_start, mut profile, occupancy) =
-            (SlowStart::new(16), Profile::new(), Occupancy::new());
+        let (mut slow_start, mut profile, occupancy) = (
+            SlowStart::new(16.0, Timestamp::ZERO),
+            Profile::new(),
+            Occupancy::new(),
+        );
         let (mut window, mut seconds, mut owed) = (16.0, 0.0, 0.0);
         occupancy.on_change(Timestamp::ZERO, 0, u32::MAX);
         loop {
@@ -139,8 +131,8 @@ mod tests {
             let inside = window as u32;
             occupancy.on_change(Timestamp::from_secs_f64(seconds), inside, u32::MAX);
             (0..done as u32).for_each(|_| occupancy.on_done(inside, u32::MAX));
-            profile.absorb(&occupancy, Timestamp::ZERO, 1.0);
-            let (crowd, all) = (profile.crowd(SAMPLES), profile.all());
+            profile.absorb(&occupancy, Timestamp::ZERO, TICK, 1.0);
+            let (crowd, all) = (profile.crowd(Tuning::SLOW_START_COMPLETIONS), profile.all());
             match slow_start.on_tick(window, done, crowd, &all, long, false) {
                 Course::Grows(to) if seconds < 10.0 => window = to,
                 course => return (course, window),

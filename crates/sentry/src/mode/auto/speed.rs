@@ -15,10 +15,8 @@
 //! ([`super::window`]).
 
 use super::tick_counts::TickCounts;
-
-/// Ticks for which a throughput has to last, and the chance deviations taken off it.
-const LASTING: usize = 30;
-const CHANCE: f64 = 2.0;
+use super::tuning::Tuning;
+use crate::counts::Counts;
 
 /// How fast a replica is against the time its profile was begun.
 #[derive(Debug)]
@@ -41,7 +39,7 @@ impl Speed {
             now: 1.0,
             unit_rate: None,
             measured: false,
-            done: TickCounts::new(LASTING),
+            done: TickCounts::new(Tuning::SPEED_TICKS),
             lasting: 0.0,
             done_most: 0.0,
         }
@@ -52,13 +50,12 @@ impl Speed {
     }
 
     /// Takes what was done in a tick, window full or not.
-    pub(crate) fn on_done(&mut self, done: f64, seconds: f64) {
-        self.done.push(done, seconds);
+    pub(crate) fn on_done(&mut self, done: Counts) {
+        self.done.push(done);
         if !self.done.is_full() {
             return;
         }
-        let (done, seconds) = self.done.total();
-        self.lasting = (done - CHANCE * done.sqrt()) / seconds;
+        self.lasting = self.done.total().rate_at_least(Tuning::SPEED_Z);
         match self.unit_rate {
             Some(unit_rate) => self.now = self.now.max(self.lasting / unit_rate),
             None if !self.measured => self.done_most = self.done_most.max(self.lasting),
@@ -107,7 +104,7 @@ mod tests {
     }
 
     fn do_for_a_while(speed: &mut Speed, per_tick: f64) {
-        (0..LASTING).for_each(|_| speed.on_done(per_tick, 0.1));
+        (0..Tuning::SPEED_TICKS).for_each(|_| speed.on_done(Counts::of(per_tick, 0.1)));
     }
 
     #[test]

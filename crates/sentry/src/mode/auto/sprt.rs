@@ -11,8 +11,8 @@
 //! soon as the evidence suffices: a doubling is settled after some 20 completions, a quarter more
 //! or less after some 150.
 
-/// Odds at which the test decides: wrong about once in 150 times.
-const DECISION: f64 = 5.0;
+use super::tuning::Tuning;
+use crate::counts::Counts;
 
 /// What the counts say so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +32,7 @@ pub(crate) struct RateTest {
     factor: f64,
     dispersion: f64,
     evidence: f64,
-    served: f64,
-    seconds: f64,
+    counts: Counts,
 }
 
 impl RateTest {
@@ -44,20 +43,19 @@ impl RateTest {
             factor,
             dispersion,
             evidence: 0.0,
-            served: 0.0,
-            seconds: 0.0,
+            counts: Counts::default(),
         }
     }
 
-    pub(crate) fn on_tick(&mut self, served: f64, seconds: f64) -> Finding {
-        let expected = self.rate * seconds;
-        let gain = served * self.factor.ln() - expected * (self.factor - 1.0);
+    /// Takes what was done with the window full.
+    pub(crate) fn on_tick(&mut self, full: &Counts) -> Finding {
+        let expected = self.rate * full.seconds;
+        let gain = full.done * self.factor.ln() - expected * (self.factor - 1.0);
         self.evidence += gain / self.dispersion;
-        self.served += served;
-        self.seconds += seconds;
-        if self.evidence >= DECISION {
+        self.counts = self.counts.plus(full);
+        if self.evidence >= Tuning::TRIAL_LOG_ODDS {
             Finding::Changed
-        } else if self.evidence <= -DECISION {
+        } else if self.evidence <= -Tuning::TRIAL_LOG_ODDS {
             Finding::Same
         } else {
             Finding::Open
@@ -69,14 +67,9 @@ impl RateTest {
         self.rate
     }
 
-    /// Completions counted.
-    pub(crate) fn served(&self) -> f64 {
-        self.served
-    }
-
-    /// Time they took.
-    pub(crate) fn seconds(&self) -> f64 {
-        self.seconds
+    /// What was done since.
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
     }
 }
 
@@ -88,7 +81,7 @@ mod tests {
     fn decide(true_rate: f64, factor: f64) -> (f64, Finding) {
         let mut test = RateTest::new(100.0, factor, 1.0);
         for tick in 1..=10_000 {
-            let finding = test.on_tick(true_rate * 0.01, 0.01);
+            let finding = test.on_tick(&Counts::of(true_rate * 0.01, 0.01));
             if finding != Finding::Open {
                 return (f64::from(tick) * 0.01 * true_rate, finding);
             }

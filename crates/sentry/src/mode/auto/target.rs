@@ -8,18 +8,9 @@
 //! the drain rate `r`: time for some waiting on top of service, for nearly every request by itself,
 //! and for the queues that chance brings about at four fifths of the capacity. It moves slowly.
 
+use super::tuning::Tuning;
 use crate::clamp::within;
 use crate::config::AutoConfig;
-
-const SERVICES: f64 = 8.0;
-const TAILS: f64 = 2.0;
-const REQUESTS: f64 = 60.0;
-
-/// Before anything is known.
-const FIRST_SECONDS: f64 = 0.5;
-
-/// Share of the way it goes in a tick.
-const STEP: f64 = 0.05;
 
 /// A target where the operator gave none: what the service needs when it is just busy.
 #[derive(Debug)]
@@ -33,7 +24,7 @@ impl DerivedTarget {
     pub(crate) fn new(config: &AutoConfig) -> Self {
         let (least, most) = range(config);
         Self {
-            seconds: within(FIRST_SECONDS, least, most),
+            seconds: within(Tuning::TARGET_FIRST_SECONDS, least, most),
             least,
             most,
         }
@@ -50,9 +41,11 @@ impl DerivedTarget {
 
     /// Takes the residence without a crowd, its 99th percentile, and the drain rate where known.
     pub(crate) fn follow(&mut self, base: f64, p99: f64, drain: Option<f64>) {
-        let queue = drain.map_or(0.0, |drain| REQUESTS / drain);
-        let wanted = (SERVICES * base).max(TAILS * p99).max(queue);
-        let step = STEP * (within(wanted, self.least, self.most) - self.seconds);
+        let queue = drain.map_or(0.0, |drain| Tuning::TARGET_REQUESTS / drain);
+        let wanted = (Tuning::TARGET_SERVICE_TIMES * base)
+            .max(Tuning::TARGET_TAILS * p99)
+            .max(queue);
+        let step = Tuning::TARGET_STEP * (within(wanted, self.least, self.most) - self.seconds);
         self.seconds = within(self.seconds + step, self.least, self.most);
     }
 }

@@ -2,20 +2,13 @@
 
 use std::collections::VecDeque;
 
-/// Ticks in a group, for the dispersion, and the groups it takes.
-const DISPERSION_GROUPS: [usize; 2] = [1, 5];
-const DISPERSION_GROUPS_MIN: usize = 20;
-
-/// Chance deviations that are taken off it.
-const DISPERSION_Z: f64 = 3.0;
-
-/// Mean of the squares of a normal deviate without the greatest tenth of them.
-const TRIMMED: f64 = 0.623;
+use super::tuning::Tuning;
+use crate::counts::Counts;
 
 /// Counts and lengths of the last ticks, the newest first.
 #[derive(Debug)]
 pub(crate) struct TickCounts {
-    ticks: VecDeque<(f64, f64)>,
+    ticks: VecDeque<Counts>,
     most: usize,
 }
 
@@ -27,8 +20,8 @@ impl TickCounts {
         }
     }
 
-    pub(crate) fn push(&mut self, count: f64, seconds: f64) {
-        self.ticks.push_front((count, seconds));
+    pub(crate) fn push(&mut self, counts: Counts) {
+        self.ticks.push_front(counts);
         self.ticks.truncate(self.most);
     }
 
@@ -39,32 +32,35 @@ impl TickCounts {
 
     /// Events per second over the last `ticks`; 0 before the first.
     pub(crate) fn rate_over(&self, ticks: usize) -> f64 {
-        let (count, seconds) = self.over(ticks);
-        if seconds > 0.0 { count / seconds } else { 0.0 }
+        let counts = self.over(ticks);
+        if counts.seconds > 0.0 {
+            counts.rate()
+        } else {
+            0.0
+        }
     }
 
     /// Events of the last tick.
     pub(crate) fn newest(&self) -> f64 {
-        self.ticks.front().map_or(0.0, |(count, _)| *count)
+        self.ticks.front().map_or(0.0, |tick| tick.done)
     }
 
-    /// Events and seconds as far as it looks back.
-    pub(crate) fn total(&self) -> (f64, f64) {
+    /// Events as far as it looks back.
+    pub(crate) fn total(&self) -> Counts {
         self.over(self.most)
     }
 
-    fn over(&self, ticks: usize) -> (f64, f64) {
-        let sum = |(a, b): (f64, f64), &(c, d): &(f64, f64)| (a + c, b + d);
-        self.ticks.iter().take(ticks).fold((0.0, 0.0), sum)
+    fn over(&self, ticks: usize) -> Counts {
+        self.stretches(ticks).last().unwrap_or_default()
     }
 
-    /// Count and length of every stretch that ends now, up to `ticks` long.
-    pub(crate) fn stretches(&self, ticks: usize) -> impl Iterator<Item = (f64, f64)> + '_ {
-        let add = |sum: &mut (f64, f64), tick: &(f64, f64)| {
-            *sum = (sum.0 + tick.0, sum.1 + tick.1);
+    /// Events of every stretch that ends now, up to `ticks` long.
+    pub(crate) fn stretches(&self, ticks: usize) -> impl Iterator<Item = Counts> + '_ {
+        let add = |sum: &mut Counts, tick: &Counts| {
+            *sum = sum.plus(tick);
             Some(*sum)
         };
-        self.ticks.iter().take(ticks).scan((0.0, 0.0), add)
+        self.ticks.iter().take(ticks).scan(Counts::default(), add)
     }
 
     /// Variance over mean of the counts as far as it is beyond chance, at least 1: of single ticks
@@ -73,20 +69,23 @@ impl TickCounts {
     /// a few times is a change of the load and no burst. So are the `newest` ticks.
     pub(crate) fn dispersion(&self, newest: usize) -> f64 {
         let of = |size| self.dispersion_of_groups(newest, size);
-        DISPERSION_GROUPS.into_iter().map(of).fold(1.0, f64::max)
+        Tuning::ARRIVALS_GROUP_TICKS
+            .into_iter()
+            .map(of)
+            .fold(1.0, f64::max)
     }
 
     fn dispersion_of_groups(&self, newest: usize, size: usize) -> f64 {
         let old = self.ticks.len().saturating_sub(newest);
         let groups = old / size;
-        if groups < DISPERSION_GROUPS_MIN {
+        if groups < Tuning::ARRIVALS_GROUPS_MIN {
             return 1.0;
         }
         let group = |index: usize| -> f64 {
             let first = newest + index * size;
             self.ticks
                 .range(first..first + size)
-                .map(|tick| tick.0)
+                .map(|tick| tick.done)
                 .sum()
         };
         let counts: Vec<f64> = (0..groups).map(group).collect();
@@ -97,8 +96,9 @@ impl TickCounts {
         squares.sort_by(f64::total_cmp);
         squares.truncate(squares.len() * 9 / 10);
         let mean = counts.iter().sum::<f64>() / groups as f64;
-        let variance = squares.iter().sum::<f64>() / squares.len() as f64 / 2.0 / TRIMMED;
-        let chance = 1.0 + DISPERSION_Z * (3.0 / groups as f64).sqrt();
+        let variance =
+            squares.iter().sum::<f64>() / squares.len() as f64 / 2.0 / Tuning::ARRIVALS_TRIMMED;
+        let chance = 1.0 + Tuning::ARRIVALS_Z * (3.0 / groups as f64).sqrt();
         variance / mean.max(f64::MIN_POSITIVE) / chance
     }
 
@@ -107,20 +107,19 @@ impl TickCounts {
     pub(crate) fn stretches_without_crowd(
         &self,
         ticks: usize,
-    ) -> impl Iterator<Item = (f64, f64)> + '_ {
-        let mut most = [(0.0, 0.0); 2];
+    ) -> impl Iterator<Item = Counts> + '_ {
+        let mut most = [Counts::default(); 2];
         let pairs = self.ticks.iter().zip(self.stretches(ticks));
         pairs
             .map(move |(&tick, sum)| {
-                if tick.0 > most[0].0 {
+                if tick.done > most[0].done {
                     most = [tick, most[0]];
-                } else if tick.0 > most[1].0 {
+                } else if tick.done > most[1].done {
                     most[1] = tick;
                 }
-                let crowd = (most[0].0 + most[1].0, most[0].1 + most[1].1);
-                (sum.0 - crowd.0, sum.1 - crowd.1)
+                sum.minus(&most[0].plus(&most[1]))
             })
-            .filter(|(_, seconds)| *seconds > 0.0)
+            .filter(|stretch| stretch.seconds > 0.0)
     }
 }
 
@@ -137,22 +136,26 @@ mod tests {
         let mut recent = TickCounts::new(3);
         assert_eq!(recent.rate_over(3), 0.0);
         for count in [1.0, 2.0, 3.0, 4.0] {
-            recent.push(count, 0.5);
+            recent.push(Counts::of(count, 0.5));
         }
         assert_eq!(recent.rate_over(1), 8.0);
         assert_eq!(recent.rate_over(9), 6.0);
         assert_eq!(recent.newest(), 4.0);
         let stretches: Vec<_> = recent.stretches(2).collect();
-        assert_eq!(stretches, [(4.0, 0.5), (7.0, 1.0)]);
+        assert_eq!(stretches, [Counts::of(4.0, 0.5), Counts::of(7.0, 1.0)]);
     }
 
     #[test]
     fn a_crowd_is_left_out_wherever_it_is() {
         let mut recent = TickCounts::new(9);
         for count in [1.0, 9.0, 8.0, 2.0, 3.0] {
-            recent.push(count, 0.5);
+            recent.push(Counts::of(count, 0.5));
         }
         let stretches: Vec<_> = recent.stretches_without_crowd(5).collect();
-        assert_eq!(stretches, [(2.0, 0.5), (5.0, 1.0), (6.0, 1.5)]);
+        let expected = [(2.0, 0.5), (5.0, 1.0), (6.0, 1.5)];
+        assert_eq!(
+            stretches,
+            expected.map(|(done, seconds)| Counts::of(done, seconds))
+        );
     }
 }

@@ -12,6 +12,8 @@
 //! (its workers), not of its speed: when capacity falls by half, `r` halves and `S` doubles
 //! ([`Speed`]).
 //!
+//! Which of the steps below comes next is the search's [`Phase`].
+//!
 //! **Discovery.** At first nothing is known, and the window grows with every request that is done
 //! until there is a crowd ([`SlowStart`]). From there on, while requests wait and residence is
 //! short against the target, a larger window costs nothing: it grows. Otherwise the throughput at a
@@ -43,8 +45,9 @@
 //! that is tried.
 //!
 //! **Very fast services.** Nobody notices a wait of a few milliseconds, be it in the queue or in
-//! the replica, so no window is smaller than what the replica does in [`BRIEF_S`]. A smaller one
-//! makes proxy and replica take turns, each waking the other for a handful of requests.
+//! the replica, so no window is smaller than what the replica does in
+//! [`Tuning::WINDOW_MIN_SECONDS`]. A smaller one makes proxy and replica take turns, each waking
+//! the other for a handful of requests.
 //!
 //! What breaks it: a residence measured on another mix of requests than today's. Throughput is the
 //! judge in the end.
@@ -53,17 +56,19 @@ use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
+use super::cause::Cause;
 use super::cohort::Cohort;
 use super::drain::DrainMeter;
-use super::peers::{Found, Peers};
-use super::profile::{CROWDED_FIRST, NARROW_FIRST, Profile, Seen, crowd_samples};
-use super::slow_start::{self, Course, SlowStart};
+use super::peers::{Peers, SettledWindow};
+use super::phase::{Idle, Phase, PhaseName, Searching, Settled, Transition};
+use super::profile::{Profile, crowd_samples};
+use super::slow_start::{Course, SlowStart};
 use super::speed::Speed;
 use super::sprt::{Finding, RateTest};
-use super::trial::{
-    CHECK, DOWN, DOWN_FIRST, DOWN_FROM_LATE, DOWN_TO_KNEE, Kind, Test, Trial, UP, UP_FIRST,
-};
-use crate::occupancy::{Full, Occupancy};
+use super::trial::{Kind, Test, Trial};
+use super::tuning::Tuning;
+use crate::counts::Counts;
+use crate::occupancy::Occupancy;
 
 /// Bounds of a window.
 #[derive(Debug, Clone, Copy)]
@@ -84,10 +89,8 @@ impl Bounds {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReplicaTick {
     pub(crate) now: Timestamp,
-    /// Its length.
-    pub(crate) seconds: f64,
     /// What was done with the window full.
-    pub(crate) full: Full,
+    pub(crate) full: Counts,
     /// Somebody had to wait for it.
     pub(crate) binding: bool,
     /// The replica's part of those who wait; without bound in overload.
@@ -123,94 +126,6 @@ pub(super) struct Others<'a> {
     pub(super) peers: &'a Peers,
 }
 
-/// Why a window changed, for the event.
-pub(crate) type Cause = &'static str;
-
-/// Where the window is set, in knees, and one more: room for the time between two requests, and
-/// for an error of the estimate.
-pub(super) const ROOMY: f64 = 1.5;
-/// The same where requests would take too long otherwise.
-const TIGHT: f64 = 1.25;
-/// A window below this many knees is too small.
-const NARROW: f64 = 1.05;
-/// Samples it takes at least to compare residence with the base while capacity is unknown.
-const FIRST_SAMPLES: f64 = 15.0;
-/// While capacity is unknown, a queue that takes less than this share of the target is no reason to
-/// look for more.
-const PRESSING: f64 = 0.1;
-/// Samples of a base that is to be relied on.
-const BASE_SAMPLES: f64 = 100.0;
-/// A smaller window has to be below this share of the present one to be worth it, unless answers
-/// are late.
-const WORTH: f64 = 0.75;
-/// Without a knee it is this share of it, and not below so many: two keep one worker busy.
-const AT_ONCE: f64 = 0.4;
-const LEAST: f64 = 2.0;
-/// Without a knee and without an overload, residence beyond its bound by this factor calls for it.
-const EXCESS: f64 = 1.25;
-/// The base is looked for at concurrencies below this share of the window.
-const ELSEWHERE: f64 = 0.67;
-/// Throughput that falls below this share in a smaller window, with so many completions to expect,
-/// fell because of it: long requests that stay behind cost less than that.
-const CLEAR: f64 = 0.6;
-const CLEAR_SAMPLES: f64 = 60.0;
-/// How far the knee can be beyond a window that was enough: a trial lets a loss of a third pass.
-const BEYOND: f64 = 1.5;
-/// A base that was found by trials is doubted after this time, and after twice the time whenever it
-/// was found again, while requests take too long.
-const TRUST: Duration = Duration::from_secs(5);
-const TRUST_MOST: Duration = Duration::from_secs(600);
-/// Throughput that is this many times what was taken for capacity, with a larger window, says that
-/// it was none.
-const OUTGROWN: f64 = 1.5;
-/// Growth while capacity is unknown, and later.
-const GROWTH_FIRST: f64 = 2.0;
-const GROWTH: f64 = 1.5;
-
-/// A wait that nobody notices, in seconds. Chosen: a twentieth of the shortest target that is
-/// derived (`auto.target_min`).
-const BRIEF_S: f64 = 0.005;
-
-/// Completions that make a throughput, and what stands in for them in a slow service.
-const REFERENCE: f64 = 30.0;
-const REFERENCE_SECONDS: f64 = 8.0;
-/// Completions of a throughput that the speed is measured by.
-const SPEED_REFERENCE: f64 = 100.0;
-/// Share of the target beyond which residence makes most answers late, and from which on a larger
-/// window is not tried.
-const LATE: f64 = 0.8;
-const LONG: f64 = 0.5;
-/// The same while nothing is known, where a larger window that is of no use makes more of them late
-/// for longer.
-const LONG_FIRST: f64 = 0.4;
-/// A larger window is not tried before requests have had to wait for this long. When they begin to,
-/// capacity may just have fallen: throughput before says nothing then, and the larger window fills
-/// up for nothing.
-const ONSET: Duration = Duration::from_secs(1);
-/// Pause between trials up.
-const PAUSE: Duration = Duration::from_secs(20);
-/// The same before capacity is known, after load that went away.
-const PAUSE_FIRST: Duration = Duration::from_secs(2);
-/// A trial that has not come to a decision in this time has none.
-const TRIAL_LONGEST: Duration = Duration::from_secs(20);
-/// Load that went away for this long ends a trial, and the growth of the first window.
-pub(super) const ABSENCE: Duration = Duration::from_secs(1);
-/// The requests of the old window have left after this many residence times. Where they share a
-/// processor the long ones stay behind in a smaller window, and for a while few are done.
-const LEAVING_UP: f64 = 1.0;
-const LEAVING_DOWN: f64 = 2.0;
-/// Nothing waits longer than this for them to leave.
-const LEAVING_MAX: f64 = 5.0;
-/// Where clients give up a smaller window is looked at for so many seconds.
-const GIVEN_UP: f64 = 1.0;
-/// How long a smaller window that cost throughput is not tried again, as long as throughput at the
-/// larger one is above this share of what it was before.
-const REFUTED_FOR: Duration = Duration::from_secs(30);
-const AS_BEFORE: f64 = 0.8;
-
-/// What is enough for others is tried no more often than this.
-const HINTS: Duration = Duration::from_secs(30);
-
 /// A smaller window cost throughput, or seemed to: capacity may have fallen at the same time.
 #[derive(Debug, Clone, Copy)]
 struct Refuted {
@@ -224,13 +139,13 @@ struct Refuted {
 pub(crate) struct WindowSearch {
     bounds: Bounds,
     window: u32,
-    trial: Option<Trial>,
+    phase: Phase,
+    /// Changes of the phase that have not been taken.
+    transitions: Vec<Transition>,
     meter: DrainMeter,
     /// Residence at speed 1.
     profile: Profile,
     speed: Speed,
-    /// Throughput with the window full is capacity.
-    confirmed: bool,
     /// Before this the requests of an older window are still leaving.
     counts_from: Timestamp,
     residence_long: f64,
@@ -239,40 +154,33 @@ pub(crate) struct WindowSearch {
     refuted: Option<Refuted>,
     /// Before this what is enough for others is not tried.
     next_hint: Timestamp,
-    /// A window that did as much as a larger one; the knee is not beyond it.
-    enough: f64,
     /// For how long the base of the last trials is believed.
     trust: Duration,
     trusted_until: Timestamp,
     /// Since when somebody has had to wait.
     binding_since: Option<Timestamp>,
-    /// What was taken for capacity when the window was last made larger because of it.
-    outgrown: Option<f64>,
-    /// While nothing is known.
-    slow_start: Option<SlowStart>,
 }
 
 impl WindowSearch {
     pub(crate) fn new(window: u32, bounds: Bounds, now: Timestamp) -> Self {
+        let window = window.clamp(bounds.min, bounds.max);
+        let first = f64::from(window);
         Self {
             bounds,
-            window: window.clamp(bounds.min, bounds.max),
-            trial: None,
+            window,
+            phase: Phase::Idle(Idle { first }),
+            transitions: Vec::new(),
             meter: DrainMeter::default(),
             profile: Profile::new(),
             speed: Speed::new(),
-            confirmed: false,
             counts_from: now,
             residence_long: 0.0,
             last_up: None,
             refuted: None,
             next_hint: now,
-            enough: f64::INFINITY,
-            trust: TRUST,
+            trust: Tuning::TRUST,
             trusted_until: now,
             binding_since: None,
-            outgrown: None,
-            slow_start: Some(SlowStart::new(window.clamp(bounds.min, bounds.max))),
         }
     }
 
@@ -282,7 +190,7 @@ impl WindowSearch {
 
     /// The window that stays if what is being tried is of no use.
     pub(crate) fn settled(&self) -> u32 {
-        match &self.trial {
+        match self.phase.trial() {
             Some(trial) if trial.kind != Kind::Check => trial.from,
             _ => self.window,
         }
@@ -291,7 +199,7 @@ impl WindowSearch {
     /// Residence of a request that meets no crowd, if that was ever seen.
     pub(crate) fn base(&self) -> Option<f64> {
         let any = f64::INFINITY;
-        let base = self.profile.base(any, BASE_SAMPLES, any)?;
+        let base = self.profile.base(any, Tuning::BASE_COMPLETIONS, any)?;
         Some(base / self.speed.now())
     }
 
@@ -308,39 +216,61 @@ impl WindowSearch {
 
     /// Whether throughput with the window full is capacity.
     pub(crate) fn confirmed(&self) -> bool {
-        self.confirmed
+        self.phase.name() == PhaseName::Settled
+    }
+
+    pub(super) fn phase(&self) -> PhaseName {
+        self.phase.name()
+    }
+
+    /// Changes of the phase since the last call.
+    pub(super) fn take_transitions(&mut self) -> Vec<Transition> {
+        std::mem::take(&mut self.transitions)
+    }
+
+    fn enter(&mut self, next: Phase, cause: Cause) {
+        self.transitions.push(self.phase.enter(next, cause));
+    }
+
+    /// Throughput with the window full is capacity; it may have been known before.
+    fn settle(&mut self, cause: Cause) {
+        if !self.confirmed() {
+            self.enter(Phase::Settled(Settled::default()), cause);
+        }
     }
 
     /// Whether the window grows with what is done, so that throughput is no capacity.
     pub(crate) fn is_growing(&self) -> bool {
-        self.slow_start.as_ref().is_some_and(SlowStart::has_begun)
+        self.phase.name() == PhaseName::SlowStart
     }
 
     /// Whether a window is being tried that may be too small.
     pub(crate) fn tries_less(&self) -> bool {
-        let trial = self.trial.as_ref();
+        let trial = self.phase.trial();
         trial.is_some_and(|trial| trial.kind != Kind::Up)
     }
 
     /// The window and what it brings, where that is known to be capacity.
-    pub(super) fn found(&self) -> Option<Found> {
-        let rate = match &self.trial {
+    pub(super) fn found(&self) -> Option<SettledWindow> {
+        let rate = match self.phase.trial() {
             Some(trial) if trial.kind == Kind::Check => None,
             Some(trial) => Some(trial.test.rate()),
-            None => self.meter.rate().filter(|_| self.rests_on(REFERENCE)),
+            None => self
+                .meter
+                .rate()
+                .filter(|_| self.rests_on(Tuning::THROUGHPUT_COMPLETIONS)),
         };
-        Some(Found {
+        Some(SettledWindow {
             window: self.settled(),
-            rate: rate.filter(|_| self.confirmed)?,
+            rate: rate.filter(|_| self.confirmed())?,
         })
     }
 
     /// What was seen so far and the first window, while that grows.
     pub(super) fn growing(&self) -> Option<(f64, &Profile)> {
-        let slow_start = self
-            .slow_start
-            .as_ref()
-            .filter(|slow_start| slow_start.has_begun())?;
+        let Phase::SlowStart(slow_start) = &self.phase else {
+            return None;
+        };
         Some((slow_start.first(), &self.profile))
     }
 
@@ -351,14 +281,18 @@ impl WindowSearch {
         seconds: f64,
         clumped: bool,
         occupancy: &Occupancy,
-    ) -> Seen {
+    ) -> Counts {
         self.profile.set_clumped(clumped);
-        let seen = match &self.trial {
+        let seen = match self.phase.trial() {
             // What a smaller window shows is for the trial to say.
-            Some(trial) if trial.kind == Kind::Down => self.profile.pass_over(occupancy, now),
-            _ => self.profile.absorb(occupancy, now, self.speed.now()),
+            Some(trial) if trial.kind == Kind::Down => {
+                self.profile.pass_over(occupancy, now, seconds)
+            }
+            _ => self
+                .profile
+                .absorb(occupancy, now, seconds, self.speed.now()),
         };
-        self.speed.on_done(seen.done, seconds);
+        self.speed.on_done(seen);
         seen
     }
 
@@ -366,7 +300,7 @@ impl WindowSearch {
     pub(super) fn on_tick(
         &mut self,
         tick: &ReplicaTick,
-        seen: Seen,
+        seen: Counts,
         others: &Others<'_>,
     ) -> Option<Cause> {
         let before = self.window;
@@ -374,44 +308,56 @@ impl WindowSearch {
         let since = self.binding_since.unwrap_or(tick.now);
         self.binding_since = tick.binding.then_some(since);
         let hint = self.enough_for_others(tick, others.peers);
-        let cause = match (hint, self.trial.take()) {
+        let cause = match (hint, self.phase.take_trial()) {
             (Some(to), trial) => self.try_as_others(tick, trial, to),
             (None, Some(trial)) => self.continue_trial(tick, trial, seen),
             (None, None) if self.ramps(tick) => self.go_on(tick, seen, others),
             (None, None) if tick.now >= self.counts_from => self.hold(tick),
-            (None, None) => "hold",
+            (None, None) => None,
         };
-        (self.window != before).then_some(cause)
+        cause.filter(|_| self.window != before)
     }
 
     /// Whether the first window grows with what is done. It does not where requests were seen
     /// without a crowd.
     fn ramps(&mut self, tick: &ReplicaTick) -> bool {
-        let Some(slow_start) = &mut self.slow_start else {
-            return false;
+        let most = f64::from(self.window) * Tuning::BASE_BELOW_WINDOW;
+        let base = || {
+            self.profile
+                .base(most, Tuning::BASE_COMPLETIONS_FIRST, f64::INFINITY)
         };
-        let most = f64::from(self.window) * ELSEWHERE;
-        let base = || self.profile.base(most, FIRST_SAMPLES, f64::INFINITY);
-        if slow_start.is_over(tick.now) || (!slow_start.has_begun() && base().is_some()) {
-            self.end_ramp();
-        } else if tick.binding {
-            slow_start.on_waiting(tick.now);
+        match &mut self.phase {
+            Phase::Idle(_) if base().is_some() => self.begin_search(Cause::BaseSeen),
+            Phase::Idle(idle) if tick.binding => {
+                let slow_start = SlowStart::new(idle.first, tick.now);
+                self.enter(Phase::SlowStart(slow_start), Cause::RequestsWait);
+            }
+            Phase::SlowStart(slow_start) if slow_start.is_over(tick.now) => {
+                self.begin_search(Cause::LoadGone);
+            }
+            Phase::SlowStart(slow_start) if tick.binding => slow_start.on_waiting(tick.now),
+            _ => {}
         }
         self.is_growing()
     }
 
     /// Lets the first window grow, or ends that.
-    fn go_on(&mut self, tick: &ReplicaTick, seen: Seen, others: &Others<'_>) -> Cause {
+    fn go_on(&mut self, tick: &ReplicaTick, seen: Counts, others: &Others<'_>) -> Option<Cause> {
         let window = f64::from(self.window);
-        let rate = seen.done / tick.seconds;
-        let pressed = tick.binding && tick.queued >= PRESSING * tick.target * rate;
-        let Some(slow_start) = self.slow_start.as_mut().filter(|_| pressed) else {
-            let brief = if tick.binding { rate * BRIEF_S } else { 0.0 };
+        let rate = seen.rate();
+        let pressed =
+            tick.binding && tick.queued >= Tuning::QUEUE_PRESSING_OF_TARGET * tick.target * rate;
+        let (Phase::SlowStart(slow_start), true) = (&mut self.phase, pressed) else {
+            let brief = if tick.binding {
+                rate * Tuning::WINDOW_MIN_SECONDS
+            } else {
+                0.0
+            };
             self.window = self.bounds.nearest(window.max(brief));
-            return "grow";
+            return Some(Cause::Fast);
         };
         let long = match tick.target_configured {
-            true => LONG * tick.target,
+            true => Tuning::SERVICE_TIME_LONG_OF_TARGET * tick.target,
             false => f64::INFINITY,
         };
         let all = self.profile.all();
@@ -422,7 +368,7 @@ impl WindowSearch {
         let before = others
             .stopped
             .and_then(|cohort| cohort.seen_without(first, seen_here));
-        let crowd = |seen: &Profile| seen.crowd(slow_start::SAMPLES);
+        let crowd = |seen: &Profile| seen.crowd(Tuning::SLOW_START_COMPLETIONS);
         let crowd = crowd(together.unwrap_or(seen_here)).or_else(|| crowd(before?));
         let course = slow_start.on_tick(
             window,
@@ -432,79 +378,90 @@ impl WindowSearch {
             long,
             tick.most_clients_abandon,
         );
-        let (to, leaving) = match course {
+        let (to, leaving, cause) = match course {
             Course::Grows(to) => {
                 self.window = self.bounds.nearest(to);
-                return "grow";
+                return Some(Cause::SlowStart);
             }
             Course::First { leaving } => {
                 // What was seen of a crowd that filled up is no base, and what is smaller was not
                 // seen.
                 self.profile.forget();
-                (slow_start.first(), leaving)
+                (slow_start.first(), leaving, Cause::FirstWindowEnough)
             }
-            Course::Wide { window, leaving } => (window, leaving),
+            Course::Wide { window, leaving } => (window, leaving, Cause::Wide),
         };
         self.window = self.bounds.nearest(to);
-        self.end_ramp();
+        self.begin_search(cause);
         self.let_leave(tick.now, leaving);
-        "back"
+        Some(cause)
     }
 
     /// From here on throughput with the window full is measured.
-    fn end_ramp(&mut self) {
-        self.slow_start = None;
+    fn begin_search(&mut self, cause: Cause) {
+        self.enter(Phase::Searching(Searching::default()), cause);
         self.restart_meter(None);
     }
 
-    fn hold(&mut self, tick: &ReplicaTick) -> Cause {
+    fn hold(&mut self, tick: &ReplicaTick) -> Option<Cause> {
         if tick.full.seconds > 0.0 {
-            self.meter.on_tick(tick.full.done, tick.full.seconds);
+            self.meter.on_tick(&tick.full);
         }
-        if !self.confirmed && !tick.binding {
+        if !self.confirmed() && !tick.binding {
             return self.adjust_unknown(tick);
         }
-        if !self.confirmed && tick.admitted_clients_abandon {
+        if !self.confirmed() && tick.admitted_clients_abandon {
             return self.serve_somebody(tick.now);
         }
-        let Some(rate) = self.meter.rate() else {
-            return "hold";
-        };
-        if self.confirmed && self.rests_on(REFERENCE) && self.was_no_capacity(rate) {
-            self.confirmed = false;
+        let rate = self.meter.rate()?;
+        if self.confirmed()
+            && self.rests_on(Tuning::THROUGHPUT_COMPLETIONS)
+            && self.was_no_capacity(rate)
+        {
+            self.enter(Phase::Searching(Searching::default()), Cause::Outgrown);
             self.forget();
         }
-        if self.confirmed && self.rests_on(SPEED_REFERENCE) {
+        if self.confirmed() && self.rests_on(Tuning::SPEED_COMPLETIONS) {
             self.speed.on_rate(rate);
         }
-        let brief = rate * BRIEF_S;
-        match (self.confirmed, tick.binding) {
+        let brief = rate * Tuning::WINDOW_MIN_SECONDS;
+        match (self.confirmed(), tick.binding) {
             (_, true) if self.bounds.nearest(brief) > self.window => {
-                self.grow(tick.now, rate, brief)
+                self.grow(tick.now, rate, brief, Cause::Fast)
             }
             (false, true) => self.find_capacity(tick, rate),
-            (true, true) if self.rests_on(REFERENCE) => self.adjust(tick, rate),
+            (true, true) if self.rests_on(Tuning::THROUGHPUT_COMPLETIONS) => {
+                self.adjust(tick, rate)
+            }
             (true, false) => self.adjust_unused(tick, rate),
-            _ => "hold",
+            _ => None,
         }
     }
 
     /// Whether far more is done with a larger window than was taken for capacity with the smaller
     /// one.
     fn was_no_capacity(&mut self, rate: f64) -> bool {
-        let before = self.outgrown.take();
-        before.is_some_and(|before| rate > OUTGROWN * before)
+        let settled = self.phase.settled_mut();
+        let before = settled.and_then(|settled| settled.outgrown.take());
+        before.is_some_and(|before| rate > Tuning::CAPACITY_OUTGROWN * before)
     }
 
     /// What is known is about another service.
     fn forget(&mut self) {
-        self.enough = f64::INFINITY;
+        self.set_enough(f64::INFINITY);
         self.profile.forget();
         self.speed.forget_done();
     }
 
+    /// The knee is not beyond this window, where throughput is capacity.
+    fn set_enough(&mut self, window: f64) {
+        if let Some(settled) = self.phase.settled_mut() {
+            settled.enough = window;
+        }
+    }
+
     fn rests_on(&self, completions: f64) -> bool {
-        self.meter.rests_on(completions, REFERENCE_SECONDS)
+        self.meter.rests_on(completions, Tuning::THROUGHPUT_SECONDS)
     }
 
     /// Whether enough is known of throughput to compare another with it.
@@ -514,97 +471,140 @@ impl WindowSearch {
 
     /// Requests take longer inside than their clients wait, so that nothing is ever known of
     /// throughput: fewer at once.
-    fn serve_somebody(&mut self, now: Timestamp) -> Cause {
-        let to = (f64::from(self.window) * AT_ONCE).max(LEAST);
+    fn serve_somebody(&mut self, now: Timestamp) -> Option<Cause> {
+        let to = (f64::from(self.window) * Tuning::WINDOW_SHRINK).max(Tuning::WINDOW_SHRINK_MIN);
         self.window = self.window.min(self.bounds.nearest(to));
         self.restart_meter(None);
-        self.let_leave(now, GIVEN_UP);
-        "shrink"
+        self.let_leave(now, Tuning::ABANDONED_SECONDS);
+        Some(Cause::AdmittedAbandon)
     }
 
     /// Whether throughput is capacity is not known yet: speed matters more than precision.
-    fn find_capacity(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
+    fn find_capacity(&mut self, tick: &ReplicaTick, rate: f64) -> Option<Cause> {
         let window = f64::from(self.window);
         let residence = window / rate;
-        if tick.queued < PRESSING * tick.target * rate {
-            return "hold";
+        if tick.queued < Tuning::QUEUE_PRESSING_OF_TARGET * tick.target * rate {
+            return None;
         }
-        match self
-            .profile
-            .base(window * ELSEWHERE, FIRST_SAMPLES, f64::INFINITY)
-        {
-            Some(_) if !self.rests_on(FIRST_SAMPLES) => "hold",
+        match self.profile.base(
+            window * Tuning::BASE_BELOW_WINDOW,
+            Tuning::BASE_COMPLETIONS_FIRST,
+            f64::INFINITY,
+        ) {
+            Some(_) if !self.rests_on(Tuning::BASE_COMPLETIONS_FIRST) => None,
             // Where everybody is late a larger window has to show what it is good for.
-            Some(base) if residence < (base * NARROW_FIRST).min(LATE * tick.target) => {
-                self.grow(tick.now, rate, window * GROWTH_FIRST)
+            Some(base)
+                if residence
+                    < (base * Tuning::CROWD_BASES_NARROW)
+                        .min(Tuning::SERVICE_TIME_LATE_OF_TARGET * tick.target) =>
+            {
+                self.grow(
+                    tick.now,
+                    rate,
+                    window * Tuning::WINDOW_GROWTH_FIRST,
+                    Cause::NoCrowd,
+                )
             }
-            Some(base) if residence > base * CROWDED_FIRST => {
+            Some(base) if residence > base * Tuning::CROWD_BASES => {
                 let samples = crowd_samples(residence / base);
-                self.confirmed = self.rests_on(samples.max(FIRST_SAMPLES));
-                "hold"
+                if self.rests_on(samples.max(Tuning::BASE_COMPLETIONS_FIRST)) {
+                    self.settle(Cause::Crowd);
+                }
+                None
             }
-            _ if (tick.most_clients_abandon || residence > LONG_FIRST * tick.target)
+            _ if (tick.most_clients_abandon
+                || residence > Tuning::SERVICE_TIME_LONG_FIRST_OF_TARGET * tick.target)
                 && !self.is_refuted(tick.now, rate) =>
             {
-                let to = (window * AT_ONCE).max(LEAST);
-                self.start(tick, Kind::Down, DOWN_FIRST, to, PAUSE_FIRST)
+                let to = (window * Tuning::WINDOW_SHRINK).max(Tuning::WINDOW_SHRINK_MIN);
+                self.start(
+                    tick,
+                    Kind::Down,
+                    Tuning::TRIAL_DOWN_FIRST,
+                    to,
+                    Tuning::TRIAL_PAUSE_FIRST,
+                )
             }
             _ => {
-                let to = window * GROWTH_FIRST;
-                self.start(tick, Kind::Up, UP_FIRST, to, PAUSE_FIRST)
+                let to = window * Tuning::WINDOW_GROWTH_FIRST;
+                self.start(
+                    tick,
+                    Kind::Up,
+                    Tuning::TRIAL_UP_FIRST,
+                    to,
+                    Tuning::TRIAL_PAUSE_FIRST,
+                )
             }
         }
     }
 
     /// Requests that the replica holds at its maximal throughput without queueing, if known.
     fn knee(&self, rate: f64) -> Option<f64> {
-        let most = f64::from(self.window) * ELSEWHERE;
+        let most = f64::from(self.window) * Tuning::BASE_BELOW_WINDOW;
         let capacity = self.speed.unit_rate(rate);
-        let base = self.profile.base(most, BASE_SAMPLES, capacity)?;
-        Some((base * capacity).min(self.enough))
+        let base = self
+            .profile
+            .base(most, Tuning::BASE_COMPLETIONS, capacity)?;
+        Some((base * capacity).min(self.phase.enough()))
     }
 
     /// Throughput is capacity; is the window what it takes?
-    fn adjust(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
+    fn adjust(&mut self, tick: &ReplicaTick, rate: f64) -> Option<Cause> {
         if self.doubts(tick, rate) {
-            self.trust = (self.trust * 2).min(TRUST_MOST);
+            self.trust = (self.trust * 2).min(Tuning::TRUST_MAX);
             self.trusted_until = tick.now + self.trust;
             // The next trial must not rest on old luck.
             self.restart_meter(None);
-            return "hold";
+            return None;
         }
         let window = f64::from(self.window);
         let residence = window / rate;
-        let late = residence > LATE * tick.target;
+        let late = residence > Tuning::SERVICE_TIME_LATE_OF_TARGET * tick.target;
         let bound = rate * tick.residence_max;
         let smaller = match self.knee(rate) {
             Some(knee) => {
-                let least = if late { tightest(knee) } else { TIGHT * knee };
+                let least = if late {
+                    tightest(knee)
+                } else {
+                    Tuning::WINDOW_PER_KNEE_TIGHT * knee
+                };
                 let enough = roomy(knee, bound, least);
-                if window < NARROW * knee {
-                    self.outgrown.get_or_insert(rate);
-                    return self.grow(tick.now, rate, enough);
+                if window < Tuning::WINDOW_PER_KNEE_NARROW * knee {
+                    if let Some(settled) = self.phase.settled_mut() {
+                        settled.outgrown.get_or_insert(rate);
+                    }
+                    return self.grow(tick.now, rate, enough, Cause::BelowKnee);
                 }
                 let (test, worth) = match late {
-                    true => (DOWN_FROM_LATE, 1.0),
-                    false => (DOWN_TO_KNEE, WORTH),
+                    true => (Tuning::TRIAL_DOWN_FROM_LATE, 1.0),
+                    false => (Tuning::TRIAL_DOWN_TO_KNEE, Tuning::WINDOW_WORTH_SHRINKING),
                 };
                 (enough < window * worth).then_some((test, enough))
             }
-            None if tick.overloaded || window > bound * EXCESS + 1.0 => self.smaller(late),
+            None if tick.overloaded || window > bound * Tuning::WINDOW_OF_BOUND_EXCESS + 1.0 => {
+                self.smaller(late)
+            }
             None => None,
         };
-        let smaller = smaller.filter(|(_, to)| *to >= rate * BRIEF_S);
+        let smaller = smaller.filter(|(_, to)| *to >= rate * Tuning::WINDOW_MIN_SECONDS);
         if let Some((test, to)) = smaller
             && !self.is_refuted(tick.now, rate)
         {
             return self.start(tick, Kind::Down, test, to, Duration::ZERO);
         }
-        let just_now = |since| tick.now < since + ONSET;
-        if residence > LONG * tick.target || self.binding_since.is_none_or(just_now) {
-            return "hold";
+        let just_now = |since| tick.now < since + Tuning::TRIAL_UP_ONSET;
+        if residence > Tuning::SERVICE_TIME_LONG_OF_TARGET * tick.target
+            || self.binding_since.is_none_or(just_now)
+        {
+            return None;
         }
-        self.start(tick, Kind::Up, UP, window * GROWTH, PAUSE)
+        self.start(
+            tick,
+            Kind::Up,
+            Tuning::TRIAL_UP,
+            window * Tuning::WINDOW_GROWTH,
+            Tuning::TRIAL_UP_PAUSE,
+        )
     }
 
     /// In overload what is known is doubted from time to time: all of it where everybody is late,
@@ -615,7 +615,9 @@ impl WindowSearch {
             return false;
         }
         let residence = f64::from(self.window) / self.speed.unit_rate(rate);
-        if residence > LATE * tick.target && self.knee(rate).is_some() {
+        if residence > Tuning::SERVICE_TIME_LATE_OF_TARGET * tick.target
+            && self.knee(rate).is_some()
+        {
             self.forget();
             return true;
         }
@@ -625,38 +627,46 @@ impl WindowSearch {
     /// The next smaller window to try without a knee.
     fn smaller(&self, late: bool) -> Option<(Test, f64)> {
         let window = f64::from(self.window);
-        let to = (window * AT_ONCE).max(LEAST);
-        let test = if late { DOWN_TO_KNEE } else { DOWN };
+        let to = (window * Tuning::WINDOW_SHRINK).max(Tuning::WINDOW_SHRINK_MIN);
+        let test = if late {
+            Tuning::TRIAL_DOWN_TO_KNEE
+        } else {
+            Tuning::TRIAL_DOWN
+        };
         (to < window).then_some((test, to))
     }
 
     /// The window has hardly ever been full; what was done with many inside shows what it takes.
-    fn adjust_unknown(&mut self, tick: &ReplicaTick) -> Cause {
-        let rate = self.profile.crowded_rate(BASE_SAMPLES);
-        rate.map_or("hold", |rate| self.adjust_unused(tick, rate))
+    fn adjust_unknown(&mut self, tick: &ReplicaTick) -> Option<Cause> {
+        let rate = self.profile.crowded_rate(Tuning::BASE_COMPLETIONS);
+        rate.and_then(|rate| self.adjust_unused(tick, rate))
     }
 
     /// Nobody waits, so no trial can tell; but what is far beyond the knee would only fill up when
     /// capacity falls.
-    fn adjust_unused(&mut self, tick: &ReplicaTick, rate: f64) -> Cause {
+    fn adjust_unused(&mut self, tick: &ReplicaTick, rate: f64) -> Option<Cause> {
         let bound = rate * tick.residence_max;
-        let roomy = |knee: f64| roomy(knee, bound, TIGHT * knee).max(rate * BRIEF_S);
+        let roomy = |knee: f64| {
+            roomy(knee, bound, Tuning::WINDOW_PER_KNEE_TIGHT * knee)
+                .max(rate * Tuning::WINDOW_MIN_SECONDS)
+        };
         let enough = self.knee(rate).map(roomy);
-        let worth = |enough: &f64| *enough < f64::from(self.window) * WORTH;
+        let worth =
+            |enough: &f64| *enough < f64::from(self.window) * Tuning::WINDOW_WORTH_SHRINKING;
         if let Some(enough) = enough.filter(worth)
             && !self.is_refuted(tick.now, rate)
         {
             self.window = self.bounds.nearest(enough);
         }
-        "shrink"
+        Some(Cause::AboveKnee)
     }
 
     /// Nobody holds anybody up: more are served with more.
-    fn grow(&mut self, now: Timestamp, rate: f64, to: f64) -> Cause {
-        self.let_leave(now, LEAVING_UP * f64::from(self.window) / rate);
+    fn grow(&mut self, now: Timestamp, rate: f64, to: f64, cause: Cause) -> Option<Cause> {
+        self.let_leave(now, Tuning::LEAVING_UP * f64::from(self.window) / rate);
         self.window = self.bounds.nearest(to);
         self.restart_meter(None);
-        "grow"
+        Some(cause)
     }
 
     /// Throughput with another window is to be measured.
@@ -666,7 +676,7 @@ impl WindowSearch {
     }
 
     fn let_leave(&mut self, now: Timestamp, seconds: f64) {
-        self.counts_from = now + Duration::from_secs_f64(seconds.min(LEAVING_MAX));
+        self.counts_from = now + Duration::from_secs_f64(seconds.min(Tuning::LEAVING_SECONDS_MAX));
     }
 
     /// Starts a trial, not sooner than some time after the last one up.
@@ -677,192 +687,215 @@ impl WindowSearch {
         test: Test,
         to: f64,
         pause: Duration,
-    ) -> Cause {
+    ) -> Option<Cause> {
         let to = self.bounds.nearest(to);
         let known = self.has_reference(&test);
-        let Some(rate) = self.meter.rate().filter(|_| known) else {
-            return "hold";
-        };
+        let rate = self.meter.rate().filter(|_| known)?;
         if self.last_up.is_some_and(|last| tick.now < last + pause) {
-            return "hold";
+            return None;
         }
         if to == self.window {
             // Already as large, or small, as it may be.
-            self.confirmed = true;
-            return "hold";
+            self.settle(Cause::AtBound);
+            return None;
         }
         let residence = f64::from(self.window) / rate;
         self.let_leave(
             tick.now,
             match kind {
-                Kind::Up => LEAVING_UP * residence,
-                _ => LEAVING_DOWN * residence.max(self.residence_long),
+                Kind::Up => Tuning::LEAVING_UP * residence,
+                _ => Tuning::LEAVING_DOWN * residence.max(self.residence_long),
             },
         );
-        self.trial = Some(Trial {
+        let from = std::mem::replace(&mut self.window, to);
+        self.phase.set_trial(Trial {
             kind,
-            from: std::mem::replace(&mut self.window, to),
-            until: self.counts_from + TRIAL_LONGEST,
+            from,
+            until: self.counts_from + Tuning::TRIAL_DURATION_MAX,
             last_binding: tick.now,
             test: RateTest::new(rate, test.alternative, self.meter.dispersion()),
-            all: Seen::default(),
-            all_seconds: 0.0,
+            all: Counts::default(),
             seconds: test.seconds,
         });
-        match kind {
-            Kind::Up => "try",
-            _ => "shrink",
-        }
+        Some(match kind {
+            Kind::Up => Cause::TryLarger,
+            _ => Cause::TrySmaller,
+        })
     }
 
     /// In overload, and while nothing is known, from time to time: a smaller window that does as
     /// much for others. A trial of another smaller one is not disturbed.
     fn enough_for_others(&self, tick: &ReplicaTick, peers: &Peers) -> Option<f64> {
-        let unknown = !self.confirmed && self.slow_start.is_none();
+        let unknown = self.phase.name() == PhaseName::Searching;
         let busy = tick.now < self.counts_from || self.tries_less();
         if busy || !unknown || !tick.overloaded || tick.now < self.next_hint {
             return None;
         }
         let rate = self.meter.rate().filter(|_| tick.binding)?;
         let to = f64::from(peers.window_for(tick.weight, rate)?);
-        let worth = to <= WORTH * f64::from(self.settled());
-        (worth && self.has_reference(&DOWN_FIRST)).then_some(to)
+        let worth = to <= Tuning::WINDOW_WORTH_SHRINKING * f64::from(self.settled());
+        (worth && self.has_reference(&Tuning::TRIAL_DOWN_FIRST)).then_some(to)
     }
 
     /// Tries it instead of what was being tried.
-    fn try_as_others(&mut self, tick: &ReplicaTick, trial: Option<Trial>, to: f64) -> Cause {
+    fn try_as_others(
+        &mut self,
+        tick: &ReplicaTick,
+        trial: Option<Trial>,
+        to: f64,
+    ) -> Option<Cause> {
         self.window = trial.map_or(self.window, |trial| trial.from);
-        self.next_hint = tick.now + HINTS;
-        self.start(tick, Kind::Down, DOWN_FIRST, to, Duration::ZERO)
+        self.next_hint = tick.now + Tuning::PEERS_PAUSE;
+        self.start(
+            tick,
+            Kind::Down,
+            Tuning::TRIAL_DOWN_FIRST,
+            to,
+            Duration::ZERO,
+        );
+        Some(Cause::TryPeers)
     }
 
-    fn continue_trial(&mut self, tick: &ReplicaTick, mut trial: Trial, seen: Seen) -> Cause {
+    fn continue_trial(
+        &mut self,
+        tick: &ReplicaTick,
+        mut trial: Trial,
+        seen: Counts,
+    ) -> Option<Cause> {
         let counts = tick.now >= self.counts_from;
         if counts {
-            trial.see(seen, tick.seconds);
+            trial.see(&seen);
         }
         if !tick.binding {
             return self.without_load(tick, trial);
         }
         trial.last_binding = tick.now;
         if !counts {
-            self.trial = Some(trial);
-            return "hold";
+            self.phase.set_trial(trial);
+            return None;
         }
-        let finding = trial.on_tick(tick.full);
+        let finding = trial.on_tick(&tick.full);
         match (trial.kind, finding) {
             (_, Finding::Open) if tick.now < trial.until => {
-                self.trial = Some(trial);
-                "hold"
+                self.phase.set_trial(trial);
+                None
             }
-            (Kind::Up, Finding::Changed) if self.confirmed => self.check(tick.now, &trial),
+            (Kind::Up, Finding::Changed) if self.confirmed() => self.check(tick.now, &trial),
             (Kind::Up, Finding::Changed) => {
                 self.restart_meter(Some(&trial.test));
-                "hold"
+                None
             }
             (Kind::Check, Finding::Changed) => {
                 self.window = trial.from;
                 self.forget();
                 self.restart_meter(None);
-                "grow"
+                Some(Cause::Gain)
             }
             (Kind::Check, _) => {
                 self.meter = meter_of(&trial.test);
                 self.last_up = Some(tick.now);
-                "hold"
+                None
             }
             (Kind::Up, _) => self.of_no_use(tick.now, &trial),
             (Kind::Down, Finding::Changed) => self.go_back(tick.now, &trial),
-            (Kind::Down, _) if !self.confirmed => {
+            (Kind::Down, _) if !self.confirmed() => {
                 // As much with half the window: throughput is capacity.
-                self.confirmed = true;
+                self.settle(Cause::NoLoss);
                 self.restart_meter(Some(&trial.test));
-                "hold"
+                None
             }
             (Kind::Down, _) => {
                 self.profile.on_large_enough();
-                self.meter
-                    .on_tick(trial.test.served(), trial.test.seconds());
-                "hold"
+                self.meter.on_tick(trial.test.counts());
+                None
             }
         }
     }
 
     /// Throughput did not follow a larger window, so that it is capacity.
-    fn of_no_use(&mut self, now: Timestamp, trial: &Trial) -> Cause {
+    fn of_no_use(&mut self, now: Timestamp, trial: &Trial) -> Option<Cause> {
         self.window = trial.from;
         self.last_up = Some(now);
-        if self.confirmed {
-            self.enough = f64::from(trial.from);
+        if self.confirmed() {
+            self.set_enough(f64::from(trial.from));
         } else {
-            self.confirmed = true;
+            self.settle(Cause::NoGain);
             // Until now the window was filling up, and the short ones left first.
             self.restart_meter(None);
         }
-        self.let_leave(now, LEAVING_UP * f64::from(trial.from) / trial.test.rate());
-        "back"
+        self.let_leave(
+            now,
+            Tuning::LEAVING_UP * f64::from(trial.from) / trial.test.rate(),
+        );
+        Some(Cause::NoGain)
     }
 
     /// There was more throughput with a larger window than before. If that is because of the
     /// window, what is known of the service is wrong, and finding it out anew costs throughput; so
     /// first it is made sure that capacity has not returned meanwhile.
-    fn check(&mut self, now: Timestamp, trial: &Trial) -> Cause {
-        let rate = trial.test.served() / trial.test.seconds();
+    fn check(&mut self, now: Timestamp, trial: &Trial) -> Option<Cause> {
+        let rate = trial.test.counts().rate();
         let larger = std::mem::replace(&mut self.window, trial.from);
         let residence = f64::from(larger) / rate;
-        self.let_leave(now, LEAVING_DOWN * residence);
-        self.trial = Some(Trial {
+        self.let_leave(now, Tuning::LEAVING_DOWN * residence);
+        self.phase.set_trial(Trial {
             kind: Kind::Check,
             from: larger,
-            until: self.counts_from + TRIAL_LONGEST,
+            until: self.counts_from + Tuning::TRIAL_DURATION_MAX,
             last_binding: now,
-            test: RateTest::new(rate, CHECK, self.meter.dispersion()),
-            all: Seen::default(),
-            all_seconds: 0.0,
+            test: RateTest::new(
+                rate,
+                Tuning::TRIAL_CHECK.alternative,
+                self.meter.dispersion(),
+            ),
+            all: Counts::default(),
             seconds: 0.0,
         });
-        "back"
+        Some(Cause::CheckGain)
     }
 
     /// Nobody waits: no more evidence, and after a while no trial. In an overload that may be
     /// because the larger window has ended it.
-    fn without_load(&mut self, tick: &ReplicaTick, trial: Trial) -> Cause {
-        if tick.now < trial.last_binding + ABSENCE {
-            self.trial = Some(trial);
-            return "hold";
+    fn without_load(&mut self, tick: &ReplicaTick, trial: Trial) -> Option<Cause> {
+        if tick.now < trial.last_binding + Tuning::LOAD_ABSENCE {
+            self.phase.set_trial(trial);
+            return None;
         }
         self.last_up = Some(tick.now);
-        if trial.kind == Kind::Up && self.confirmed {
+        if trial.kind == Kind::Up && self.confirmed() {
             if tick.overloaded && trial.brings_more() {
-                self.enough = f64::INFINITY;
+                self.set_enough(f64::INFINITY);
                 self.restart_meter(None);
-                return "grow";
+                return Some(Cause::Gain);
             }
             self.window = trial.from;
         }
-        "back"
+        Some(Cause::LoadGone)
     }
 
     /// The smaller window cost throughput: below the knee, or there was none to go by and now there
     /// is.
-    fn go_back(&mut self, now: Timestamp, trial: &Trial) -> Cause {
+    fn go_back(&mut self, now: Timestamp, trial: &Trial) -> Option<Cause> {
         let small = f64::from(std::mem::replace(&mut self.window, trial.from));
-        self.let_leave(now, LEAVING_UP * f64::from(trial.from) / trial.test.rate());
+        self.let_leave(
+            now,
+            Tuning::LEAVING_UP * f64::from(trial.from) / trial.test.rate(),
+        );
         let known = self.knee(trial.test.rate()).is_some();
-        if !(known && self.confirmed) {
+        if !(known && self.confirmed()) {
             // The next trial must not rest on the same luck.
             self.restart_meter(None);
         }
         // A first look says too little to show the base.
-        if self.confirmed && !known {
+        if self.confirmed() && !known {
             self.on_too_small(now, small, trial);
         } else {
             self.refuted = Some(Refuted {
-                until: now + REFUTED_FOR,
+                until: now + Tuning::REFUTED,
                 rate: trial.test.rate(),
             });
         }
-        "back"
+        Some(Cause::Loss)
     }
 
     /// A window that costs throughput shows the base. The larger one was enough, so the knee is not
@@ -870,10 +903,11 @@ impl WindowSearch {
     /// smaller one.
     fn on_too_small(&mut self, now: Timestamp, small: f64, trial: &Trial) {
         let rate = trial.test.rate();
-        let expected = rate * trial.test.seconds();
-        let kept = trial.test.served() / expected;
-        let knee = small / kept.max(small / (BEYOND * f64::from(trial.from)));
-        let clear = kept < CLEAR && expected >= CLEAR_SAMPLES;
+        let expected = rate * trial.test.counts().seconds;
+        let kept = trial.test.counts().done / expected;
+        let knee = small / kept.max(small / (Tuning::KNEE_PER_ENOUGH_MAX * f64::from(trial.from)));
+        let clear =
+            kept < Tuning::THROUGHPUT_KEPT_CLEAR && expected >= Tuning::THROUGHPUT_KEPT_COMPLETIONS;
         let residence = knee / rate * self.speed.now();
         self.profile.on_too_small(residence, clear);
         self.trusted_until = now + self.trust;
@@ -885,7 +919,7 @@ impl WindowSearch {
         let Some(refuted) = self.refuted else {
             return false;
         };
-        let as_before = rate > AS_BEFORE * refuted.rate;
+        let as_before = rate > Tuning::REFUTED_THROUGHPUT * refuted.rate;
         if as_before && now < refuted.until {
             return true;
         }
@@ -900,19 +934,19 @@ impl WindowSearch {
 /// The window for a knee: room to spare as far as the bound leaves any, beside what it takes at
 /// least.
 fn roomy(knee: f64, bound: f64, least: f64) -> f64 {
-    bound.clamp(least + 1.0, ROOMY * knee + 1.0)
+    bound.clamp(least + 1.0, Tuning::WINDOW_PER_KNEE_ROOMY * knee + 1.0)
 }
 
 /// Where answers are late every request inside counts: no more than what keeps many workers busy,
 /// the chance deviation of how many are inside above a window that is just not too small.
 fn tightest(knee: f64) -> f64 {
-    (TIGHT * knee).min(NARROW * knee + knee.sqrt())
+    (Tuning::WINDOW_PER_KNEE_TIGHT * knee).min(Tuning::WINDOW_PER_KNEE_NARROW * knee + knee.sqrt())
 }
 
 /// Throughput as a trial has seen it.
 fn meter_of(test: &RateTest) -> DrainMeter {
     let mut meter = DrainMeter::default();
-    meter.on_tick(test.served(), test.seconds());
+    meter.on_tick(test.counts());
     meter
 }
 
@@ -960,11 +994,7 @@ mod tests {
             (0..(rate * 0.1) as u32).for_each(|_| occupancy.on_done(inside, inside));
             let tick = change(ReplicaTick {
                 now,
-                seconds: 0.1,
-                full: Full {
-                    done: rate * 0.1,
-                    seconds: 0.1,
-                },
+                full: Counts::of(rate * 0.1, 0.1),
                 binding: true,
                 queued: 4.0,
                 overloaded: false,
@@ -977,7 +1007,7 @@ mod tests {
                 residence_doubtful: 0.1,
                 weight: 1,
             });
-            let seen = search.see(tick.now, tick.seconds, false, &occupancy);
+            let seen = search.see(tick.now, 0.1, false, &occupancy);
             search.on_tick(&tick, seen, &others);
             search.window()
         };
@@ -1013,7 +1043,7 @@ mod tests {
 
     #[test]
     fn what_is_enough_for_others_is_tried_in_overload() {
-        let found = |rate| Some(Found { window: 5, rate });
+        let found = |rate| Some(SettledWindow { window: 5, rate });
         let beside = |rate, overloaded| {
             let peers = Peers::of([(1, None), (1, found(rate)), (1, found(rate))].into_iter());
             let change = |tick: ReplicaTick| ReplicaTick {

@@ -5,6 +5,16 @@
 //! speed of their machines; one that is several times slower than the median of the others is
 //! faulty. It is given one request at a time: enough to see it recover.
 //!
+//! A period of a replica that holds three requests has a handful of responses, and the mean of a
+//! handful scatters. So a fault needs evidence besides: the log likelihood ratio of exponential
+//! service times `R` times as long as the others' against `√R` times (another machine), summed
+//! over the responses and never below 0 (Page 1954, CUSUM). For `n` responses of mean `x`, in
+//! service times of the others,
+//!
+//! ```text
+//! L = max(0, L + n (x (1/√R - 1/R) - ln √R))
+//! ```
+//!
 //! A replica that holds requests and answers none has no `K` at all. It gets nothing more until it
 //! answers, or until it holds nothing any more.
 //!
@@ -20,6 +30,11 @@ use crate::status::Standing;
 /// periods a second; one slow collection of garbage is shorter.
 const PERIODS: u32 = 4;
 
+/// Evidence from which on a slow replica is faulty: chance gets there once in `e^12` responses of a
+/// replica that is `√R` times as slow as the others. With `R` of 5 it takes about 28 responses at 5
+/// times the others' service time, and three at 20 times.
+const EVIDENCE: f64 = 12.0;
+
 /// A suspect is inside again below this share of the ratio that made it one.
 const INSIDE: f64 = 0.5;
 
@@ -29,6 +44,8 @@ pub(super) struct Look {
     pub(super) seconds: f64,
     /// Its `K`, once measured.
     pub(super) gain_s: Option<f64>,
+    /// The `K` of this period alone, and how many responses it is from.
+    pub(super) sample: Option<(f64, f64)>,
     /// The median of the others.
     pub(super) pack_s: Option<f64>,
     /// Whether it answered anything.
@@ -46,6 +63,7 @@ pub(super) struct Watch {
     standing: Standing,
     trust: u32,
     periods: u32,
+    evidence: f64,
     silent_s: f64,
 }
 
@@ -57,6 +75,7 @@ impl Watch {
             standing: Standing::Good,
             trust: u32::MAX,
             periods: 0,
+            evidence: 0.0,
             silent_s: 0.0,
         }
     }
@@ -103,9 +122,25 @@ impl Watch {
 
     fn look_for_fault(&mut self, look: &Look) {
         let outside = slower_than_pack(look).is_some_and(|times| times > self.ratio);
-        if self.lasted(outside && look.answered) {
+        self.weigh(look);
+        if self.lasted(outside && look.answered) && self.evidence >= EVIDENCE {
             self.become_one(Standing::Suspect);
         }
+    }
+
+    /// Adds what the responses of this period say for a fault and against another machine.
+    fn weigh(&mut self, look: &Look) {
+        let Some(((gain_s, responses), pack_s)) = look.sample.zip(look.pack_s) else {
+            return;
+        };
+        let (fault, machine) = (self.ratio, self.ratio.sqrt());
+        let each = gain_s / pack_s * (1.0 / machine - 1.0 / fault) - (fault / machine).ln();
+        let sum = self.evidence + responses * each;
+        self.evidence = if sum > 0.0 {
+            sum.min(2.0 * EVIDENCE)
+        } else {
+            0.0
+        };
     }
 
     fn look_for_recovery(&mut self, look: &Look) {
@@ -124,6 +159,7 @@ impl Watch {
     fn become_one(&mut self, standing: Standing) {
         self.standing = standing;
         self.periods = 0;
+        self.evidence = 0.0;
         self.trust = match standing {
             Standing::Good => u32::MAX,
             Standing::Suspect | Standing::Returning => 1,
@@ -161,6 +197,7 @@ mod tests {
         Look {
             seconds: 0.25,
             gain_s: Some(gain_s),
+            sample: Some((gain_s, 10.0)),
             pack_s: Some(0.01),
             answered,
             in_flight,
@@ -195,6 +232,19 @@ mod tests {
     fn twice_as_slow_is_another_machine_and_no_fault() {
         let mut watch = watch();
         (0..100).for_each(|_| assert_eq!(watch.on_tick(&look(0.02, true, 3)), None));
+    }
+
+    #[test]
+    fn a_few_slow_responses_are_chance_and_many_are_a_fault() {
+        let periods = |responses: f64| {
+            let mut watch = watch();
+            let mut look = look(0.055, true, 3);
+            look.sample = Some((0.055, responses));
+            (1..100).find(|_| watch.on_tick(&look).is_some())
+        };
+        assert_eq!(periods(100.0), Some(PERIODS as usize));
+        assert_eq!(periods(1.0), Some(22));
+        assert_eq!(periods(0.0), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::fault::{Look, Watch};
 use crate::brownout::ServiceControl;
 use crate::config::IlacConfig;
 use crate::replica::Replica;
+use crate::replica_reports::MeanSample;
 use crate::status::Standing;
 
 /// What a replica asks for is believed up to so many times what its service times, as measured
@@ -71,14 +72,19 @@ impl Member {
         }
         let in_flight = replica.in_flight();
         self.control.set_setpoint(period.service_s);
-        if let Some(mean_s) = take_sample_s(replica, period.refusing) {
-            self.control.tick_measured(Some(mean_s), in_flight as usize);
+        let sample = take_sample(replica, period.refusing);
+        let held = replica.limit().max(in_flight).max(1);
+        let gain_sample = sample.map(|sample| (sample.mean_s / f64::from(held), sample.count));
+        if let Some(sample) = sample {
+            let mean_s = Some(sample.mean_s);
+            self.control.tick_measured(mean_s, in_flight as usize);
             self.measured = true;
         }
         let served = replica.served();
         let look = Look {
             seconds: period.seconds,
             gain_s: self.known_gain_s(),
+            sample: gain_sample,
             pack_s: period.pack_s,
             answered: served != self.served,
             in_flight,
@@ -139,9 +145,9 @@ impl Member {
 /// The service time of the period. Full responses are the samples (004 §III-B), except while
 /// admission is in charge: nobody gets one then, and a replica that was given few requests at a
 /// time would stay so for ever.
-fn take_sample_s(replica: &Replica, refusing: bool) -> Option<f64> {
-    let full = replica.reports.take_full_mean_s();
-    let reduced = replica.reports.take_reduced_mean_s();
+fn take_sample(replica: &Replica, refusing: bool) -> Option<MeanSample> {
+    let full = replica.reports.take_full_mean();
+    let reduced = replica.reports.take_reduced_mean();
     full.or_else(|| reduced.filter(|_| refusing))
 }
 

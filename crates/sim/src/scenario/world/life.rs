@@ -161,11 +161,16 @@ impl World<'_> {
         } = self.request(id);
         let cost = self.replicas[replica].cost(attempt.work, now.since(dispatched));
         if let Some(cost) = cost {
-            let Arrival { class, path, .. } =
-                self.loads[attempt.load as usize].arrival(now, &attempt);
+            let Arrival {
+                class,
+                path,
+                tenant,
+                ..
+            } = self.loads[attempt.load as usize].arrival(now, &attempt);
             let report = Report {
                 class,
                 path,
+                tenant,
                 ..cost
             };
             self.protector.on_answer(now, replica_id(replica), &report);

@@ -1,0 +1,44 @@
+//! The status shows the phase of each replica's search for its window.
+
+use std::time::Duration;
+
+use tidegate_control::Timestamp;
+use tidegate_sentry::{Arrival, Event, PhaseName, Resolution, Sentry, SentryConfig, Verdict};
+
+fn sentry(text: &str) -> Sentry<usize> {
+    let config: SentryConfig = tidegate_config::parse("test.toml", text).expect("it parses");
+    Sentry::new(&config, 1, Timestamp::ZERO, 1).expect("it is valid")
+}
+
+fn phase(sentry: &Sentry<usize>, now: Timestamp) -> Option<PhaseName> {
+    sentry.status(now).replicas[0].phase
+}
+
+#[test]
+fn phase_of_a_replica_follows_its_first_queue() {
+    let sentry = sentry("mode = 'auto'");
+    assert_eq!(phase(&sentry, Timestamp::ZERO), Some(PhaseName::Idle));
+    let arrive = |number| sentry.on_arrival(Timestamp::ZERO, &Arrival::default(), || number);
+    let verdicts: Vec<_> = (0..40).map(arrive).collect();
+    let waits = |verdict: &&Verdict| matches!(verdict, Verdict::Wait(_));
+    assert!(verdicts.iter().filter(waits).count() > 0);
+    let now = Timestamp::ZERO + Duration::from_millis(200);
+    let mut changes = Vec::new();
+    let mut observe = |event: &Event| {
+        if let Event::Phase {
+            from, to, cause, ..
+        } = event
+        {
+            changes.push((*from, *to, cause.as_str()));
+        }
+    };
+    sentry.handle_timeout(now, &mut observe, &mut |_, _: Resolution| {});
+    assert_eq!(phase(&sentry, now), Some(PhaseName::SlowStart));
+    let begins = (PhaseName::Idle, PhaseName::SlowStart, "requests_wait");
+    assert_eq!(changes, [begins]);
+}
+
+#[test]
+fn mode_without_a_search_has_no_phase() {
+    assert_eq!(phase(&sentry("mode = 'off'"), Timestamp::ZERO), None);
+}
