@@ -49,8 +49,6 @@ pub(crate) struct Record {
     pub(crate) optional: Option<bool>,
     /// Why it was not served, if it was not.
     pub(crate) reason: Option<&'static str>,
-    /// Under which a refusal can be looked up.
-    pub(crate) id: Option<RequestId>,
 }
 
 impl Record {
@@ -84,7 +82,6 @@ impl Record {
             replica: None,
             optional: None,
             reason: None,
-            id: None,
         }
     }
 }
@@ -121,8 +118,7 @@ struct Line<'a> {
     optional: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<String>,
+    request_id: String,
     user_agent: &'a str,
 }
 
@@ -167,16 +163,22 @@ impl AccessLog {
     }
 
     /// Writes a line; false if it was lost because the disk is too slow.
-    pub(crate) fn write(&self, record: &Record, application: &str, settings: &Settings) -> bool {
+    pub(crate) fn write(
+        &self,
+        record: &Record,
+        id: &RequestId,
+        application: &str,
+        settings: &Settings,
+    ) -> bool {
         let line = match self.format {
-            LogFormat::Json => json(record, application, settings),
+            LogFormat::Json => json(record, id, application, settings),
             LogFormat::Common => common(record),
         };
         self.lines.try_send(line).is_ok()
     }
 }
 
-fn json(record: &Record, application: &str, settings: &Settings) -> String {
+fn json(record: &Record, id: &RequestId, application: &str, settings: &Settings) -> String {
     let millis = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
     let replica = record.replica.and_then(|id| settings.replica(id));
     let class = record.class.and_then(|class| settings.class_name(class));
@@ -196,7 +198,7 @@ fn json(record: &Record, application: &str, settings: &Settings) -> String {
         replica: replica.map(|replica| replica.origin().to_string()),
         optional: record.optional,
         reason: record.reason,
-        request_id: record.id.map(|id| id.to_string()),
+        request_id: id.to_string(),
         user_agent: &record.user_agent,
     };
     // A record holds nothing that JSON cannot.

@@ -20,6 +20,7 @@ use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::edge::EdgeCounters;
+use crate::edge::companions::{CompanionCounters, Handed};
 use crate::gate::Waiter;
 use crate::health::Board;
 use crate::metrics::Metrics;
@@ -48,6 +49,7 @@ pub struct Application {
     committing: Mutex<()>,
     pub(crate) uploads: UploadPlaces,
     edge: EdgeCounters,
+    companion: CompanionCounters,
     recordings: Arc<Recordings>,
     /// Its numbers in recordings.
     places: ArcSwap<Places>,
@@ -90,6 +92,7 @@ impl Application {
             committing: Mutex::default(),
             uploads: UploadPlaces::default(),
             edge: EdgeCounters::default(),
+            companion: CompanionCounters::default(),
         };
         application.hold_draining();
         Ok(application)
@@ -257,6 +260,19 @@ impl Application {
     /// What the edge did not let pass.
     pub(crate) fn edge_counters(&self) -> &EdgeCounters {
         &self.edge
+    }
+
+    /// What became of requests that another application gave to this one.
+    pub(crate) fn companion_counters(&self) -> &CompanionCounters {
+        &self.companion
+    }
+
+    /// A request that this canary was to serve goes to its main application.
+    pub(crate) fn companion_returned(&self, why: Handed) {
+        self.companion.count(why);
+        if why == Handed::Unreachable {
+            self.companion.set_away(self.now());
+        }
     }
 
     /// The settings in force. Not to be held across an await: load them again.

@@ -139,7 +139,7 @@ impl Fault {
             Self::TooManyResets => "resets",
             Self::Upstream(failure) => failure.as_str(),
             Self::Deadline => "deadline",
-            Self::Departed => "departed",
+            Self::Departed => "abandoned",
         }
     }
 }

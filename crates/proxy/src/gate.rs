@@ -1,8 +1,8 @@
-//! Drives the admission engine: asks for a slot, waits for it, and gives it back by drop.
+//! Drives the admission engine: asks for a slot, waits for it, and gives it back.
 //!
 //! Whatever happens to a request, its slot ends exactly once: the permit lives in a `Slot`, which
-//! `Slot::end` gives back where the request ends. A slot that is dropped without that belonged to
-//! a client that left.
+//! `Slot::end` or `Slot::end_as_noted` gives back where the request ends. A slot that is dropped
+//! without either belonged to a future that was dropped: its client left.
 
 use std::rc::Rc;
 
@@ -13,6 +13,7 @@ use tidegate_sentry::{
 use tokio::sync::oneshot;
 
 use crate::record::Row;
+use crate::request::watched::Watched;
 use crate::worker::LocalApplication;
 
 /// Where the engine's answer arrives.
@@ -44,6 +45,16 @@ impl Waiter {
 pub(crate) enum Entry {
     Admitted(Slot),
     Waiting(Wait),
+}
+
+impl Entry {
+    /// The request goes no further: its slot goes back, or its place in the queue is left.
+    pub(crate) fn end(self) {
+        match self {
+            Self::Admitted(slot) => slot.end_as_noted(),
+            Self::Waiting(wait) => drop(wait),
+        }
+    }
 }
 
 /// Asks the engine for a slot. Touches no lock while there is room.
@@ -124,14 +135,15 @@ impl Drop for Wait {
     }
 }
 
-/// The right to occupy one slot of one replica, given back by drop.
+/// The right to occupy one slot of one replica. It is given back by a call; by drop only where the
+/// request's future was dropped.
 #[derive(Debug)]
 pub(crate) struct Slot {
     application: Rc<LocalApplication>,
     permit: Option<Permit>,
     ending: Ending,
-    /// Where the request is recorded.
-    row: Option<Rc<Row>>,
+    /// Who follows the request.
+    watched: Option<Rc<Watched>>,
 }
 
 /// A slot that is not empty: the permit is taken out only for the engine's calls, and by drop.
@@ -143,7 +155,7 @@ impl Slot {
             application,
             permit: Some(permit),
             ending: Ending::Abandoned,
-            row: None,
+            watched: None,
         }
     }
 
@@ -186,20 +198,30 @@ impl Slot {
         self.permit().admitted() - self.permit().arrived()
     }
 
-    /// The request is recorded there.
-    pub(crate) fn attach(&mut self, row: Option<Rc<Row>>) {
-        self.row = row;
+    /// The request is followed there.
+    pub(crate) fn attach(&mut self, watched: Option<Rc<Watched>>) {
+        self.watched = watched;
     }
 
-    /// Where the request is recorded, for the slot that follows this one.
-    pub(crate) fn take_row(&mut self) -> Option<Rc<Row>> {
-        self.row.take()
+    /// Who follows the request, for the slot that comes after this one.
+    pub(crate) fn take_watched(&mut self) -> Option<Rc<Watched>> {
+        self.watched.take()
+    }
+
+    fn row(&self) -> Option<&Rc<Row>> {
+        self.watched.as_ref()?.row.as_ref()
     }
 
     /// The request ends here, so: the slot goes back, and the time of one that was served is a
     /// sample.
     pub(crate) fn end(mut self, ending: Ending) {
         self.ending = ending;
+        self.give_back();
+    }
+
+    /// The request ends here, as was noted on its way: as failed ([`Slot::set_failed`]), as a
+    /// stream ([`Slot::stream`]), else as one whose client left. None of them is a sample.
+    pub(crate) fn end_as_noted(mut self) {
         self.give_back();
     }
 
@@ -265,7 +287,7 @@ impl Slot {
         let application = &self.application.shared;
         let now = application.now();
         application.resolving(|sentry, wake| sentry.on_stream(now, &mut permit, wake));
-        if let Some(row) = &self.row {
+        if let Some(row) = self.row() {
             row.left(now, &permit, Ending::Ignored);
         }
         self.permit = Some(permit);
@@ -279,7 +301,9 @@ impl Slot {
             return;
         };
         let now = self.application.shared.now();
-        if let Some(row) = self.row.take() {
+        let watched = self.watched.take();
+        let watched = watched.as_deref();
+        if let Some(row) = watched.and_then(|it| it.row.as_ref()) {
             row.left(now, &permit, self.ending);
         }
         if self.ending == Ending::Served {
@@ -287,13 +311,15 @@ impl Slot {
             let (class, replica) = (permit.class(), permit.replica());
             let metrics = self.application.metrics();
             metrics.record_served(class, replica, service, response);
+            if let Some(sampled) = watched.and_then(|it| it.sampled.as_ref()) {
+                sampled.served(service);
+            }
         }
         self.application.shared.give_back(now, permit, self.ending);
     }
 }
 
-/// A request that nothing has ended is one whose client left, whose replica failed
-/// ([`Slot::set_failed`]), or a stream ([`Slot::stream`]).
+/// The future of a request is dropped when its client leaves: no call can be made there.
 impl Drop for Slot {
     fn drop(&mut self) {
         self.give_back();

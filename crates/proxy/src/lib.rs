@@ -18,6 +18,7 @@ mod alarm;
 pub mod application;
 mod ascii_class;
 pub mod channel;
+mod classes;
 mod client;
 pub mod clock;
 mod coalesce;
@@ -56,6 +57,7 @@ mod upstream;
 mod wall_clock;
 mod worker;
 
+pub use classes::Classes;
 pub use listen::ListenError;
 pub use listen::inherited::Inherited;
 pub use operator_log::{Level, log, notice, set_format as set_log_format, warn};

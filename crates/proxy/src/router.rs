@@ -4,7 +4,8 @@
 //! nearest to the farthest (`*.b.example` before `*.example`), then the applications of every
 //! host. The first of these whose applications have a fitting path decides. Only as many labels
 //! are tried as there are wildcards of that length, so a client cannot make the search long by a
-//! name of many labels. With one application for everything there is no search at all.
+//! name of many labels. With one application for everything there is no search at all. Canaries and
+//! mirrors get their requests from other applications ([`crate::edge::canary`]), and are not found.
 
 use std::collections::HashMap;
 
@@ -44,7 +45,8 @@ impl Router {
     /// A router for applications in this order; `fallback` is the name of one of them.
     pub(crate) fn new(applications: &[Application], fallback: Option<&str>) -> Self {
         let mut router = Self::default();
-        for (number, application) in applications.iter().enumerate() {
+        let own = |it: &(usize, &Application)| it.1.companion().is_none();
+        for (number, application) in applications.iter().enumerate().filter(own) {
             let prefixes = || prefixes(number, &application.paths);
             for host in &application.hosts {
                 let key = host.trim_start_matches('*').to_ascii_lowercase();

@@ -228,7 +228,7 @@ impl Next {
         let settings = Settings {
             classifier: Classifier::new(&config),
             tokens: tokens(&config, old)?,
-            keys: Keys::new(&config, old.map(|old| &old.keys)),
+            keys: Keys::new(&config),
             class_names: names
                 .map(|name| HeaderValue::from_str(name).unwrap_or(HeaderValue::from_static("?")))
                 .collect(),

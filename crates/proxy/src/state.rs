@@ -251,6 +251,18 @@ impl State {
         self.changed.notify_waiters();
     }
 
+    /// What became of requests that another application gave to this one, by the word in metrics.
+    /// Empty if it gets none.
+    #[must_use]
+    pub fn companion_totals(&self, name: &str) -> Vec<(&'static str, u64)> {
+        let applications = self.applications();
+        let counts = |it: &Arc<Application>| {
+            let companion = it.config().companion.clone()?;
+            Some(it.companion_counters().totals(&companion))
+        };
+        applications.get(name).and_then(counts).unwrap_or_default()
+    }
+
     /// Waits for the next change of the list of applications.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;

@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,10 +25,11 @@ use crate::alarm::{Alarms, SWEEP};
 use crate::application::Application;
 use crate::client::lobby::Lobby;
 use crate::client::timeouts::ConnectionTimeouts;
-use crate::client::{Client, Order, Protocol};
+use crate::client::{Client, ConnectionCommand, Protocol};
+use crate::edge::companions::Companions;
 use crate::listen::per_address::Address;
 use crate::message::Request;
-use crate::metrics::{Core, TurnedAway};
+use crate::metrics::{Core, RequestIds, Sampler, TurnedAway};
 use crate::response::slow_reader::SlowReaders;
 use crate::settings::Settings;
 use crate::state::{Applications, State};
@@ -68,6 +70,7 @@ pub(crate) struct Worker {
     pub(crate) slow_readers: SlowReaders,
     pub(crate) pool: Pool,
     pub(crate) lobby: Lobby,
+    pub(crate) ids: RequestIds,
     /// The applications that were in force when they were last asked for, and their edition.
     applications: RefCell<Rc<LocalApplications>>,
     edition: Cell<u64>,
@@ -130,6 +133,7 @@ impl Worker {
             slow_readers: SlowReaders::default(),
             pool: Pool::default(),
             lobby: Lobby::new()?,
+            ids: RequestIds::default(),
             clients: RefCell::default(),
             date: RefCell::new(Date::now()),
             swept: Cell::new(Timestamp::ZERO),
@@ -273,7 +277,7 @@ impl Worker {
         idlest.sort_unstable_by_key(|(rank, _)| Reverse(*rank));
         idlest.truncate(RECLAIMED_AT_ONCE);
         for (_, client) in &idlest {
-            client.give(Order::Abort);
+            client.give(ConnectionCommand::Abort);
             self.metrics().record_turned_away(why);
             if let Some(seat) = client.seat() {
                 self.lobby.call(self, seat);
@@ -302,7 +306,7 @@ impl Worker {
         let clients = self.clients.borrow();
         let ready = clients.iter().map(|(_, entry)| entry).filter(|entry| {
             let own = why != TurnedAway::Address || entry.client.address() == newcomer;
-            own && entry.client.order() == Order::None
+            own && entry.client.command() == ConnectionCommand::None
         });
         let ranked = ready.filter_map(|entry| Some((entry.rank(now)?, &entry.client)));
         ranked
@@ -318,12 +322,12 @@ impl Worker {
         let mut called = Vec::new();
         for (_, entry) in self.clients.borrow_mut().iter_mut() {
             entry.client.forget_idle_frames();
-            let mut order = entry.timeouts.judge(&entry.client, now, timeouts);
-            if draining && order == Order::None {
-                order = goodbye(entry, now);
+            let mut command = entry.timeouts.judge(&entry.client, now, timeouts);
+            if draining && command == ConnectionCommand::None {
+                command = goodbye(entry, now);
             }
-            if order != Order::None {
-                entry.client.give(order);
+            if command != ConnectionCommand::None {
+                entry.client.give(command);
                 called.extend(entry.client.seat());
             } else if entry.timeouts.idle_for(now) >= Some(REST_AFTER) {
                 entry.client.let_rest();
@@ -361,6 +365,11 @@ impl LocalApplications {
             None => Rc::new(LocalApplication::new(Arc::clone(application), core)),
         };
         let list: Vec<_> = shared.iter().map(&mut local).collect();
+        let mut companions = Companions::by_name(&list);
+        for local in &list {
+            let its = companions.remove(local.shared.name()).map(Rc::new);
+            local.companions.replace(its);
+        }
         let outside = shared
             .iter()
             .position(|it| Arc::ptr_eq(it, shared.outside()));
@@ -381,10 +390,13 @@ impl LocalApplications {
 pub(crate) struct LocalApplication {
     pub(crate) shared: Arc<Application>,
     pub(crate) budget: Budget,
+    pub(crate) sampler: Sampler,
     core: usize,
     /// The settings that were in force when they were last asked for, and their edition.
     settings: RefCell<InForce>,
     edition: Cell<u64>,
+    /// The applications that get requests of it.
+    companions: RefCell<Option<Rc<Companions>>>,
 }
 
 impl LocalApplication {
@@ -393,9 +405,16 @@ impl LocalApplication {
             edition: Cell::new(shared.edition()),
             settings: RefCell::new(Rc::new(Arc::clone(&shared.settings()))),
             budget: Budget::default(),
+            sampler: Sampler::new(RandomState::new().hash_one(core)),
+            companions: RefCell::default(),
             core,
             shared,
         }
+    }
+
+    /// The applications that get requests of it.
+    pub(crate) fn companions(&self) -> Option<Rc<Companions>> {
+        self.companions.borrow().clone()
     }
 
     /// The settings in force. Not to be held across an await: ask for them again.
@@ -459,12 +478,12 @@ impl Date {
 
 /// At shutdown HTTP/2 clients are told at once, which loses nothing; HTTP/1.1 clients are told with
 /// their next response, and those that want nothing are let go after a while.
-fn goodbye(entry: &Registered, now: Timestamp) -> Order {
+fn goodbye(entry: &Registered, now: Timestamp) -> ConnectionCommand {
     let idle = entry.timeouts.idle_for(now);
     match entry.client.protocol() {
-        Protocol::Http2 => Order::Close,
-        Protocol::Http1 if idle.is_some_and(|idle| idle >= IDLE_GRACE) => Order::Close,
-        Protocol::Http1 => Order::None,
+        Protocol::Http2 => ConnectionCommand::Close,
+        Protocol::Http1 if idle.is_some_and(|idle| idle >= IDLE_GRACE) => ConnectionCommand::Close,
+        Protocol::Http1 => ConnectionCommand::None,
     }
 }
 

@@ -7,14 +7,14 @@ mod operator;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::{Method, Request};
+use http::{HeaderValue, Method, Request};
 use http_body_util::Full;
 use operator::{Desk, exposition, soon};
 use serde_json::{Value, json};
 use tidegate_proxy::Proxy;
 use tidegate_proxy::admin::Operations;
 use tidegate_proxy::config::{self, Config};
-use tidegate_proxy::metrics::UpstreamFailure;
+use tidegate_proxy::metrics::{RequestId, UpstreamFailure};
 use tidegate_proxy::reload::Source;
 use tidegate_proxy::state::State;
 use tidegate_sentry::{Arrival, ClassId, Ending, ReplicaId, Verdict};
@@ -399,11 +399,12 @@ async fn refused_request_is_looked_up_by_its_id() {
     let Verdict::Shed(refusal) = verdict else {
         panic!("{verdict:?}");
     };
-    let id = state
-        .metrics()
-        .core(0)
-        .remember_refusal(state.now(), &refusal);
-    let found = desk.get(&format!("/api/requests?id={id}")).await.json();
+    let given = HeaderValue::from_static("edge:7/a+b");
+    let id = RequestId::given(&given).expect("it can stand in a log");
+    let core = state.metrics().core(0);
+    core.remember_refusal(&id, state.now(), &refusal);
+    let found = desk.get("/api/requests?id=edge%3A7%2Fa%2Bb").await.json();
+    assert_eq!(found["id"], "edge:7/a+b");
     assert_eq!(
         (&found["class"], &found["reason"]),
         (&json!("gold"), &json!("draining"))
@@ -419,7 +420,7 @@ async fn refused_request_is_looked_up_by_its_id() {
         desk.get("/api/requests?id=0000000000000000").await.status,
         404
     );
-    assert_eq!(desk.get("/api/requests?id=nonsense").await.status, 400);
+    assert_eq!(desk.get("/api/requests?id=").await.status, 400);
 }
 
 #[tokio::test]

@@ -795,3 +795,120 @@ fn sources_of_replicas_are_checked() {
     let socket = refusals("listen = ':1'\nupstream = 'unix:app.sock'");
     assert!(socket[0].contains("write the whole path"), "{socket:?}");
 }
+
+/// A canary or a mirror that cannot be is refused, each with its cause.
+#[test]
+fn companions_that_cannot_be_are_refused() {
+    let file = |top: &str, keys: &str| {
+        let shop =
+            "[[application]]\nname = 'shop'\nhosts = ['a']\nupstream = 'http://127.0.0.1:2001'";
+        let next = "[[application]]\nname = 'next'\nupstream = 'http://127.0.0.1:2002'";
+        let text = format!("{top}\nlisten = ':1'\n{shop}\n{next}\n{keys}\n");
+        let config = Config::from_text("t.toml", &text).unwrap();
+        let problems = config.problems().into_iter();
+        problems.map(|it| it.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(file("", "canary = { of = 'shop', share = '5%' }"), [""; 0]);
+    assert!(file("", "mirror = { of = 'shop' }").is_empty());
+    for (top, keys, path, cause) in [
+        (
+            "",
+            "canary = { of = 'x', share = 1 }",
+            "canary.of",
+            "no application `x`",
+        ),
+        (
+            "",
+            "canary = { of = 'next', share = 1 }",
+            "canary.of",
+            "itself",
+        ),
+        ("", "canary = { of = 'shop' }", "canary", "gets no requests"),
+        (
+            "",
+            "canary = { of = 'shop', header_value = '1', share = 1 }",
+            "header_value",
+            "`header`",
+        ),
+        (
+            "",
+            "canary = { of = 'shop', header = 'a b' }",
+            "canary.header",
+            "header",
+        ),
+        (
+            "",
+            "hosts = ['b']\nmirror = { of = 'shop' }",
+            "hosts",
+            "remove this",
+        ),
+        (
+            "",
+            "mirror = { of = 'shop', concurrency = 0 }",
+            "concurrency",
+            "at least 1",
+        ),
+        (
+            "",
+            "mirror = { of = 'shop', share = 0 }",
+            "mirror.share",
+            "zero",
+        ),
+        (
+            "",
+            "mirror = { of = 'shop', body_bytes = '1GiB' }",
+            "body_bytes",
+            "upload_buffer",
+        ),
+        (
+            "",
+            "canary = { of = 'shop', share = 1 }\nmirror = { of = 'shop' }",
+            "mirror",
+            "already",
+        ),
+        (
+            "",
+            "canary = { of = 'shop', share = 1 }\nprotect.classes = [{ name = 'gold' }]",
+            "protect",
+            "same names",
+        ),
+        (
+            "",
+            "canary = { of = 'shop', share = 1 }\n[[application]]\nname = 'more'\n\
+             upstream = 'http://127.0.0.1:2003'\ncanary = { of = 'shop', share = 1 }",
+            "application.2.canary.of",
+            "another canary",
+        ),
+        (
+            "default_application = 'next'",
+            "mirror = { of = 'shop' }",
+            "default_application",
+            "hosts or paths",
+        ),
+    ] {
+        let problems = file(top, keys);
+        let found = problems.iter().find(|it| it.contains(cause));
+        let found = found.unwrap_or_else(|| panic!("{keys}: {problems:?}"));
+        let at = found.split(':').next().unwrap_or("");
+        assert!(at.ends_with(path), "{found}");
+    }
+}
+
+#[test]
+fn canary_takes_what_it_leaves_out_from_its_application() {
+    let text = "listen = ':1'\ntimeouts.request = '9s'\n\
+                [[application]]\nname = 'shop'\nhosts = ['a']\nupstream = 'http://127.0.0.1:2001'\n\
+                timeouts.request = '3s'\nedge.deny = ['192.0.2.0/24']\n\
+                [[application]]\nname = 'next'\nupstream = 'http://127.0.0.1:2002'\n\
+                canary = { of = 'shop', share = '5%' }";
+    let config = Config::from_text("t.toml", text).unwrap();
+    let (shop, next) = (config.of_application("shop"), config.of_application("next"));
+    let (shop, next) = (shop.unwrap(), next.unwrap());
+    assert_eq!((shop.timeouts, shop.edge), (next.timeouts, next.edge));
+    assert_ne!(shop.upstream, next.upstream);
+    let summary = config.summary().join("\n");
+    assert!(
+        summary.contains("requests of shop: 5% of the rest"),
+        "{summary}"
+    );
+}

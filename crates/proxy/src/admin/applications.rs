@@ -27,6 +27,12 @@ struct Item {
     name: String,
     hosts: Vec<String>,
     paths: Vec<String>,
+    /// The application whose canary it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    canary_of: Option<String>,
+    /// The application whose mirror it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mirror_of: Option<String>,
     mode: &'static str,
     replicas: usize,
 }
@@ -41,6 +47,8 @@ impl List {
                 name: application.name().to_owned(),
                 hosts: named.map_or_else(Vec::new, |it| it.hosts.clone()),
                 paths: named.map_or_else(Vec::new, |it| it.paths.clone()),
+                canary_of: named.and_then(|it| Some(it.canary.as_ref()?.of.clone())),
+                mirror_of: named.and_then(|it| Some(it.mirror.as_ref()?.of.clone())),
                 mode: application.config().protect.mode.as_str(),
                 replicas: application.settings().replica_ids().len(),
             }

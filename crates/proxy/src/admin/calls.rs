@@ -16,13 +16,13 @@ use tidegate_sentry::SentryConfig;
 
 use super::applications::{self, PoolView};
 use super::error::ApiError;
-use super::events::{Filter, Subscription};
+use super::events::{Filter, Subscription, percent_decoded};
 use super::routes::{Endpoint, ModeChange, ROUTES, Route, Switch, Verb};
 use super::status::{ApplicationStatus, RefusalView, StatusView};
 use super::{Operator, exposition, guard, openapi};
 use crate::application::Application;
 use crate::channel::{Channel, ChannelCommand};
-use crate::metrics::{RequestId, text};
+use crate::metrics::text;
 use crate::record::{RecordCommand, RecordingError};
 use crate::reload::{ReloadError, Trigger};
 use crate::settings::SettingsError;
@@ -193,16 +193,17 @@ fn history(operator: &Operator, parts: &Parts) -> Result<Answer, ApiError> {
 fn why_refused(operator: &Operator, parts: &Parts) -> Result<Answer, ApiError> {
     let query = parts.uri.query().unwrap_or_default();
     let given = query.split('&').find_map(|pair| pair.strip_prefix("id="));
-    let id = given.and_then(RequestId::parse).ok_or_else(|| {
+    let id = given.filter(|id| !id.is_empty()).map(percent_decoded);
+    let id = id.ok_or_else(|| {
         ApiError::new(
             StatusCode::BAD_REQUEST,
             "this is no id of a refused request",
-            "send ?id= with the sixteen digits that its answer had as x-request-id",
+            "send ?id= with what its answer had as x-request-id",
         )
     })?;
     let applications = operator.state.applications();
     let mut all = applications.iter();
-    let found = all.find_map(|of| Some(RefusalView::of(of, &of.metrics().find_refusal(id)?)));
+    let found = all.find_map(|of| Some(RefusalView::of(of, &id, &of.metrics().find_refusal(&id)?)));
     let found = found.ok_or_else(|| {
         ApiError::new(
             StatusCode::NOT_FOUND,

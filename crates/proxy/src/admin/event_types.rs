@@ -33,7 +33,7 @@ const fn live(name: &'static str, meaning: &'static str) -> EventType {
 }
 
 /// Every type.
-pub static ALL: [EventType; 16] = [
+pub static ALL: [EventType; 17] = [
     kept(
         "overload",
         "More arrives than can be served, or no longer; with both rates.",
@@ -43,6 +43,11 @@ pub static ALL: [EventType; 16] = [
         "window",
         "A replica's concurrency limit changed, from, to and cause.",
         "nothing; the limits are found by measurement",
+    ),
+    kept(
+        "phase",
+        "The search for a replica's concurrency limit entered another phase (mode `auto`), and why.",
+        "nothing; while `searching`, the capacity is unknown and nothing is shed on a forecast",
     ),
     kept(
         "step",

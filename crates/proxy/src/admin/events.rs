@@ -127,7 +127,7 @@ fn follow(text: &str) -> Result<bool, String> {
 }
 
 /// `%3A` and `+` as query strings have them; what is not valid stays as it is.
-fn percent_decoded(text: &str) -> String {
+pub(super) fn percent_decoded(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.as_bytes().iter().copied();
     while let Some(byte) = bytes.next() {

@@ -6,6 +6,7 @@ use super::Operator;
 use super::process as usage;
 use crate::application::Application;
 use crate::channel::ChannelStatus;
+use crate::config::Companion;
 use crate::metrics::text::Text;
 use crate::metrics::{Direction, Snapshot, Totals, TurnedAway, UpstreamFailure};
 use crate::reload::ReloadStatus;
@@ -48,6 +49,34 @@ fn application(text: &mut Text, application: &Application) {
     }
     tokens(text, application);
     edge(text, application);
+    companion(text, application);
+}
+
+/// What became of requests that another application gave to this one.
+fn companion(text: &mut Text, application: &Application) {
+    let settings = application.settings();
+    let Some(companion) = &settings.config.companion else {
+        return;
+    };
+    let counters = application.companion_counters();
+    let (name, help) = match companion {
+        Companion::Canary(_) => (
+            "tidegate_canary_requests_total",
+            "Requests meant for the canary; those that returned are served by its main application.",
+        ),
+        Companion::Mirror(_) => (
+            "tidegate_mirror_copies_total",
+            "Copies of requests, by what became of them; none of them counts elsewhere.",
+        ),
+    };
+    let mut family = text.counter(name, help);
+    for (outcome, count) in counters.totals(companion) {
+        family.sample(&[("outcome", outcome)], count as f64);
+    }
+    if let Companion::Mirror(_) = companion {
+        text.gauge("tidegate_mirror_copies", "Copies under way.")
+            .sample(&[], f64::from(counters.copies()));
+    }
 }
 
 /// What the edge did not let pass, apart from load shedding.
@@ -195,7 +224,7 @@ fn decisions(text: &mut Text, classes: &[ClassStatus]) {
     }
     let mut ended = text.counter(
         "tidegate_requests_ended_total",
-        "Admitted requests by how they ended: served, degraded (served without optional content), failed (the replica failed), abandoned (the client left), ignored (no sample).",
+        "Admitted requests by how they ended: served, degraded (served without optional content), failed (the replica failed), abandoned (the client left), ignored (no sample), unreported (the slot was dropped without an ending).",
     );
     for class in classes {
         let endings = [
@@ -204,6 +233,7 @@ fn decisions(text: &mut Text, classes: &[ClassStatus]) {
             ("failed", class.dropped),
             ("abandoned", class.abandoned),
             ("ignored", class.ignored),
+            ("unreported", class.unreported),
         ];
         for (ending, count) in endings {
             ended.sample(&[("class", &class.name), ("ending", ending)], count as f64);

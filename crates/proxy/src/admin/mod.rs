@@ -31,6 +31,7 @@ mod server;
 pub mod signals;
 mod status;
 mod ticker;
+mod top;
 mod warnings;
 mod watch;
 

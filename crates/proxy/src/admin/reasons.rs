@@ -39,6 +39,10 @@ pub fn meaning(reason: ShedReason) -> (&'static str, &'static str) {
             "In overload, its path costs far more than others, so it counts as many requests.",
             "make the path cheaper, give it a class of its own, or `auto.path_costs = false`",
         ),
+        ShedReason::CostShare => (
+            "In overload, the share of requests that cost as much is used up (`auto.cost_fairness`).",
+            "make the path cheaper, give it a class of its own, or lower `auto.cost_fairness`",
+        ),
         ShedReason::QueueFull => (
             "As many requests wait as `queue.max_requests` allows.",
             "raise it, if waiting that long makes sense",

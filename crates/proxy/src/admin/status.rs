@@ -16,6 +16,7 @@ use super::headline::{Situation, headline};
 use super::journal::{EpisodeView, Journal, Subject};
 use super::reasons;
 use super::recent::{Rates, Recent, ReplicaTimes};
+use super::top::TopView;
 use super::warnings::{self, Warning};
 use crate::application::Application;
 use crate::metrics::Remembered;
@@ -87,6 +88,8 @@ pub(super) struct ApplicationStatus {
     warnings: Vec<Warning>,
     /// What would help while requests are shed; empty otherwise.
     advice: Vec<String>,
+    /// The paths and tenants that cost most and are shed most.
+    top: TopView,
     queue: QueueStatus,
     replicas: Vec<ReplicaView>,
     classes: BTreeMap<String, ClassView>,
@@ -180,9 +183,11 @@ impl ApplicationStatus {
             since: rfc3339(journal.since(Subject::Switch(name))),
         };
         let replicas = replicas(application, &engine.replicas, journal, &recent);
+        let top = application.metrics().top(application.now());
+        let top = TopView::of(&top, &application.config().protect);
         Self {
             headline: headline_of(now, &engine, journal, &recent),
-            advice: advice::of(&situation(&engine, &replicas, &recent)),
+            advice: advice(&situation(&engine, &replicas, &recent), &top),
             mode: ModeView {
                 name: engine.mode.as_str().to_owned(),
                 since: rfc3339(journal.since(Subject::Mode)),
@@ -198,6 +203,7 @@ impl ApplicationStatus {
             draining: switch("draining", engine.draining),
             capacity_per_second: engine.drain_rate,
             warnings: journal.warnings(),
+            top,
             queue: engine.queue,
             replicas,
             classes: classes(engine.classes, &recent),
@@ -235,6 +241,12 @@ fn headline_of(now: SystemTime, engine: &Status, journal: &Journal, recent: &Rec
         recent,
         classes: &names,
     })
+}
+
+/// What would help, a class for the cheap paths first.
+fn advice(situation: &advice::Situation<'_>, top: &TopView) -> Vec<String> {
+    let others = advice::of(situation);
+    top.advice().into_iter().chain(others).collect()
 }
 
 /// What advice is given from.
@@ -328,7 +340,7 @@ pub(super) struct RefusalView {
 }
 
 impl RefusalView {
-    pub(super) fn of(application: &Application, found: &Remembered) -> Self {
+    pub(super) fn of(application: &Application, id: &str, found: &Remembered) -> Self {
         let refusal = &found.refusal;
         let time = application.clock().time_of_day(found.at);
         let class = application
@@ -339,7 +351,7 @@ impl RefusalView {
         let why = reasons::words(refusal.reason, refusal.measured, refusal.limit);
         let (_, remedy) = reasons::meaning(refusal.reason);
         Self {
-            id: found.id.to_string(),
+            id: id.to_owned(),
             words: format!(
                 "Shed at {} in class {class}. {why} What helps: {remedy}.",
                 rfc3339(time)

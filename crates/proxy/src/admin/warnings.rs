@@ -8,6 +8,7 @@ use tidegate_sentry::{ReplicaStatus, Status};
 use super::journal::Line;
 use super::recent::Recent;
 use crate::application::Application;
+use crate::config::Companion;
 use crate::health::ailment;
 use crate::operator_log::Level;
 use crate::state::State;
@@ -149,6 +150,7 @@ pub(super) fn of_engine(
             text,
         ))
     }));
+    all.extend(canary(application, engine));
     let borrowed = engine.borrowed.as_ref();
     all.extend(borrowed.map(|text| Condition::unlogged("borrowed", text)));
     let standing = [
@@ -181,6 +183,24 @@ fn guarantees(engine: &Status) -> Option<Condition> {
              {capacity:.1}/s: they cannot all be kept; lower them or add replicas"
         ),
     ))
+}
+
+/// A canary that serves nothing, so that its main application does.
+fn canary(application: &Application, engine: &Status) -> Option<Condition> {
+    let config = application.config();
+    let Some(Companion::Canary(canary)) = config.companion.as_ref() else {
+        return None;
+    };
+    let none_up = !engine.replicas.iter().any(|replica| replica.up);
+    let away = application.companion_counters().is_away(application.now());
+    (canary.fallback && (none_up || away)).then(|| {
+        let text = format!(
+            "no replica of this canary can be reached, so that its requests go to `{}`; mend its \
+             replicas, or take the application out of the file",
+            canary.of
+        );
+        Condition::new("canary", text)
+    })
 }
 
 /// The share of displaced requests that no delay within its bound keeps (003 eq. 8).

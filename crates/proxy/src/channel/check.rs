@@ -29,10 +29,10 @@ use super::Channel;
 use crate::alarm::{Alarm, Elapsed};
 use crate::fault::{Fault, Invalid};
 use crate::message::{Fields, Response};
+use crate::request::Request;
 use crate::request::classify::Readings;
-use crate::request::order::Order;
+use crate::request::exchange::Exchange;
 use crate::request::upload::Upload;
-use crate::request::visit::Visit;
 use crate::response::body::Outbound;
 
 /// Longest time that a client's word about the channel is believed for.
@@ -283,56 +283,58 @@ impl Channel {
 }
 
 /// Checks a request's head against what its client was told.
-pub(crate) fn comply(visit: &mut Visit, order: &Order) -> Result<(), Fault> {
-    let Some(channel) = visit.application.shared.channel() else {
+pub(crate) fn comply(request: &mut Request) -> Result<(), Fault> {
+    let Some(channel) = request.exchange.application.shared.channel() else {
         return Ok(());
     };
-    let asked = &order.request;
+    let asked = &request.message;
     let holds_back = asked
         .headers
         .contains(HeaderName::from_static(CLIENT_HEADER));
     let judged = channel.judge_head(&asked.method, asked.uri.path(), &asked.headers);
     let judged = judged.map_err(|held| channel.count(held));
-    visit.holds_back = holds_back;
-    visit.claim = judged?.map(Box::new);
+    request.exchange.holds_back = holds_back;
+    request.claim = judged?.map(Box::new);
     Ok(())
 }
 
 /// Reads a stamped item to its end, and checks that it is what its stamp says.
-pub(crate) async fn prove(visit: &mut Visit, order: &mut Order) -> Result<(), Fault> {
-    let Some(claim) = visit.claim.take() else {
+pub(crate) async fn prove(request: &mut Request) -> Result<(), Fault> {
+    let Some(claim) = request.claim.take() else {
         return Ok(());
     };
-    let body = match &order.request.body {
+    let body = match &request.message.body {
         Upload::Empty => Bytes::new(),
-        _ => read_item(visit, order).await?,
+        _ => read_item(request).await?,
     };
-    let target = order.request.uri.path_and_query();
+    let message = &mut request.message;
+    let target = message.uri.path_and_query();
     let target = target.map_or("/", |target| target.as_str());
-    let content = Content::of(order.request.method.as_str(), target, &body);
-    order.request.body = match body.is_empty() {
+    let content = Content::of(message.method.as_str(), target, &body);
+    message.body = match body.is_empty() {
         true => Upload::Empty,
         false => Upload::Full(body),
     };
-    let Some(channel) = visit.application.shared.channel() else {
+    let Some(channel) = request.exchange.application.shared.channel() else {
         return Ok(());
     };
     let proven = channel.judge_item(&claim, content);
     let proven = proven.map_err(|held| channel.count(held))?;
-    visit.item = Some(Box::new(proven));
+    request.item = Some(Box::new(proven));
     Ok(())
 }
 
-async fn read_item(visit: &Visit, order: &mut Order) -> Result<Bytes, Fault> {
-    let channel = visit.application.shared.channel();
+async fn read_item(request: &mut Request) -> Result<Bytes, Fault> {
+    let exchange = &request.exchange;
+    let channel = exchange.application.shared.channel();
     let max = channel.map_or(u64::MAX, |channel| channel.config.item_bytes.0);
     let max = usize::try_from(max).unwrap_or(usize::MAX);
-    let upload = std::mem::replace(&mut order.request.body, Upload::Empty);
-    let mut alarm = Alarm::set(&**visit.worker(), order.deadline.at);
+    let upload = std::mem::replace(&mut request.message.body, Upload::Empty);
+    let mut alarm = Alarm::set(&**exchange.worker(), request.deadline.at);
     let read = alarm.before(Limited::new(upload, max).collect()).await;
     let read = read.map_err(|Elapsed| Fault::from(Invalid::BodyTimeout))?;
     let body = read.map_err(|error| {
-        visit.client.linger();
+        exchange.client.linger();
         match error.downcast::<LengthLimitError>() {
             Ok(_) => Fault::Held(Held::TooLarge),
             Err(other) => match other.downcast::<Invalid>() {
@@ -342,29 +344,27 @@ async fn read_item(visit: &Visit, order: &mut Order) -> Result<Bytes, Fault> {
         }
     })?;
     let body = body.to_bytes();
-    visit.count_request_bytes(body.len());
+    exchange.count_request_bytes(body.len());
     Ok(body)
 }
 
 /// Tells the replica whose an item is and when it was made, as far as that is proven.
-pub(crate) fn attest(visit: &Visit, headers: &mut Fields) {
-    if let Some(item) = &visit.item {
-        // In place of what the client says: it names this item, and no other.
-        headers.insert(IDEMPOTENCY_KEY, item.name.clone());
-        headers.insert(HeaderName::from_static(STAMP_HEADER), item.stamp.clone());
-        headers.insert(
-            HeaderName::from_static(RECEIPT_HEADER),
-            item.receipt.clone(),
-        );
-    }
+pub(crate) fn attest(item: &Proven, headers: &mut Fields) {
+    // In place of what the client says: it names this item, and no other.
+    headers.insert(IDEMPOTENCY_KEY, item.name.clone());
+    headers.insert(HeaderName::from_static(STAMP_HEADER), item.stamp.clone());
+    headers.insert(
+        HeaderName::from_static(RECEIPT_HEADER),
+        item.receipt.clone(),
+    );
 }
 
 /// Adds the message in force to the response of a client that understands it.
-pub(crate) fn piggyback(visit: &Visit, response: &mut Response<Outbound>) {
-    if !visit.holds_back {
+pub(crate) fn piggyback(exchange: &Exchange, response: &mut Response<Outbound>) {
+    if !exchange.holds_back {
         return;
     }
-    let newest = visit
+    let newest = exchange
         .application
         .shared
         .channel()

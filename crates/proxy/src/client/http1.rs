@@ -1,49 +1,32 @@
 //! HTTP/1.1 with a client: one request after the other on a connection.
 //!
 //! The connection's task reads a head, runs its request and writes the response. While a request
-//! is in service it also watches whether the client leaves. The body of a request is read by
-//! whoever passes it on ([`super::inbound`]), through the [`Wire`] that they share.
+//! is in service it also watches whether the client leaves. Bytes are read and written by the
+//! [`Wire`], which it shares with whoever passes the body of a request on ([`super::inbound`]).
 
-use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 
 use bytes::BytesMut;
 use http::{StatusCode, Version};
-use http_body::{Body as _, Frame};
-use tokio::io::AsyncWrite;
 
 use super::inbound::Inbound;
 use super::socket::Socket;
-use super::{Client, Order};
-use crate::http1::body::{Decoder, Piece};
-use crate::http1::input::poll_fill;
-use crate::http1::output::Output;
+use super::wire::{Incoming, Turn, Wire};
+use super::{Client, ConnectionCommand};
+use crate::http1::Violation;
 use crate::http1::request::{Head, HeadReader};
-use crate::http1::write::{self, Asker, Encoder};
-use crate::http1::{HeadLimits, Violation};
+use crate::http1::write::Asker;
 use crate::message::{Request, Response};
 use crate::pipe::Pipe;
-use crate::refuse::Shed;
 use crate::request::{self, Served, Serving};
 use crate::response::body::Outbound;
 use crate::response::tunnel::Tunnel;
-use crate::tcp;
 use crate::worker::Worker;
-
-/// Bytes to read at a time: most heads are smaller, and an idle connection keeps as many.
-const STEP: usize = 4 << 10;
-/// The most of a long body.
-const STEP_MAX: u64 = 64 << 10;
-/// Bytes of further requests that are read while one is in service, to notice that the client
-/// leaves.
-const AHEAD_MAX: usize = 16 << 10;
-
-const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// What becomes of a connection that is no longer HTTP.
 #[derive(Debug)]
@@ -99,11 +82,14 @@ impl Resting {
                 Some(next) => *next,
                 None => {
                     let limits = worker.state.head_limits();
-                    poll_fn(|cx| wire.poll_head(cx, client, &mut reader, &limits)).await
+                    let incoming = poll_fn(|cx| wire.poll_head(cx, client, &mut reader, &limits));
+                    Next::Incoming(incoming.await)
                 }
             };
             let ended = match next {
-                Next::Head(head, turn) => serve_one(worker, client, &wire, head, turn).await,
+                Next::Incoming(Incoming::Head(head, turn)) => {
+                    serve_one(worker, client, &wire, head, turn).await
+                }
                 Next::Asked(asked) => {
                     finish(
                         worker,
@@ -115,14 +101,16 @@ impl Resting {
                     )
                     .await
                 }
-                Next::Answered => wire.written(true).await,
-                Next::Bad(violation) => refuse(worker, client, &wire, violation).await,
-                Next::End => Ended::Close,
-                Next::Rest => return Left::Resting(Self { wire, reader }),
+                Next::Answered => written(&wire, true).await,
+                Next::Incoming(Incoming::Bad(violation)) => {
+                    refuse(worker, client, &wire, violation).await
+                }
+                Next::Incoming(Incoming::End) => Ended::Close,
+                Next::Incoming(Incoming::Rest) => return Left::Resting(Self { wire, reader }),
             };
             match ended {
                 Ended::Kept => {}
-                Ended::Upgraded(tunnel) => return Wire::into_upgraded(wire, tunnel),
+                Ended::Upgraded(tunnel) => return upgraded(wire, tunnel),
                 Ended::Cut => return Left::Nothing,
                 Ended::Close => break,
             }
@@ -133,9 +121,7 @@ impl Resting {
 
     /// Reads what has come, for [`Resting::refuse`].
     pub(crate) fn read(&self) {
-        let mut cx = Context::from_waker(Waker::noop());
-        // Whether it has ended, or there is nothing, is found out again.
-        let _ = self.wire.inner.borrow_mut().poll_read(&mut cx, STEP);
+        self.wire.read_ready();
     }
 
     /// Refuses what has come, where that is all there is to do, up to where it is written. Says
@@ -144,16 +130,18 @@ impl Resting {
         let mut cx = Context::from_waker(Waker::noop());
         let (reader, limits) = (&mut self.reader, worker.state.head_limits());
         let (head, turn) = match self.wire.poll_head(&mut cx, client, reader, &limits) {
-            Poll::Ready(Next::Head(head, turn)) => (head, turn),
-            Poll::Ready(Next::Rest) | Poll::Pending => return Greeted::Goes(None),
-            Poll::Ready(next) => return Greeted::Goes(Some(Box::new(next))),
+            Poll::Ready(Incoming::Head(head, turn)) => (head, turn),
+            Poll::Ready(Incoming::Rest) | Poll::Pending => return Greeted::Goes(None),
+            Poll::Ready(incoming) => {
+                return Greeted::Goes(Some(Box::new(Next::Incoming(incoming))));
+            }
         };
         let asker = Asker::of(&head.request, head.keep_alive);
         let serving = request::serve(worker, client, request(&self.wire, head, turn));
         let stays = asker.takes_ready_words()
             && asker.keep_alive
             && !turn.has_body
-            && client.order() == Order::None;
+            && client.command() == ConnectionCommand::None;
         let shed = match serving {
             Serving::Done(Some(Served::Shed(shed))) if stays => shed,
             serving => {
@@ -165,9 +153,7 @@ impl Resting {
                 return Greeted::Goes(Some(Box::new(Next::Asked(asked))));
             }
         };
-        let inner = &mut *self.wire.inner.borrow_mut();
-        inner.turn_away(worker, &shed, true);
-        match inner.is_drained() {
+        match self.wire.put_refusal(worker, &shed, true) {
             true => Greeted::Stays,
             // There is more than one request.
             false => Greeted::Goes(Some(Box::new(Next::Answered))),
@@ -176,8 +162,7 @@ impl Resting {
 
     /// Writes what [`Resting::refuse`] has to say.
     pub(crate) fn write(&self) -> Greeted {
-        let mut cx = Context::from_waker(Waker::noop());
-        match self.wire.inner.borrow_mut().poll_write(&mut cx) {
+        match self.wire.write_ready() {
             Poll::Ready(Ok(())) => Greeted::Stays,
             Poll::Ready(Err(_)) => Greeted::Gone,
             Poll::Pending => Greeted::Goes(Some(Box::new(Next::Answered))),
@@ -192,18 +177,12 @@ impl Resting {
         &self,
         watch: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
-        let inner = &mut *self.wire.inner.borrow_mut();
-        let socket = inner.pipe.as_plain().ok_or(io::ErrorKind::Unsupported)?;
-        socket.unwatch()?;
-        let descriptor = socket.stream().descriptor();
-        watch(descriptor.ok_or(io::ErrorKind::NotConnected)?)
+        self.wire.unwatch(watch)
     }
 
     /// Gives back the memory that is needed while requests flow.
     pub(crate) fn shrink(&self) {
-        let inner = &mut *self.wire.inner.borrow_mut();
-        inner.input = BytesMut::new();
-        inner.output = Output::default();
+        self.wire.shrink();
     }
 }
 
@@ -219,15 +198,11 @@ pub(crate) enum Greeted {
 
 /// What comes next on a connection.
 pub(crate) enum Next {
-    Head(Head, Turn),
+    Incoming(Incoming),
     /// A request that the engine has been asked about.
     Asked(Box<Asked>),
     /// Part of an answer has still to be written.
     Answered,
-    Bad(Violation),
-    End,
-    /// Nothing, and nothing has to be done until something comes.
-    Rest,
 }
 
 /// A request that is being served.
@@ -235,13 +210,6 @@ pub(crate) struct Asked {
     turn: Turn,
     asker: Asker,
     serving: Serving,
-}
-
-/// What the wire knows of the request in service.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Turn {
-    number: u32,
-    has_body: bool,
 }
 
 /// How a connection is after a request.
@@ -282,16 +250,35 @@ async fn finish(
     let response = match served {
         Some(Served::Response(response)) => response,
         Some(Served::Shed(shed)) if asker.takes_ready_words() && wire.is_drained(turn.has_body) => {
-            asker.keep_alive &= client.order() < Order::Close;
-            wire.inner
-                .borrow_mut()
-                .turn_away(worker, &shed, asker.keep_alive);
-            return wire.written(asker.keep_alive).await;
+            asker.keep_alive &= client.command() < ConnectionCommand::Close;
+            wire.put_refusal(worker, &shed, asker.keep_alive);
+            return written(wire, asker.keep_alive).await;
         }
         Some(Served::Shed(shed)) => shed.into(),
         Some(Served::Reset(_)) | None => return Ended::Cut,
     };
     respond(worker, client, wire, response, &mut asker, turn.has_body).await
+}
+
+/// Waits until an answer is written.
+async fn written(wire: &Wire, keep_alive: bool) -> Ended {
+    match wire.written().await {
+        Ok(()) if keep_alive => Ended::Kept,
+        Ok(()) => Ended::Close,
+        Err(_) => Ended::Cut,
+    }
+}
+
+/// Takes the connection out for another protocol, unless somebody else still holds it.
+fn upgraded(wire: Rc<Wire>, tunnel: Box<Tunnel>) -> Left {
+    match Wire::into_parts(wire) {
+        None => Left::Nothing,
+        Some((pipe, early)) => Left::Upgraded(Upgraded {
+            tunnel,
+            pipe,
+            early,
+        }),
+    }
 }
 
 /// Makes the request of a head: its body is read through the wire.
@@ -330,7 +317,7 @@ async fn respond(
 ) -> Ended {
     // A body that nobody will read any more stands before the next request.
     let unread = !wire.is_drained(has_body) && Rc::strong_count(wire) == 1;
-    asker.keep_alive &= !unread && client.order() < Order::Close;
+    asker.keep_alive &= !unread && client.command() < ConnectionCommand::Close;
     let switched = response.status == StatusCode::SWITCHING_PROTOCOLS;
     let (mut body, mut encoder) = wire.begin_response(worker, response, asker);
     let sent = poll_fn(|cx| wire.poll_respond(cx, &mut body, &mut encoder)).await;
@@ -345,423 +332,5 @@ async fn respond(
                 Ended::Close
             }
         },
-    }
-}
-
-/// The connection, shared by its task and the body of the request in service.
-#[derive(Debug)]
-pub(crate) struct Wire {
-    inner: RefCell<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    pipe: Pipe<Socket>,
-    input: BytesMut,
-    output: Output,
-    /// The body of the request in service, and whose turn it is: what is left of an earlier
-    /// request must not read on.
-    decoder: Decoder,
-    turn: u32,
-    /// Whether the client waits to be told to send its body.
-    continues: bool,
-    /// Whether the client has closed its side.
-    ended: bool,
-    /// Whether the last read may have left something behind.
-    more: bool,
-}
-
-impl Wire {
-    fn new(pipe: Pipe<Socket>, start: BytesMut) -> Self {
-        Self {
-            inner: RefCell::new(Inner {
-                pipe,
-                input: start,
-                output: Output::default(),
-                decoder: Decoder::none(),
-                turn: 0,
-                continues: false,
-                ended: false,
-                more: false,
-            }),
-        }
-    }
-
-    fn poll_head(
-        &self,
-        cx: &mut Context<'_>,
-        client: &Client,
-        reader: &mut HeadReader,
-        limits: &HeadLimits,
-    ) -> Poll<Next> {
-        let mut inner = self.inner.borrow_mut();
-        loop {
-            if client.take_timeout() {
-                return Poll::Ready(Next::Bad(Violation::HeadTimeout));
-            }
-            if !inner.input.is_empty() {
-                match reader.read(&mut inner.input, limits) {
-                    Err(violation) => return Poll::Ready(Next::Bad(violation)),
-                    Ok(Some(head)) => {
-                        client.head_complete();
-                        let turn = inner.begin_turn(&head, *limits);
-                        return Poll::Ready(Next::Head(head, turn));
-                    }
-                    Ok(None) => client.head_begun(),
-                }
-            }
-            let leaves = client.order() >= Order::Close && !reader.has_begun();
-            match inner.poll_more(cx, leaves) {
-                Poll::Ready(true) => {}
-                Poll::Ready(false) => return Poll::Ready(Next::End),
-                Poll::Pending if client.may_rest() && inner.may_rest() && !reader.has_begun() => {
-                    return Poll::Ready(Next::Rest);
-                }
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-    }
-
-    /// Runs a request. Ready with nothing if its client leaves.
-    fn poll_serving<F: Future>(
-        &self,
-        cx: &mut Context<'_>,
-        client: &Client,
-        asker: &Asker,
-        serving: Pin<&mut F>,
-    ) -> Poll<Option<F::Output>> {
-        let served = serving.poll(cx);
-        if let Some(heard) = client.take_heard() {
-            let output = &mut self.inner.borrow_mut().output;
-            // A client that does not read them misses some.
-            if asker.version == Version::HTTP_11 && output.has_room() {
-                output.small().extend_from_slice(&heard);
-            }
-        }
-        if let Poll::Ready(served) = served {
-            return Poll::Ready(Some(served));
-        }
-        let mut inner = self.inner.borrow_mut();
-        if client.presence_asked() {
-            client.set_presence(inner.pipe.below().has_closed());
-        }
-        let written = inner.poll_write(cx);
-        let broken = matches!(written, Poll::Ready(Err(_)));
-        match broken || inner.poll_departure(cx, client) {
-            true => Poll::Ready(None),
-            false => Poll::Pending,
-        }
-    }
-
-    /// Puts the head of a response into the output, and its body if that is here.
-    fn begin_response(
-        &self,
-        worker: &Worker,
-        response: Response<Outbound>,
-        asker: &mut Asker,
-    ) -> (Outbound, Encoder) {
-        let length = response.body.size_hint().exact();
-        let mut inner = self.inner.borrow_mut();
-        inner.continues = false;
-        let output = &mut inner.output;
-        let mut encoder =
-            write::response(output.small(), &response, length, asker, || worker.date());
-        let mut body = response.body;
-        if let Outbound::Full(data) = &mut body {
-            encoder.data(std::mem::take(data), output);
-        }
-        (body, encoder)
-    }
-
-    /// Ready when the whole response is written.
-    fn poll_respond(
-        &self,
-        cx: &mut Context<'_>,
-        body: &mut Outbound,
-        encoder: &mut Encoder,
-    ) -> Poll<io::Result<()>> {
-        if encoder.is_complete() && matches!(body, Outbound::Full(_)) {
-            return self.inner.borrow_mut().poll_write(cx);
-        }
-        loop {
-            let taken = self.take_from_body(cx, body, encoder);
-            let mut inner = self.inner.borrow_mut();
-            let written = inner.poll_write(cx);
-            body.set_blocked(written.is_pending());
-            ready!(written)?;
-            match taken {
-                Taken::End => return Poll::Ready(Ok(())),
-                Taken::Broken => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-                Taken::Some => {}
-                Taken::Waits if inner.poll_gone(cx) => {
-                    return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
-                }
-                Taken::Waits => return Poll::Pending,
-            }
-        }
-    }
-
-    /// Puts what has come of a response's body into the output. The wire is not held while the body
-    /// is polled: it may need the rest of the request's body, which is read from the same wire.
-    fn take_from_body(
-        &self,
-        cx: &mut Context<'_>,
-        body: &mut Outbound,
-        encoder: &mut Encoder,
-    ) -> Taken {
-        while self.inner.borrow_mut().output.has_room() {
-            if let Outbound::Tunnel(_) = body {
-                return Taken::End;
-            }
-            let frame = match Pin::new(&mut *body).poll_frame(cx) {
-                Poll::Pending => return Taken::Waits,
-                Poll::Ready(Some(Err(_))) => return Taken::Broken,
-                Poll::Ready(frame) => frame.and_then(Result::ok),
-            };
-            let output = &mut self.inner.borrow_mut().output;
-            let (data, trailers) = match frame.map(Frame::into_data) {
-                Some(Ok(data)) => (Some(data), None),
-                Some(Err(frame)) => (None, frame.into_trailers().ok()),
-                None => (None, None),
-            };
-            match data {
-                Some(data) => encoder.data(data, output),
-                None => {
-                    return match encoder.end(trailers.as_ref(), output) {
-                        true => Taken::End,
-                        false => Taken::Broken,
-                    };
-                }
-            }
-            if encoder.is_complete() && body.is_end_stream() {
-                return Taken::End;
-            }
-        }
-        Taken::Some
-    }
-
-    /// The next piece of the body of the request whose turn it was.
-    pub(super) fn poll_piece(&self, cx: &mut Context<'_>, turn: u32) -> Poll<io::Result<Piece>> {
-        let mut inner = self.inner.borrow_mut();
-        let inner = &mut *inner;
-        if inner.turn != turn {
-            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
-        }
-        loop {
-            let piece = inner.decoder.decode(&mut inner.input);
-            let invalid = |violation| io::Error::new(io::ErrorKind::InvalidData, violation);
-            if let Some(piece) = piece.map_err(invalid)? {
-                return Poll::Ready(Ok(piece));
-            }
-            if inner.ended {
-                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
-            }
-            if std::mem::take(&mut inner.continues) {
-                inner.output.small().extend_from_slice(CONTINUE);
-            }
-            // What does not go out now goes out with the response.
-            let _ = inner.poll_write(cx)?;
-            let left = inner.decoder.remaining().unwrap_or(STEP as u64 * 4);
-            let step = left.clamp(STEP as u64, STEP_MAX) as usize;
-            ready!(inner.poll_read(cx, step))?;
-        }
-    }
-
-    /// Bytes of the request's body that have still to come, where that is known.
-    pub(super) fn remaining(&self) -> Option<u64> {
-        self.inner.borrow_mut().decoder.remaining()
-    }
-
-    pub(super) fn is_body_end(&self) -> bool {
-        self.inner.borrow_mut().decoder.is_end()
-    }
-
-    /// Whether the body of the request, if it has one, has been read, as far as it has come.
-    fn is_drained(&self, has_body: bool) -> bool {
-        if !has_body {
-            return true;
-        }
-        let mut inner = self.inner.borrow_mut();
-        let inner = &mut *inner;
-        while !inner.decoder.is_end() {
-            match inner.decoder.decode(&mut inner.input) {
-                Ok(Some(_)) => {}
-                Ok(None) | Err(_) => return false,
-            }
-        }
-        true
-    }
-
-    /// Waits until an answer is written.
-    async fn written(&self, keep_alive: bool) -> Ended {
-        match poll_fn(|cx| self.inner.borrow_mut().poll_write(cx)).await {
-            Ok(()) if keep_alive => Ended::Kept,
-            Ok(()) => Ended::Close,
-            Err(_) => Ended::Cut,
-        }
-    }
-
-    /// Closes our side, and lingers if that was asked for.
-    async fn close(&self) {
-        let _ = poll_fn(|cx| {
-            let mut inner = self.inner.borrow_mut();
-            Pin::new(&mut inner.pipe).poll_shutdown(cx)
-        })
-        .await;
-    }
-
-    /// Takes the connection out, unless somebody else still holds it.
-    fn into_upgraded(wire: Rc<Self>, tunnel: Box<Tunnel>) -> Left {
-        let Some(wire) = Rc::into_inner(wire) else {
-            return Left::Nothing;
-        };
-        let inner = wire.inner.into_inner();
-        Left::Upgraded(Upgraded {
-            tunnel,
-            pipe: inner.pipe,
-            early: inner.input,
-        })
-    }
-}
-
-/// What was taken of a response's body.
-enum Taken {
-    /// As much as there is room for.
-    Some,
-    /// All that has come.
-    Waits,
-    End,
-    Broken,
-}
-
-impl Inner {
-    /// The body of another request is read from now on, if it has one.
-    fn begin_turn(&mut self, head: &Head, limits: HeadLimits) -> Turn {
-        self.turn = self.turn.wrapping_add(1);
-        self.decoder = Decoder::new(head.framing, limits);
-        let has_body = !self.decoder.is_end();
-        self.continues = head.expects_continue && has_body;
-        Turn {
-            number: self.turn,
-            has_body,
-        }
-    }
-
-    /// Reads on; whether something came. A connection that `leaves` does so when nothing has come:
-    /// what the client has said before it could know is answered, be it that the runtime has not
-    /// heard of it yet.
-    fn poll_more(&mut self, cx: &mut Context<'_>, leaves: bool) -> Poll<bool> {
-        if self.ended {
-            return Poll::Ready(false);
-        }
-        match self.poll_read(cx, STEP) {
-            Poll::Ready(read) => Poll::Ready(read.is_ok()),
-            Poll::Pending if leaves && !self.pipe.below().has_unread() => Poll::Ready(false),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-
-    /// Reads on. An error if nothing will come any more.
-    fn poll_read(&mut self, cx: &mut Context<'_>, step: usize) -> Poll<io::Result<()>> {
-        let read = ready!(poll_fill(&mut self.pipe, cx, &mut self.input, step));
-        self.ended = !matches!(read, Ok(1..));
-        self.more = self.input.len() == self.input.capacity() || matches!(read, Ok(tcp::SMALL..));
-        Poll::Ready(match read {
-            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            read => read.map(|_| ()),
-        })
-    }
-
-    /// Puts into the output that there is no room.
-    fn turn_away(&mut self, worker: &Worker, shed: &Shed, keep_alive: bool) {
-        let out = self.output.small();
-        worker.with_date(|date| shed.write_http1(out, date, keep_alive));
-    }
-
-    /// Whether nothing that came is left.
-    fn is_drained(&self) -> bool {
-        self.input.is_empty() && !self.more
-    }
-
-    /// Whether there is nothing to be done for it, nor by TLS.
-    fn may_rest(&mut self) -> bool {
-        self.is_drained() && self.output.is_empty() && self.pipe.as_plain().is_some()
-    }
-
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.output.is_empty() {
-            return Poll::Ready(Ok(()));
-        }
-        ready!(self.output.poll_write(&mut self.pipe, cx))?;
-        Pin::new(&mut self.pipe).poll_flush(cx)
-    }
-
-    /// Whether the client has left while its request is in service.
-    fn poll_departure(&mut self, cx: &mut Context<'_>, client: &Client) -> bool {
-        let gone = self.poll_gone(cx);
-        // What is not watched has to be asked for.
-        client.set_unwatched(!self.decoder.is_end() || self.input.len() >= AHEAD_MAX);
-        gone
-    }
-
-    /// Whether the client has left, as far as that can be seen by reading on. While its body is
-    /// being read, whoever does that will see it.
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> bool {
-        while self.decoder.is_end() && !self.ended && self.input.len() < AHEAD_MAX {
-            if self.poll_read(cx, STEP).is_pending() {
-                return false;
-            }
-        }
-        self.ended && self.decoder.is_end()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write as _;
-    use std::net::{TcpListener, TcpStream};
-
-    use super::super::Link;
-    use super::super::stream::Stream;
-    use super::*;
-
-    const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
-
-    /// A connection of ours, and the client's end of it.
-    fn connection() -> io::Result<(Rc<Client>, Wire, TcpStream)> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let peer = TcpStream::connect(listener.local_addr()?)?;
-        let (accepted, addr) = listener.accept()?;
-        accepted.set_nonblocking(true)?;
-        let link = Link {
-            peer: addr,
-            tls: false,
-            trusted: false,
-            linger_bytes: 0,
-        };
-        let client = Rc::new(Client::new(link, Worker::idle().count_open()));
-        let socket = Socket::new(Stream::Fresh(accepted), Rc::clone(&client));
-        let wire = Wire::new(Pipe::Plain(socket), BytesMut::new());
-        Ok((client, wire, peer))
-    }
-
-    #[tokio::test]
-    async fn who_has_spoken_before_it_was_told_to_go_is_heard() {
-        let (client, wire, mut peer) = connection().unwrap();
-        let (mut reader, limits) = (HeadReader::default(), client.worker().state.head_limits());
-        let mut cx = Context::from_waker(Waker::noop());
-        let waits = wire.poll_head(&mut cx, &client, &mut reader, &limits);
-        assert!(waits.is_pending(), "nothing was said");
-
-        // It is in the socket, and the runtime has not looked since.
-        peer.write_all(GET).unwrap();
-        client.give(Order::Close);
-        let waits = wire.poll_head(&mut cx, &client, &mut reader, &limits);
-        assert!(waits.is_pending(), "it is not let go unheard");
-        let heard = poll_fn(|cx| wire.poll_head(cx, &client, &mut reader, &limits)).await;
-        assert!(matches!(heard, Next::Head(..)));
-
-        let next = wire.poll_head(&mut cx, &client, &mut reader, &limits);
-        assert!(matches!(next, Poll::Ready(Next::End)), "then it is let go");
     }
 }

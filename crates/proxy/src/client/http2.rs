@@ -18,7 +18,7 @@ use http_body::Body as _;
 use super::counted::Counted;
 use super::inbound::Inbound;
 use super::socket::Socket;
-use super::{Client, Order};
+use super::{Client, ConnectionCommand};
 use crate::config::Limits;
 use crate::message::Request;
 use crate::pipe::Pipe;
@@ -48,7 +48,7 @@ pub(crate) async fn serve(
     };
     let mut closing = false;
     poll_fn(|cx| {
-        if !closing && client.order() >= Order::Close {
+        if !closing && client.command() >= ConnectionCommand::Close {
             closing = true;
             connection.graceful_shutdown();
         }
@@ -186,7 +186,7 @@ impl Reply {
         let ends = self.to_head || shed.body().is_empty();
         let mut stream = self.start(head, ends)?;
         if !ends {
-            let _ = stream.send_data(shed.body().clone(), true);
+            let _ = stream.send_data(shed.body(), true);
         }
         None
     }

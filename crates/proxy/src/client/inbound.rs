@@ -10,7 +10,7 @@ use h2::RecvStream;
 use http::header::CONTENT_LENGTH;
 use http_body::{Body, Frame, SizeHint};
 
-use super::http1::Wire;
+use super::wire::Wire;
 use crate::http1::body::Piece;
 use crate::message::Request;
 

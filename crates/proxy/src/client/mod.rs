@@ -18,10 +18,12 @@ mod http2;
 pub(crate) mod identity;
 pub(crate) mod inbound;
 pub(crate) mod lobby;
+mod phase;
 pub(crate) mod serve;
 pub(crate) mod socket;
 pub(crate) mod stream;
 pub(crate) mod timeouts;
+mod wire;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
@@ -39,6 +41,7 @@ use crate::message::Fields;
 use crate::worker::{OpenGuard, Worker};
 use frames::IDLE_FRAMES_MAX;
 use identity::Identity;
+use phase::{Change, Phase, Turns};
 
 /// Refusals in a row after which a client waits without a task. Chosen: to change costs as much as
 /// half a refusal, so a client of whose requests every second one is let in hardly ever does.
@@ -53,7 +56,7 @@ pub(crate) enum Protocol {
 
 /// What the sweep wants of a connection's task; later ones overrule earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Order {
+pub(crate) enum ConnectionCommand {
     None,
     /// A head is late: answer 408.
     Timeout,
@@ -92,9 +95,9 @@ pub(crate) struct Client {
     requests: Cell<u32>,
     in_flight: Cell<u32>,
     cancelled: Cell<u32>,
-    /// Heads of HTTP/1 that were complete, and whether another one has begun.
+    /// Heads of HTTP/1 that were complete.
     heads: Cell<u32>,
-    partial_head: Cell<bool>,
+    phase: Cell<Phase>,
     /// HTTP/2 frames that carry nothing, since the last sweep.
     idle_frames: Cell<u32>,
     /// Whether answers over HTTP/2 wait for each other.
@@ -102,19 +105,15 @@ pub(crate) struct Client {
     /// Something waits for the client: the socket's write, a request's body.
     write_blocked: Cell<bool>,
     uploads_waiting: Cell<u32>,
-    lingering: Cell<bool>,
+    /// Whether to read on after our side is closed.
     linger: Cell<bool>,
-    /// Whether TLS is being agreed on.
-    handshakes: Cell<bool>,
-    /// Whether another protocol is spoken by now.
-    upgraded: Cell<bool>,
     /// Whether nobody would notice that the client leaves.
     unwatched: Cell<bool>,
     presence: Cell<Presence>,
     /// What a replica said before its response, and whether it said anything.
     heard: RefCell<Vec<u8>>,
     has_heard: Cell<bool>,
-    order: Cell<Order>,
+    command: Cell<ConnectionCommand>,
     /// Requests that were refused since one was not, and whether it has been idle for a while.
     refusals: Cell<u32>,
     idles: Cell<bool>,
@@ -149,20 +148,17 @@ impl Client {
             in_flight: Cell::new(0),
             cancelled: Cell::new(0),
             heads: Cell::new(0),
-            partial_head: Cell::new(false),
+            phase: Cell::new(Phase::Opening),
             idle_frames: Cell::new(0),
             corked: Cell::new(false),
             write_blocked: Cell::new(false),
             uploads_waiting: Cell::new(0),
-            lingering: Cell::new(false),
             linger: Cell::new(false),
-            handshakes: Cell::new(false),
-            upgraded: Cell::new(false),
             unwatched: Cell::new(false),
             presence: Cell::new(Presence::Unasked),
             heard: RefCell::default(),
             has_heard: Cell::new(false),
-            order: Cell::new(Order::None),
+            command: Cell::new(ConnectionCommand::None),
             refusals: Cell::new(0),
             idles: Cell::new(false),
             seat: Cell::new(None),
@@ -215,9 +211,23 @@ impl Client {
         self.protocol.get()
     }
 
-    /// TLS is being agreed on, or no longer.
-    pub(crate) fn set_handshakes(&self, handshakes: bool) {
-        self.handshakes.set(handshakes);
+    /// TLS is being agreed on.
+    pub(crate) fn begin_handshake(&self) {
+        self.change(Change::HandshakeBegun);
+    }
+
+    /// TLS has been agreed on, or not.
+    pub(crate) fn end_handshake(&self) {
+        self.change(Change::HandshakeEnded);
+    }
+
+    /// The only place where the phase changes.
+    fn change(&self, change: Change) {
+        let turns = Turns {
+            heads: self.heads.get(),
+            requests: self.requests.get(),
+        };
+        self.phase.set(self.phase.get().after(change, turns));
     }
 
     pub(crate) fn set_protocol(&self, protocol: Protocol) {
@@ -238,10 +248,13 @@ impl Client {
     pub(crate) fn begin_request(&self) {
         add(&self.requests, 1);
         add(&self.in_flight, 1);
+        self.change(Change::RequestBegun);
     }
 
     pub(crate) fn end_request(&self, cancelled: bool) {
-        add(&self.in_flight, -1);
+        if add(&self.in_flight, -1) == 0 {
+            self.change(Change::RequestsEnded);
+        }
         if cancelled {
             add(&self.cancelled, 1);
         }
@@ -274,7 +287,7 @@ impl Client {
 
     /// The connection goes on in another protocol.
     pub(crate) fn upgrade(&self) {
-        self.upgraded.set(true);
+        self.change(Change::Upgraded);
     }
 
     /// A replica has something to say before its response, such as 103 (Early Hints). Of 100 we
@@ -314,12 +327,12 @@ impl Client {
 /// The connection's side.
 impl Client {
     fn head_begun(&self) {
-        self.partial_head.set(true);
+        self.change(Change::HeadBegun);
     }
 
     fn head_complete(&self) {
         add(&self.heads, 1);
-        self.partial_head.set(false);
+        self.change(Change::HeadComplete);
     }
 
     /// A request was refused, or was not.
@@ -336,7 +349,7 @@ impl Client {
     /// Whether it may wait for its next request without a task.
     fn may_rest(&self) -> bool {
         let may = self.idles.get() || self.refusals.get() >= REFUSALS;
-        may && self.order() == Order::None && self.worker().lobby.is_open()
+        may && self.command() == ConnectionCommand::None && self.worker().lobby.is_open()
     }
 
     fn set_unwatched(&self, unwatched: bool) {
@@ -377,9 +390,9 @@ impl Client {
 
     /// Whether the sweep found the head late; tells once.
     fn take_timeout(&self) -> bool {
-        let late = self.order() == Order::Timeout;
+        let late = self.command() == ConnectionCommand::Timeout;
         if late {
-            self.order.set(Order::None);
+            self.command.set(ConnectionCommand::None);
         }
         late
     }
@@ -397,9 +410,15 @@ impl Client {
 
     /// Bytes to swallow before closing, if that was asked for.
     fn start_lingering(&self) -> Option<u32> {
-        let linger = self.linger.get();
-        self.lingering.set(linger);
-        linger.then_some(self.linger_bytes)
+        self.linger.get().then(|| {
+            self.change(Change::Closed);
+            self.linger_bytes
+        })
+    }
+
+    /// Whether another protocol is spoken by now.
+    fn is_tunnel(&self) -> bool {
+        self.phase.get() == Phase::Tunnel
     }
 }
 
@@ -410,8 +429,8 @@ impl Client {
         self.progress.get()
     }
 
-    pub(crate) fn order(&self) -> Order {
-        self.order.get()
+    pub(crate) fn command(&self) -> ConnectionCommand {
+        self.command.get()
     }
 
     /// A sweep has passed: frames that carry nothing are counted anew.
@@ -419,9 +438,9 @@ impl Client {
         self.idle_frames.set(0);
     }
 
-    /// Gives an order and wakes the task.
-    pub(crate) fn give(&self, order: Order) {
-        self.order.set(self.order().max(order));
+    /// Gives a command and wakes the task.
+    pub(crate) fn give(&self, command: ConnectionCommand) {
+        self.command.set(self.command().max(command));
         self.wake();
     }
 

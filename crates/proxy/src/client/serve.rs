@@ -11,7 +11,7 @@ use tokio::io::AsyncReadExt;
 
 use super::http1::{Left, Next, Resting};
 use super::socket::Socket;
-use super::{Client, Order, Protocol, http2};
+use super::{Client, ConnectionCommand, Protocol, http2};
 use crate::pipe::Pipe;
 use crate::worker::{Registration, Worker};
 
@@ -129,12 +129,14 @@ pub(crate) async fn obey<F: Future>(
             client.set_task(cx.waker());
             known = Some(cx.waker().clone());
         }
-        if client.order() == Order::Abort {
+        if client.command() == ConnectionCommand::Abort {
             return Poll::Ready(None);
         }
         // What the client has said before it could know that it is to go is heard.
         match future.as_mut().poll(cx) {
-            Poll::Pending if client.order() == Order::Close && after_close == After::End => {
+            Poll::Pending
+                if client.command() == ConnectionCommand::Close && after_close == After::End =>
+            {
                 Poll::Ready(None)
             }
             polled => polled.map(Some),

@@ -141,7 +141,7 @@ impl AsyncWrite for Socket {
         }
         let left = self.client.start_lingering();
         // What is not read on is dropped next, and that closes both sides with one call less.
-        if left.is_some() || self.client.upgraded.get() {
+        if left.is_some() || self.client.is_tunnel() {
             ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
         }
         match left {

@@ -1,50 +1,35 @@
 //! How long a connection may keep us waiting.
 //!
-//! Every connection is in one phase; its age in that phase decides. The phase is read off
-//! counters, so nothing has to be timed while requests flow: a phase that looks the same in two
-//! sweeps has lasted from the one to the other.
+//! Every connection is in one [`Phase`]; its age in that phase decides, or for how long we have
+//! waited for the client. Nothing is timed while requests flow: what looks the same in two sweeps
+//! has lasted from the one to the other.
 
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
-use super::{Client, Order, Protocol};
+use super::phase::Phase;
+use super::{Client, ConnectionCommand, Protocol};
 use crate::config::Timeouts;
 
 /// How long a refused client may go on sending, and one that was told to go may stay.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// What a connection is doing. The number tells one turn of the same phase from the next.
+/// What the sweep sees of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// TLS is being agreed on.
-    Handshake,
-    /// No request has come yet.
-    Opening,
-    /// Part of a head has come.
-    Head(u32),
-    /// Between requests.
-    Idle(u32),
-    /// A request is in service and nothing waits for the client.
-    Serving,
-    /// We wait for the client to read or to send.
+enum Sight {
+    Phase(Phase),
+    /// We wait for the client to read or to send, since this much progress.
     Stalled(u32),
-    /// Closed on our side.
-    Lingering,
 }
 
-impl Client {
-    fn phase(&self) -> Phase {
-        let waiting = self.write_blocked.get() || self.uploads_waiting.get() > 0;
-        let requests = self.requests.get();
-        match self.in_flight.get() {
-            _ if self.lingering.get() => Phase::Lingering,
-            _ if self.handshakes.get() => Phase::Handshake,
-            _ if waiting => Phase::Stalled(self.progress.get()),
-            0 if self.partial_head.get() => Phase::Head(self.heads.get()),
-            0 if requests == 0 => Phase::Opening,
-            0 => Phase::Idle(requests),
-            _ => Phase::Serving,
+impl Sight {
+    fn of(client: &Client) -> Self {
+        let waiting = client.write_blocked.get() || client.uploads_waiting.get() > 0;
+        match client.phase.get() {
+            phase @ (Phase::Lingering | Phase::Handshake) => Self::Phase(phase),
+            _ if waiting => Self::Stalled(client.progress.get()),
+            phase => Self::Phase(phase),
         }
     }
 }
@@ -52,7 +37,7 @@ impl Client {
 /// The sweep's memory of one connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionTimeouts {
-    phase: Phase,
+    sight: Sight,
     since: Timestamp,
     /// When it was found to have been told to go.
     told: Option<Timestamp>,
@@ -63,7 +48,7 @@ pub(crate) struct ConnectionTimeouts {
 impl ConnectionTimeouts {
     pub(crate) fn new(now: Timestamp) -> Self {
         Self {
-            phase: Phase::Opening,
+            sight: Sight::Phase(Phase::Opening),
             since: now,
             told: None,
             waiting_since: None,
@@ -71,43 +56,55 @@ impl ConnectionTimeouts {
     }
 
     /// Looks at a connection; says what should happen to it, if anything.
-    pub(crate) fn judge(&mut self, client: &Client, now: Timestamp, timeouts: &Timeouts) -> Order {
-        let phase = client.phase();
-        // The first head is given its time from the start of the connection.
-        let still_opening = self.phase == Phase::Opening && phase == Phase::Head(0);
-        if phase != self.phase && !still_opening {
-            self.since = now;
-        }
-        self.phase = phase;
-        self.waiting_since = match phase {
-            Phase::Stalled(_) => self.waiting_since.or(Some(now)),
-            _ => None,
-        };
+    pub(crate) fn judge(
+        &mut self,
+        client: &Client,
+        now: Timestamp,
+        timeouts: &Timeouts,
+    ) -> ConnectionCommand {
+        self.look(Sight::of(client), now);
         if self.overstays(client, now) {
-            return Order::Abort;
+            return ConnectionCommand::Abort;
         }
-        let (limit, order) = match phase {
-            Phase::Opening => (*timeouts.head, Order::Close),
-            Phase::Head(_) if client.protocol() == Protocol::Http1 => {
-                (*timeouts.head, Order::Timeout)
+        let (limit, command) = match self.sight {
+            Sight::Stalled(_) => (*timeouts.body_idle, ConnectionCommand::Abort),
+            Sight::Phase(Phase::Opening) => (*timeouts.head, ConnectionCommand::Close),
+            Sight::Phase(Phase::Head(_)) if client.protocol() == Protocol::Http1 => {
+                (*timeouts.head, ConnectionCommand::Timeout)
             }
-            Phase::Head(_) => (*timeouts.head, Order::Close),
-            Phase::Idle(_) => (*timeouts.client_idle, Order::Close),
-            Phase::Stalled(_) => (*timeouts.body_idle, Order::Abort),
-            Phase::Lingering => (LINGER, Order::Abort),
-            // A handshake has a time limit of its own.
-            Phase::Serving | Phase::Handshake => return Order::None,
+            Sight::Phase(Phase::Head(_)) => (*timeouts.head, ConnectionCommand::Close),
+            Sight::Phase(Phase::Idle(_)) => (*timeouts.client_idle, ConnectionCommand::Close),
+            Sight::Phase(Phase::Lingering) => (LINGER, ConnectionCommand::Abort),
+            // A handshake has a time limit of its own, and so has a tunnel.
+            Sight::Phase(Phase::Serving { .. } | Phase::Handshake | Phase::Tunnel) => {
+                return ConnectionCommand::None;
+            }
         };
         match now.since(self.since) >= limit {
-            true => order,
-            false => Order::None,
+            true => command,
+            false => ConnectionCommand::None,
         }
+    }
+
+    /// Takes what is seen now, and since when.
+    fn look(&mut self, sight: Sight, now: Timestamp) {
+        // The first head is given its time from the start of the connection.
+        let (opening, head) = (Phase::Opening, Phase::Head(0));
+        let still_opening = self.sight == Sight::Phase(opening) && sight == Sight::Phase(head);
+        if sight != self.sight && !still_opening {
+            self.since = now;
+        }
+        self.sight = sight;
+        self.waiting_since = match sight {
+            Sight::Stalled(_) => self.waiting_since.or(Some(now)),
+            Sight::Phase(_) => None,
+        };
     }
 
     /// Whether it was told to go, has nothing in flight and stays all the same. An HTTP/2 client
     /// has to confirm that it heard, and one that means ill does not.
     fn overstays(&mut self, client: &Client, now: Timestamp) -> bool {
-        if client.order() < Order::Close {
+        if client.command() < ConnectionCommand::Close {
             return false;
         }
         let told = *self.told.get_or_insert(now);
@@ -116,8 +113,10 @@ impl ConnectionTimeouts {
 
     /// Whether it has sent no whole head yet, or not the next one, and for how long.
     pub(crate) fn unfinished_for(&self, now: Timestamp) -> Option<Duration> {
-        match self.phase {
-            Phase::Handshake | Phase::Opening | Phase::Head(_) => Some(now.since(self.since)),
+        match self.sight {
+            Sight::Phase(Phase::Handshake | Phase::Opening | Phase::Head(_)) => {
+                Some(now.since(self.since))
+            }
             _ => None,
         }
     }
@@ -130,8 +129,8 @@ impl ConnectionTimeouts {
 
     /// Whether it is between requests, and for how long.
     pub(crate) fn idle_for(&self, now: Timestamp) -> Option<Duration> {
-        match self.phase {
-            Phase::Opening | Phase::Idle(_) => Some(now.since(self.since)),
+        match self.sight {
+            Sight::Phase(Phase::Opening | Phase::Idle(_)) => Some(now.since(self.since)),
             _ => None,
         }
     }
@@ -163,10 +162,13 @@ mod tests {
             client.progressed();
             assert_eq!(
                 connection.judge(&client, at(second), &timeouts),
-                Order::None
+                ConnectionCommand::None
             );
         }
-        assert_eq!(connection.judge(&client, at(10), &timeouts), Order::Timeout);
+        assert_eq!(
+            connection.judge(&client, at(10), &timeouts),
+            ConnectionCommand::Timeout
+        );
     }
 
     #[test]
@@ -179,12 +181,12 @@ mod tests {
             client.end_request(false);
             assert_eq!(
                 connection.judge(&client, at(minute * 60), &timeouts),
-                Order::None
+                ConnectionCommand::None
             );
         }
         assert_eq!(
             connection.judge(&client, at(240 + 75), &timeouts),
-            Order::Close
+            ConnectionCommand::Close
         );
     }
 
@@ -194,10 +196,13 @@ mod tests {
         let mut connection = ConnectionTimeouts::new(at(0));
         client.head_complete();
         client.begin_request();
-        assert_eq!(connection.judge(&client, at(1), &timeouts), Order::None);
+        assert_eq!(
+            connection.judge(&client, at(1), &timeouts),
+            ConnectionCommand::None
+        );
         assert_eq!(
             connection.judge(&client, at(100_000), &timeouts),
-            Order::None
+            ConnectionCommand::None
         );
     }
 
@@ -212,12 +217,12 @@ mod tests {
             client.progressed();
             assert_eq!(
                 connection.judge(&client, at(minutes * 200), &timeouts),
-                Order::None
+                ConnectionCommand::None
             );
         }
         assert_eq!(
             connection.judge(&client, at(9 * 200 + 300), &timeouts),
-            Order::Abort
+            ConnectionCommand::Abort
         );
     }
 
@@ -227,11 +232,20 @@ mod tests {
         client.set_protocol(Protocol::Http2);
         let mut connection = ConnectionTimeouts::new(at(0));
         client.begin_request();
-        client.give(Order::Close);
-        assert_eq!(connection.judge(&client, at(1), &timeouts), Order::None);
-        assert_eq!(connection.judge(&client, at(100), &timeouts), Order::None);
+        client.give(ConnectionCommand::Close);
+        assert_eq!(
+            connection.judge(&client, at(1), &timeouts),
+            ConnectionCommand::None
+        );
+        assert_eq!(
+            connection.judge(&client, at(100), &timeouts),
+            ConnectionCommand::None
+        );
         client.end_request(false);
-        assert_eq!(connection.judge(&client, at(101), &timeouts), Order::Abort);
+        assert_eq!(
+            connection.judge(&client, at(101), &timeouts),
+            ConnectionCommand::Abort
+        );
     }
 
     #[test]
@@ -255,9 +269,15 @@ mod tests {
     fn handshake_counts_as_unfinished_and_has_its_own_limit() {
         let (client, timeouts) = (client(), timeouts());
         let mut connection = ConnectionTimeouts::new(at(0));
-        client.set_handshakes(true);
-        assert_eq!(connection.judge(&client, at(1), &timeouts), Order::None);
-        assert_eq!(connection.judge(&client, at(60), &timeouts), Order::None);
+        client.begin_handshake();
+        assert_eq!(
+            connection.judge(&client, at(1), &timeouts),
+            ConnectionCommand::None
+        );
+        assert_eq!(
+            connection.judge(&client, at(60), &timeouts),
+            ConnectionCommand::None
+        );
         let unfinished = connection.unfinished_for(at(60));
         assert_eq!(unfinished, Some(Duration::from_secs(59)));
         assert_eq!(connection.idle_for(at(60)), None);
@@ -268,7 +288,7 @@ mod tests {
         let mut connection = ConnectionTimeouts::new(at(0));
         assert_eq!(
             connection.judge(&client(), at(10), &timeouts()),
-            Order::Close
+            ConnectionCommand::Close
         );
         assert_eq!(connection.idle_for(at(10)), Some(Duration::from_secs(10)));
     }

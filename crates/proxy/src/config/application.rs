@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_sentry::SentryConfig;
 
 use super::{
-    Channel, ClassRule, Config, Edge, Forward, Health, KeySource, Limits, RefusalTexts, Retry,
-    SessionKey, Sticky, Timeouts, TokenConfig, Upstream, upstream,
+    Canary, Channel, ClassRule, Companion, Config, Edge, Forward, Health, KeySource, Limits,
+    Mirror, RefusalTexts, Retry, SessionKey, Sticky, Timeouts, TokenConfig, Upstream, upstream,
 };
 
 /// The name of the application that the top of a file describes.
@@ -39,6 +39,12 @@ pub struct Application {
     #[serde(deserialize_with = "upstream::upstream")]
     #[schemars(with = "String", example = &"http://10.0.0.7:3000")]
     pub upstream: Upstream,
+    /// Makes it the canary of another application.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub canary: Option<Canary>,
+    /// Makes it the mirror of another application.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<Mirror>,
     /// As `[protect]`.
     #[schemars(skip)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,7 +138,14 @@ impl Application {
         self.own_sections().any(|own| own == section)
     }
 
-    /// The file as if this application were alone in it.
+    /// What it is to the application whose requests it gets, if it gets another one's.
+    #[must_use]
+    pub fn companion(&self) -> Option<Companion> {
+        let canary = self.canary.clone().map(Companion::Canary);
+        canary.or_else(|| self.mirror.clone().map(Companion::Mirror))
+    }
+
+    /// The file as if this application were alone in it. What it leaves out is taken from `top`.
     fn alone(&self, top: &Config) -> Config {
         fn own<T: Clone>(own: &Option<T>, top: &T) -> T {
             own.as_ref().unwrap_or(top).clone()
@@ -168,6 +181,7 @@ impl Application {
             channel: self.channel.clone(),
             application: Vec::new(),
             default_application: None,
+            companion: self.companion(),
         }
     }
 }
@@ -186,8 +200,21 @@ impl Config {
         if self.application.is_empty() {
             return (name == DEFAULT).then(|| self.clone());
         }
-        let mut all = self.application.iter();
-        all.find(|it| it.name == name).map(|it| it.alone(self))
+        let application = self.named(name)?;
+        Some(match self.main_of(application) {
+            Some(main) => application.alone(&main.alone(self)),
+            None => application.alone(self),
+        })
+    }
+
+    fn named(&self, name: &str) -> Option<&Application> {
+        self.application.iter().find(|it| it.name == name)
+    }
+
+    /// The application whose requests this one gets. No companion has companions.
+    fn main_of(&self, application: &Application) -> Option<&Application> {
+        let main = self.named(application.companion()?.of())?;
+        main.companion().is_none().then_some(main)
     }
 
     /// The edge of this application, to be changed; `None` if the file has none of that name.
@@ -195,9 +222,9 @@ impl Config {
         if self.application.is_empty() {
             return (name == DEFAULT).then_some(&mut self.edge);
         }
+        let inherited = self.of_application(name)?.edge;
         let application = self.application.iter_mut().find(|it| it.name == name)?;
-        let top = &self.edge;
-        Some(application.edge.get_or_insert_with(|| top.clone()))
+        Some(application.edge.get_or_insert(inherited))
     }
 
     /// How this application is protected, to be changed; `None` if the file has none of that name.
@@ -205,8 +232,8 @@ impl Config {
         if self.application.is_empty() {
             return (name == DEFAULT).then_some(&mut self.protect);
         }
+        let inherited = self.of_application(name)?.protect;
         let application = self.application.iter_mut().find(|it| it.name == name)?;
-        let top = &self.protect;
-        Some(application.protect.get_or_insert_with(|| top.clone()))
+        Some(application.protect.get_or_insert(inherited))
     }
 }

@@ -67,6 +67,10 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "there are no middlewares; quotas, headers, redirects and networks are under [edge]",
     ),
     (
+        &["canary", "mirror", "shadow", "split", "traffic_split"],
+        "a canary is an [[application]] of its own with `canary.of`, a mirror one with `mirror.of`",
+    ),
+    (
         &["tls", "ssl", "certificates"],
         "certificates belong to a listener: [[listen.tls]] with `cert` and `key`",
     ),

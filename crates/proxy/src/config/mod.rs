@@ -25,6 +25,7 @@
 pub mod application;
 mod channel;
 mod classify;
+mod companion;
 pub mod edge;
 mod foreign;
 mod health;
@@ -54,6 +55,7 @@ pub use channel::{Channel, ChannelMeans, Compliance, PerAddress};
 pub use classify::{
     Believe, CertificateRule, ClassRule, Fingerprint, KeySource, SessionKey, TokenConfig,
 };
+pub use companion::{Canary, Companion, Mirror, ShareOf};
 pub use edge::{Edge, HeaderChanges, Maintenance, PathRule, Quota, QuotaKey};
 pub use health::{ActiveHealth, Health, PassiveHealth};
 pub use listen::{Certificate, ClientCertificate, Listener};
@@ -147,6 +149,10 @@ pub struct Config {
     /// `timeouts`, `limits`, `retry`, `sticky`, `health`, `forward`, `edge`, `refusal` and
     /// `channel`. Those that it does not have are taken from the top of the file.
     pub application: Vec<Application>,
+    /// Of one application alone: what it is to the one whose requests it gets.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub companion: Option<Companion>,
 }
 
 fn listeners<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Listener>, D::Error> {
@@ -166,6 +172,12 @@ impl Config {
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         validate::problems(self)
+    }
+
+    /// The same of `[protect]` and `[[classify]]` alone, for files that have nothing else of it.
+    #[must_use]
+    pub fn class_problems(&self) -> Vec<Problem> {
+        validate::class_problems(self)
     }
 
     /// The files it names and whose content is read when it is put in force.

@@ -3,8 +3,8 @@
 use tidegate_sentry::{LqrConfig, ModeName, SentryConfig};
 
 use super::{
-    Admin, Application, Channel, Config, Health, Listener, LogTarget, SessionKey, Sticky, Timeouts,
-    TokenConfig,
+    Admin, Application, Canary, Channel, Companion, Config, Health, Listener, LogTarget,
+    SessionKey, Sticky, Timeouts, TokenConfig,
 };
 
 impl Config {
@@ -103,6 +103,16 @@ fn held(protect: &SentryConfig) -> String {
 
 /// Which requests are an application's.
 fn requests_of(application: &Application) -> String {
+    match application.companion() {
+        Some(Companion::Canary(canary)) => return canary_requests(&canary),
+        Some(Companion::Mirror(mirror)) => {
+            return format!(
+                "copies of {} of the requests of {}",
+                mirror.share, mirror.of
+            );
+        }
+        None => {}
+    }
     let hosts = match application.hosts.as_slice() {
         [] => "every host".to_owned(),
         hosts => hosts.join(", "),
@@ -129,6 +139,14 @@ fn listener(listener: &Listener) -> String {
         false => "",
     };
     format!("listens on {}{tls}, {http}{proxied}", listener.addr)
+}
+
+fn canary_requests(canary: &Canary) -> String {
+    let header = canary.header.as_ref().map(|it| format!("by header `{it}`"));
+    let cookie = canary.cookie.as_ref().map(|it| format!("by cookie `{it}`"));
+    let share = (canary.share.0 > 0.0).then(|| format!("{} of the rest", canary.share));
+    let all: Vec<_> = [header, cookie, share].into_iter().flatten().collect();
+    format!("requests of {}: {}", canary.of, all.join(", "))
 }
 
 fn health(health: &Health) -> String {

@@ -78,7 +78,8 @@ pub struct Limits {
     /// Bytes of a request's body that are read before a slot is asked for. A smaller body is
     /// complete by then; of a larger one the rest is passed on as it comes.
     pub upload_buffer: Size,
-    /// Bytes of request bodies held so, over all requests. Beyond it 16 KiB of each are.
+    /// Bytes of request bodies held so, over all requests. Beyond it 16 KiB of each are. With
+    /// several applications half of it is divided among them, so that none can use up all.
     pub upload_memory: Size,
     /// Bytes per second that a client has to send of a request's body, over ten seconds. Then 408.
     /// 0 for no such limit.
@@ -177,6 +178,9 @@ pub struct Forward {
     pub x_forwarded: bool,
     /// Whether to add `Via`.
     pub via: bool,
+    /// Whether to send `X-Request-Id`. The id of a proxy in `trust` is taken over, any other
+    /// replaced. The access log and refusals have the same id.
+    pub request_id: bool,
 }
 
 impl Default for Forward {
@@ -185,6 +189,7 @@ impl Default for Forward {
             trust: Vec::new(),
             x_forwarded: true,
             via: false,
+            request_id: true,
         }
     }
 }
@@ -194,9 +199,18 @@ impl Default for Forward {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RefusalTexts {
+    /// Heading of the built-in page for people.
+    #[schemars(example = &"One moment, please")]
+    pub title: Option<String>,
     /// One sentence for the built-in page, instead of the usual one.
     #[schemars(example = &"We are very busy. Your cart is safe.")]
     pub message: Option<String>,
+    /// What the built-in page counts down with; `{seconds}` stands for the seconds left.
+    #[schemars(example = &"Next try in {seconds} s")]
+    pub countdown: Option<String>,
+    /// CSS added to that of the built-in page.
+    #[schemars(example = &"body { font-family: Georgia, serif }")]
+    pub style: Option<String>,
     /// File with a whole HTML page.
     #[schemars(example = &"busy.html")]
     pub html: Option<PathBuf>,

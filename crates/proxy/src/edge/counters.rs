@@ -18,17 +18,18 @@ pub(crate) struct EdgeCounters {
 pub(crate) type EdgeTotals = [(&'static str, u64); 5];
 
 impl EdgeCounters {
-    /// Counts a request that was answered by the edge.
-    pub(crate) fn count(&self, fault: &Fault) {
+    /// Counts a request that the edge answered; false if the fault is none of the edge.
+    pub(crate) fn count(&self, fault: &Fault) -> bool {
         let counter = match fault {
             Fault::Forbidden => &self.forbidden,
             Fault::Redirect(_) => &self.redirected,
             Fault::Maintenance(_) => &self.maintenance,
             Fault::Quota(_) => &self.quota,
             Fault::ResponseTooLarge => &self.response_too_large,
-            _ => return,
+            _ => return false,
         };
         counter.fetch_add(1, Ordering::Relaxed);
+        true
     }
 
     /// The counts, by the word in metrics.

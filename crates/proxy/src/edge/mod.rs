@@ -4,8 +4,11 @@
 //! All of it is decided before anything is asked about load, so that the engine sees only what is
 //! to be served. A configuration without `[edge]` has no [`Edge`], and a request pays one branch.
 
+pub(crate) mod canary;
+pub(crate) mod companions;
 mod counters;
 mod headers;
+pub(crate) mod mirror;
 mod quotas;
 
 use std::net::IpAddr;

@@ -290,11 +290,11 @@ async fn secure(
     limit: Duration,
 ) -> Result<(), TurnedAway> {
     let handshake = pin!(TlsAcceptor::from(config).accept(socket));
-    client.set_handshakes(true);
+    client.begin_handshake();
     let watched = worker.register(Rc::clone(&client));
     let agreed = timeout(limit, serve::obey(&client, handshake, serve::After::End)).await;
     drop(watched);
-    client.set_handshakes(false);
+    client.end_handshake();
     let Ok(Some(Ok(stream))) = agreed else {
         return Err(TurnedAway::Tls);
     };

@@ -8,7 +8,9 @@
 
 mod histogram;
 mod refusals;
+mod request_id;
 pub mod text;
+mod top;
 
 use std::array;
 use std::sync::OnceLock;
@@ -22,7 +24,12 @@ use tidegate_sentry::{ClassId, Refusal, ReplicaId};
 use histogram::Histogram;
 pub use histogram::Snapshot;
 use refusals::Refusals;
-pub use refusals::{Remembered, RequestId};
+pub use refusals::Remembered;
+pub use request_id::RequestId;
+pub(crate) use request_id::RequestIds;
+use top::TopTables;
+pub use top::{Heavy, Top};
+pub(crate) use top::{Outcome, Sampled, Sampler};
 
 /// Classes that are told apart; the engine allows no more.
 const CLASSES_MAX: usize = 64;
@@ -147,12 +154,19 @@ impl Metrics {
 
     /// The refusal of this id, while it is remembered.
     #[must_use]
-    pub fn find_refusal(&self, id: RequestId) -> Option<Remembered> {
+    pub fn find_refusal(&self, id: &str) -> Option<Remembered> {
+        let number = RequestId::number_of(id);
         let mut found = self
             .cores
             .iter()
-            .filter_map(|core| core.refusals.lock().find(id));
+            .filter_map(|core| core.refusals.lock().find(number));
         found.next()
+    }
+
+    /// The paths and tenants that cost most and are shed most.
+    #[must_use]
+    pub fn top(&self, now: Timestamp) -> Top {
+        top::collect(now, self.cores.iter().map(|core| &core.top))
     }
 
     /// The sums over all worker threads.
@@ -188,6 +202,7 @@ pub struct Core {
     sample_wanted: AtomicBool,
     sample: Mutex<Option<Refusal>>,
     refusals: Mutex<Refusals>,
+    top: Mutex<TopTables>,
 }
 
 #[derive(Debug, Default)]
@@ -215,7 +230,8 @@ impl Default for Core {
             log_lines_lost: AtomicU64::new(0),
             sample_wanted: AtomicBool::new(false),
             sample: Mutex::new(None),
-            refusals: Mutex::new(Refusals::new()),
+            refusals: Mutex::default(),
+            top: Mutex::default(),
         }
     }
 }
@@ -251,9 +267,24 @@ impl Core {
         }
     }
 
-    /// A refusal is answered: its id, under which it is found for a while.
-    pub fn remember_refusal(&self, at: Timestamp, refusal: &Refusal) -> RequestId {
-        self.refusals.lock().remember(at, *refusal)
+    /// A refusal is answered: it is found by its id for a while.
+    pub fn remember_refusal(&self, id: &RequestId, at: Timestamp, refusal: &Refusal) {
+        self.refusals.lock().remember(Remembered {
+            number: id.number(),
+            at,
+            refusal: *refusal,
+        });
+    }
+
+    /// A request that was looked at has ended.
+    pub(crate) fn record_sampled(
+        &self,
+        now: Timestamp,
+        path: &str,
+        tenant: Option<&str>,
+        outcome: Outcome,
+    ) {
+        self.top.lock().add(now, path, tenant, outcome);
     }
 
     fn take_sample(&self) -> Option<Refusal> {

@@ -39,7 +39,7 @@ const OTHER_REASONS: [&str; 21] = [
     "uploads",
     "resets",
     "deadline",
-    "departed",
+    "abandoned",
     "connect",
     "reset",
     "timeout",

@@ -1,6 +1,6 @@
 //! One request on its way into a recording.
 //!
-//! The visit knows what the client asked and got, the slot what the replica did; either may end
+//! The exchange knows what the client asked and got, the slot what the replica did; either may end
 //! first. Both hold the row, and the one that ends last sends it.
 
 use std::cell::Cell;
@@ -131,6 +131,8 @@ impl Row {
                 tidegate_sentry::Ending::Dropped => Ending::Failed,
                 tidegate_sentry::Ending::Abandoned => Ending::Abandoned,
                 tidegate_sentry::Ending::Ignored => Ending::Streamed,
+                // A slot always ends its permit; one that did not says nothing about the replica.
+                tidegate_sentry::Ending::Unreported => Ending::Abandoned,
             };
         });
     }

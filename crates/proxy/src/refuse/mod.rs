@@ -3,10 +3,11 @@
 //! Refusing under overload must cost little and must not invite worse: the bodies are rendered
 //! once per configuration, the headers are static, the connection stays open (closing it costs four
 //! times as much, nearly all of it in the kernel), `retry-after` says when it makes sense to
-//! come back, and the text asks people not to hammer reload.
+//! come back, and the page for people ([`people`]) does so by itself.
 
 mod grpc;
 mod page;
+pub(crate) mod people;
 mod rate_limit;
 
 use std::rc::Rc;
@@ -16,7 +17,7 @@ use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use parking_lot::Mutex;
 use tidegate_channel::net::HELD_HEADER;
 use tidegate_sentry::{Refusal, ShedReason};
@@ -43,6 +44,9 @@ const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 /// The id under which `tidegate ctl why` finds a refusal.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// Bytes of an id that was made here.
+const ID_BYTES_USUAL: usize = 16;
+
 /// Longest `retry-after`: a forecast of more than this is not worth the name.
 const RETRY_AFTER_MAX_S: usize = 120;
 
@@ -59,16 +63,27 @@ pub(crate) enum Format {
     Text,
     /// As gRPC has it: in the headers alone.
     Grpc,
+    /// HTML, for a request that must not be repeated unasked: one that sends a form.
+    Form,
 }
 
 impl Format {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Html,
         Self::Json,
         Self::Problem,
         Self::Text,
         Self::Grpc,
+        Self::Form,
     ];
+
+    /// How to refuse a request of this method in this format.
+    pub(crate) fn for_method(self, method: &Method) -> Self {
+        match self {
+            Self::Html if !method.is_safe() => Self::Form,
+            format => format,
+        }
+    }
 
     /// The type of `Accept` that we have and that the client likes best, the first of equals;
     /// programs that name none get plain text.
@@ -112,7 +127,7 @@ impl Format {
 
     const fn content_type(self) -> HeaderValue {
         HeaderValue::from_static(match self {
-            Self::Html => "text/html; charset=utf-8",
+            Self::Html | Self::Form => "text/html; charset=utf-8",
             Self::Json => "application/json",
             Self::Problem => "application/problem+json",
             Self::Text => "text/plain; charset=utf-8",
@@ -205,6 +220,10 @@ impl Shed {
         }
     }
 
+    fn refusals(&self) -> &Refusals {
+        &self.settings.refusals
+    }
+
     fn template(&self) -> &Template {
         self.settings.refusals.template(self.words)
     }
@@ -217,8 +236,8 @@ impl Shed {
         self.template().status
     }
 
-    pub(crate) fn body(&self) -> &Bytes {
-        &self.template().body
+    pub(crate) fn body(&self) -> Bytes {
+        self.refusals().body(self.words, self.id.number())
     }
 
     /// Writes it for a client that speaks HTTP/1.1 and reads bodies.
@@ -228,18 +247,20 @@ impl Shed {
             true => b"\r\n\r\n",
             false => b"\r\nconnection: close\r\n\r\n",
         };
-        let parts: [&[u8]; 8] = [
+        let body = self.body();
+        let before: [&[u8]; 5] = [
             &template.http1,
             self.retry_after().as_bytes(),
             b"\r\ndate: ",
             date.as_bytes(),
             b"\r\nx-request-id: ",
-            &self.id.digits(),
-            end,
-            &template.body,
         ];
-        out.reserve(parts.iter().map(|part| part.len()).sum());
-        parts.iter().for_each(|part| out.extend_from_slice(part));
+        let length: usize = before.iter().map(|part| part.len()).sum();
+        out.reserve(length + ID_BYTES_USUAL + end.len() + body.len());
+        before.iter().for_each(|part| out.extend_from_slice(part));
+        self.id.write(out);
+        out.extend_from_slice(end);
+        out.extend_from_slice(&body);
     }
 
     /// Its head for a client that speaks HTTP/2.
@@ -252,7 +273,7 @@ impl Shed {
         for (name, value) in [
             (RETRY_AFTER, self.retry_after().clone()),
             (DATE, date),
-            (REQUEST_ID, id_header(self.id)),
+            (REQUEST_ID, self.id.header()),
         ] {
             if let Some(said) = headers.get_mut(name) {
                 *said = value;
@@ -265,15 +286,11 @@ impl Shed {
 /// For those who have something to add, or want less than all of it.
 impl From<Shed> for Response<Outbound> {
     fn from(shed: Shed) -> Self {
-        let mut response = shed.settings.refusals.response(shed.words);
-        response.headers.insert(REQUEST_ID, id_header(shed.id));
+        let number = shed.id.number();
+        let mut response = shed.refusals().response(shed.words, number);
+        response.headers.insert(REQUEST_ID, shed.id.header());
         response
     }
-}
-
-fn id_header(id: RequestId) -> HeaderValue {
-    // Sixteen digits are a valid value.
-    HeaderValue::from_bytes(&id.digits()).unwrap_or(HeaderValue::from_static(""))
 }
 
 impl Template {
@@ -336,22 +353,37 @@ impl Refusals {
     }
 
     /// The answer to a request that is not passed on.
-    pub(crate) fn answer(&self, fault: &Fault, format: Format) -> Response<Outbound> {
-        match fault {
-            Fault::Shed(refusal) => self.response(Words::new(refusal, format)),
+    pub(crate) fn answer(
+        &self,
+        fault: &Fault,
+        format: Format,
+        id: &RequestId,
+    ) -> Response<Outbound> {
+        let mut response = match fault {
+            Fault::Shed(refusal) => self.response(Words::new(refusal, format), id.number()),
             fault => explain(fault, format),
-        }
+        };
+        response.headers.insert(REQUEST_ID, id.header());
+        response
     }
 
     /// The answer to a request that there is no room for.
-    fn response(&self, words: Words) -> Response<Outbound> {
+    fn response(&self, words: Words, salt: u64) -> Response<Outbound> {
         let template = self.template(words);
-        let body = Outbound::full(template.body.clone());
+        let body = Outbound::full(self.body(words, salt));
         let mut response = Response::new(template.status, body);
         response.headers = template.headers.clone();
         let retry_after = self.retry_after(words).clone();
         response.headers.insert(RETRY_AFTER, retry_after);
         response
+    }
+
+    /// What a client reads; `salt` differs by request.
+    fn body(&self, words: Words, salt: u64) -> Bytes {
+        let counting = self
+            .custom
+            .counting(words.format, words.retry_after_s, salt);
+        counting.unwrap_or_else(|| self.template(words).body.clone())
     }
 
     fn template(&self, words: Words) -> &Template {
@@ -534,6 +566,7 @@ mod tests {
     use tidegate_sentry::ClassId;
 
     use super::*;
+    use crate::metrics::RequestIds;
 
     fn accept(value: &str) -> Format {
         Format::of(Some(&value.parse().unwrap()))
@@ -588,12 +621,16 @@ mod tests {
             (Duration::from_millis(1001), "2"),
             (Duration::from_secs(9999), "120"),
         ] {
-            let response = refusals.answer(&refusal(wait), Format::Text);
+            let response = answer(&refusals, &refusal(wait), Format::Text);
             assert_eq!(response.headers[RETRY_AFTER], header);
             assert_eq!(response.headers[SHED], "predicted");
             assert_eq!(response.status, 503);
             assert!(!response.headers.contains(CONNECTION));
         }
+    }
+
+    fn answer(refusals: &Refusals, fault: &Fault, format: Format) -> Response<Outbound> {
+        refusals.answer(fault, format, &RequestIds::default().make())
     }
 
     fn body(response: Response<Outbound>) -> String {
@@ -609,13 +646,13 @@ mod tests {
     }
 
     #[test]
-    fn every_format_asks_not_to_hammer_reload() {
+    fn formats_for_programs_ask_not_to_hammer_reload() {
         let refusals = Refusals::of(&RefusalTexts::default()).unwrap();
-        for format in [Format::Html, Format::Json, Format::Problem, Format::Text] {
-            let text = body(refusals.answer(&refusal(Duration::ZERO), format));
+        for format in [Format::Json, Format::Problem, Format::Text] {
+            let text = body(answer(&refusals, &refusal(Duration::ZERO), format));
             assert!(text.contains("reload"), "{format:?}: {text}");
         }
-        let json = body(refusals.answer(&refusal(Duration::ZERO), Format::Json));
+        let json = body(answer(&refusals, &refusal(Duration::ZERO), Format::Json));
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(
             (json["status"].as_u64(), json["reason"].as_str()),
@@ -627,7 +664,7 @@ mod tests {
     fn problem_details_have_the_registered_type() {
         let refusals = Refusals::of(&RefusalTexts::default()).unwrap();
         let problem = |fault: &Fault| {
-            let response = refusals.answer(fault, Format::Problem);
+            let response = answer(&refusals, fault, Format::Problem);
             assert_eq!(response.headers[CONTENT_TYPE], "application/problem+json");
             let text = body(response);
             serde_json::from_str::<serde_json::Value>(&text).unwrap()
@@ -661,9 +698,9 @@ mod tests {
             ..RefusalTexts::default()
         };
         let refusals = Refusals::of(&texts).unwrap();
-        let html = body(refusals.answer(&refusal(Duration::ZERO), Format::Html));
+        let html = body(answer(&refusals, &refusal(Duration::ZERO), Format::Html));
         assert!(html.contains("&lt;b&gt;"), "{html}");
-        let json = body(refusals.answer(&refusal(Duration::ZERO), Format::Json));
+        let json = body(answer(&refusals, &refusal(Duration::ZERO), Format::Json));
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["message"], "<b>\"Back\" soon</b>");
     }
@@ -671,7 +708,11 @@ mod tests {
     #[test]
     fn faults_of_the_framing_close_the_connection() {
         let refusals = Refusals::of(&RefusalTexts::default()).unwrap();
-        let response = refusals.answer(&Fault::Malformed(Violation::Framing), Format::Text);
+        let response = answer(
+            &refusals,
+            &Fault::Malformed(Violation::Framing),
+            Format::Text,
+        );
         assert_eq!(response.headers[CONNECTION], "close");
         assert_eq!(response.status, 400);
     }

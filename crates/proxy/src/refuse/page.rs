@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::Format;
+use super::people::PeoplePages;
 use crate::config::RefusalTexts;
 use crate::settings::SettingsError;
 
@@ -20,36 +21,67 @@ const ABNORMAL_USAGE_DETECTED: &str =
     "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
 
 /// The operator's own texts, where there are any.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Custom {
-    message: String,
+    texts: RefusalTexts,
     html: Option<Bytes>,
     json: Option<Bytes>,
     text: Option<Bytes>,
+    pages: PeoplePages,
+}
+
+/// Equal texts make equal pages.
+impl PartialEq for Custom {
+    fn eq(&self, other: &Self) -> bool {
+        let key = |it: &Self| {
+            (
+                it.texts.clone(),
+                it.html.clone(),
+                it.json.clone(),
+                it.text.clone(),
+            )
+        };
+        key(self) == key(other)
+    }
 }
 
 impl Custom {
     pub(super) fn read(texts: &RefusalTexts) -> Result<Self, SettingsError> {
         let read = |path: &Option<_>| path.as_deref().map(read).transpose();
         Ok(Self {
-            message: texts.message.clone().unwrap_or_else(|| BUSY.to_owned()),
             html: read(&texts.html)?,
             json: read(&texts.json)?,
             text: read(&texts.text)?,
+            pages: PeoplePages::new(texts),
+            texts: texts.clone(),
         })
     }
 
     /// What a client reads when it is refused because of overload.
     pub(super) fn overload(&self, format: Format, status: StatusCode, reason: &str) -> Bytes {
         let own = match format {
-            Format::Html => &self.html,
+            Format::Html | Format::Form if self.html.is_some() => &self.html,
+            Format::Html => return self.pages.counting(1, 0),
+            Format::Form => return self.pages.form(),
             Format::Json => &self.json,
             Format::Text => &self.text,
             Format::Problem => &None,
             Format::Grpc => return Bytes::new(),
         };
+        let message = self.texts.message.as_deref().unwrap_or(BUSY);
         own.clone()
-            .unwrap_or_else(|| page(format, status, Some(reason), &self.message))
+            .unwrap_or_else(|| page(format, status, Some(reason), message))
+    }
+
+    /// The page for people that differs by the time to come back; none where it does not.
+    pub(super) fn counting(
+        &self,
+        format: Format,
+        retry_after_s: usize,
+        salt: u64,
+    ) -> Option<Bytes> {
+        let ours = format == Format::Html && self.html.is_none();
+        ours.then(|| self.pages.counting(retry_after_s, salt))
     }
 }
 
@@ -70,7 +102,7 @@ pub(super) fn render(format: Format, status: StatusCode, message: &str) -> Bytes
 fn page(format: Format, status: StatusCode, reason: Option<&str>, message: &str) -> Bytes {
     let title = status.canonical_reason().unwrap_or("Error");
     match format {
-        Format::Html => html(status, title, message),
+        Format::Html | Format::Form => html(status, title, message),
         Format::Json => json(status, title, reason, message),
         Format::Problem => problem(status, title, reason, message),
         // Its headers say all.
@@ -137,7 +169,7 @@ fn html(status: StatusCode, title: &str, message: &str) -> String {
     )
 }
 
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -8,19 +8,23 @@
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::IpAddr;
+use std::sync::LazyLock;
 
 use http::{HeaderName, Method};
 use ipnet::IpNet;
 use serde_json::Value;
 use tidegate_sentry::policing::{PathHasher, PathKey};
 
-use super::classify::{Asked, PathPattern, method};
+use super::classify::{Asked, PathPattern, Readings, method};
 use super::cookie::cookies;
 use crate::config::{Config, KeySource, SessionKey};
 use crate::message::Fields;
 use crate::record::Row;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Drawn at start, once for all applications.
+static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// Makes keys of requests.
 #[derive(Debug)]
@@ -63,9 +67,10 @@ struct Session {
 }
 
 impl Keys {
-    /// Keys as configured; with those of `before` hashes stay what they are.
-    pub(crate) fn new(config: &Config, before: Option<&Self>) -> Self {
-        let hasher = before.map_or_else(RandomState::new, |before| before.hasher.clone());
+    /// Keys as configured. Hashes are those of the process: they stay what they are over reloads,
+    /// and when a request changes from a canary to its main application.
+    pub(crate) fn new(config: &Config) -> Self {
+        let hasher = SEED.clone();
         let key = (hasher.hash_one("paths, 0"), hasher.hash_one("paths, 1"));
         Self {
             paths: PathHasher::new(key, &config.protect.paths.fold),
@@ -92,10 +97,29 @@ impl Keys {
     }
 
     /// Records a request's path; `known` where its hash is known already.
-    pub(crate) fn record_path(&self, asked: &Asked<'_>, known: Option<PathKey>, row: &Row) {
-        let path = asked.path().usual();
+    pub(crate) fn record_path(&self, path: &str, known: Option<PathKey>, row: &Row) {
+        let readings = Readings::of(path);
+        let path = readings.usual();
         let hash = known.unwrap_or_else(|| self.paths.hash(path));
         row.path(hash.0, || self.paths.name(path));
+    }
+
+    /// The names of a request's path and tenant, for people. What may be a secret, a cookie or a
+    /// header, is not shown: only the first digits of its key.
+    pub(crate) fn names(&self, asked: &Asked<'_>, peer: IpAddr) -> (String, Option<String>) {
+        let path = self.paths.name(asked.path().usual());
+        let tenant = self.tenant.as_ref().map(|source| {
+            let told = self.told(source, asked, asked.trusted);
+            match (source, told) {
+                (_, None) => address(asked, peer, &self.trust).to_string(),
+                (Source::Claim(name), Some(key)) => {
+                    let claim = asked.claims().and_then(|claims| text(claims.get(name)?));
+                    claim.unwrap_or_else(|| tenant_digits(key))
+                }
+                (_, Some(key)) => tenant_digits(key),
+            }
+        });
+        (path, tenant)
     }
 
     /// The key of a tenant that is told by its address.
@@ -178,6 +202,10 @@ impl Session {
     }
 }
 
+fn tenant_digits(key: u64) -> String {
+    format!("#{:08x}", key >> 32)
+}
+
 /// A claim as text: one value, not a list of them.
 fn text(claim: &Value) -> Option<String> {
     match claim {
@@ -224,7 +252,7 @@ mod tests {
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
 
     fn keys(text: &str) -> Keys {
-        Keys::new(&Config::from_text("t.toml", text).unwrap(), None)
+        Keys::new(&Config::from_text("t.toml", text).unwrap())
     }
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> Fields {
@@ -318,7 +346,7 @@ mod tests {
     fn a_reload_changes_no_key() {
         let before = keys("tenant = 'address'");
         let config = Config::from_text("t.toml", "tenant = 'address'").unwrap();
-        let after = Keys::new(&config, Some(&before));
+        let after = Keys::new(&config);
         let (headers, method) = (Fields::new(), Method::GET);
         let asked = Asked::new(&method, "a", "/a", &headers);
         assert_eq!(before.marks(&asked, PEER), after.marks(&asked, PEER));

@@ -2,16 +2,17 @@
 
 pub(crate) mod canonical;
 pub(crate) mod classify;
-mod cookie;
+pub(crate) mod cookie;
 pub(crate) mod deadline;
 pub(crate) mod engine_keys;
+pub(crate) mod exchange;
+pub(crate) mod head;
 mod known_headers;
-pub(crate) mod order;
 pub(crate) mod sticky;
 pub(crate) mod upload;
 pub(crate) mod upload_places;
 pub(crate) mod upstream_request;
-pub(crate) mod visit;
+pub(crate) mod watched;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,29 +20,34 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{Method, StatusCode};
+use http_body::Body as _;
 use tidegate_control::Timestamp;
-use tidegate_sentry::Refusal;
+use tidegate_sentry::{Arrival, Refusal};
 
 use crate::alarm::{Alarm, Elapsed};
-use crate::channel;
+use crate::channel::{self, Claim, Proven};
 use crate::client::inbound::Inbound;
 use crate::client::{Client, Protocol};
+use crate::edge::companions::Handed;
+use crate::edge::{canary, mirror};
 use crate::fault::{Fault, Invalid};
 use crate::gate::{self, Entry, Slot, Wait};
+use crate::hop;
 use crate::http1::Violation;
-use crate::message::{Request, Response};
-use crate::metrics::UpstreamFailure;
+use crate::message::{self, Response};
+use crate::metrics::{Sampled, UpstreamFailure};
 use crate::refuse::{self, Shed};
 use crate::response::body::Outbound;
 use crate::response::{self, tunnel};
 use crate::settings::Settings;
-use crate::upstream::send::Sending;
+use crate::upstream::send::{Answer, Deadline, Sending};
 use crate::worker::{InForce, Worker};
-use order::Order;
+use exchange::Exchange;
+use head::{Head, Origin};
+use known_headers::KnownHeaders;
 use upload::Upload;
 use upload_places::Place;
-use visit::Visit;
 
 /// How long a refused client may take to send the body that is read and thrown away.
 const DISCARD: Duration = Duration::from_secs(1);
@@ -70,6 +76,49 @@ pub(crate) enum Served {
     Reset(h2::Reason),
 }
 
+/// A request on its way through the proxy, from the reading of its head to its response.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// What is counted about it; goes on with the response.
+    pub(crate) exchange: Exchange,
+    /// Without its body while that is being sent.
+    pub(crate) message: message::Request<Upload>,
+    pub(crate) head: Head,
+    pub(crate) deadline: Deadline,
+    /// An item whose body has still to be read.
+    pub(crate) claim: Option<Box<Claim>>,
+    /// What is proven about an item.
+    pub(crate) item: Option<Box<Proven>>,
+}
+
+impl Request {
+    /// Where it is served.
+    fn worker(&self) -> &Rc<Worker> {
+        self.exchange.worker()
+    }
+
+    /// What the engine is told of it.
+    pub(crate) fn arrival(&self) -> Arrival {
+        self.head
+            .arrival(&self.message.body, self.deadline.by_client())
+    }
+
+    /// The canary does not serve it: see [`Exchange::return_to_main`].
+    fn return_to_main(&mut self, why: Handed) -> bool {
+        let returned = self.exchange.return_to_main(why, self.head.class);
+        if returned {
+            // Replicas of the one are not replicas of the other.
+            self.head.sticky = None;
+        }
+        returned
+    }
+
+    /// Whether a part of the body is read before a slot is asked for.
+    fn reads_ahead(&self) -> bool {
+        self.message.body.is_open() && !self.head.expects_continue
+    }
+}
+
 /// Serves one request. What goes wrong becomes an answer, with one exception: a client that
 /// cancels all it asks is not answered but told, in the words of HTTP/2, that its request was not
 /// looked at and may be made again on another connection.
@@ -79,21 +128,42 @@ pub(crate) enum Served {
 pub(crate) fn serve(
     worker: &Rc<Worker>,
     client: &Rc<Client>,
-    request: Request<Inbound>,
+    message: message::Request<Inbound>,
 ) -> Serving {
     client.begin_request();
-    let routed = worker.route(&request);
+    let routed = worker.route(&message);
     let fits = routed.is_ok();
     let (Ok(application) | Err(application)) = routed;
+    let (application, main) = canary::choose(application, client, &message);
     let settings = application.settings();
-    let mut visit = Visit::begin(client, application, &request);
-    match begin(&mut visit, &settings, request, fits) {
-        Err(fault) => Serving::Done(Some(decline(visit, &settings, fault))),
-        Ok((mut order, mut entry)) => Serving::Going(Box::pin(async move {
-            let served = live(&mut visit, &mut order, &mut entry).await;
+    let mut exchange = Exchange::begin(client, application, &message);
+    exchange.main = main;
+    let (message, head, deadline) = match read(&mut exchange, &settings, message) {
+        Ok(read) => read,
+        Err(fault) => return Serving::Done(Some(decline(exchange, &settings, fault))),
+    };
+    let mut request = Request {
+        exchange,
+        message,
+        head,
+        deadline,
+        claim: None,
+        item: None,
+    };
+    match begin(&mut request, fits) {
+        Err(fault) => Serving::Done(Some(decline(request.exchange, &settings, fault))),
+        Ok(mut entry) => Serving::Going(Box::pin(async move {
+            let served = match live(&mut request, &mut entry).await {
+                Err(fault) if request.exchange.main.is_some() && canary::may_return(&fault) => {
+                    Box::pin(live_on_main(&mut request, &mut entry)).await
+                }
+                served => served,
+            };
             // A request that failed gives its slot back before it is answered.
-            drop(entry);
-            conclude(visit, served)
+            if let Some(entry) = entry.take() {
+                entry.end();
+            }
+            conclude(request.exchange, served)
         })),
     }
 }
@@ -107,9 +177,10 @@ pub(crate) fn refuse(
     client.begin_request();
     let application = worker.outside();
     let settings = application.settings();
-    let mut visit = Visit::begin(client, application, &Request::<()>::default());
-    visit.is_malformed();
-    explain(visit, &settings, &Fault::Malformed(violation))
+    let nothing = message::Request::<()>::default();
+    let mut exchange = Exchange::begin(client, application, &nothing);
+    exchange.is_malformed();
+    explain(exchange, &settings, &Fault::Malformed(violation))
 }
 
 /// A request on its way through the proxy.
@@ -130,70 +201,151 @@ impl Future for Serving {
     }
 }
 
+/// What is read of a request: its message with the body as it is sent, and what its head says.
+type Read = (message::Request<Upload>, Head, Deadline);
+
+/// Reads a request, and notes what it asks for.
+fn read(
+    exchange: &mut Exchange,
+    settings: &Settings,
+    message: message::Request<Inbound>,
+) -> Result<Read, Fault> {
+    if exchange.client.cancels_too_much(&settings.config.limits) {
+        return Err(Fault::TooManyResets);
+    }
+    let known = KnownHeaders::of(&message.headers);
+    let format = head::refusal_format(exchange.client.protocol(), &known);
+    exchange.format = format.for_method(&message.method);
+    let reading = Origin::of(exchange).read(settings, &message, &known);
+    let reading = reading.inspect_err(|fault| note_edge(exchange, &message, fault))?;
+    exchange.asked(settings, message.uri.path(), &reading);
+    sample(exchange, settings, &message, &reading.head);
+    exchange.passage = reading.passage;
+    let mut body = Inbound::Empty;
+    let mut message = message.map(|inbound| body = inbound);
+    if message.method == Method::OPTIONS && !hop::count_down(&mut message.headers) {
+        return Err(Fault::LastHop);
+    }
+    let (client, application) = (&exchange.client, &exchange.application);
+    let upload = Upload::new(body, client, application, reading.upload);
+    let upload = upload.inspect_err(|_| exchange.client.linger())?;
+    let deadline = Deadline::new(exchange.arrived, reading.allowance);
+    Ok((message.map(|()| upload), reading.head, deadline))
+}
+
+/// Follows a request, if it is one of those that stand for all others, for what its path and tenant
+/// cost.
+fn sample(
+    exchange: &mut Exchange,
+    settings: &Settings,
+    message: &message::Request<Inbound>,
+    head: &Head,
+) {
+    let application = &exchange.application;
+    let Some(weight) = application.sampler.choose(exchange.arrived) else {
+        return;
+    };
+    let (path, tenant) = Origin::of(exchange).names(settings, message, head);
+    let sampled = Sampled::new(application, weight, path, tenant);
+    exchange.sample(sampled);
+}
+
+/// Counts what the edge answers itself. A client that still writes is let finish.
+fn note_edge(exchange: &Exchange, message: &message::Request<Inbound>, fault: &Fault) {
+    let counters = exchange.application.shared.edge_counters();
+    if counters.count(fault) && !message.body.is_end_stream() {
+        exchange.client.linger();
+    }
+}
+
 /// As far as a request gets without waiting: to the engine's word, unless its body has to be read
 /// before.
-fn begin(
-    visit: &mut Visit,
-    settings: &Settings,
-    request: Request<Inbound>,
-    fits: bool,
-) -> Result<(Order, Option<Entry>), Fault> {
-    let order = Order::read(visit, settings, request)?;
+fn begin(request: &mut Request, fits: bool) -> Result<Option<Entry>, Fault> {
     if !fits {
-        return Err(unrouted(visit, &order));
+        return Err(unrouted(request));
     }
-    channel::comply(visit, &order)?;
-    let entry = match reads_ahead(&order) || visit.claim.is_some() {
-        true => None,
-        false => Some(enter(visit, &order, visit.arrived)?),
-    };
-    Ok((order, entry))
+    channel::comply(request)?;
+    if request.reads_ahead() || request.claim.is_some() {
+        return Ok(None);
+    }
+    let arrived = request.exchange.arrived;
+    enter(request, arrived).map(Some)
 }
 
 /// No application has the request's host and path.
-fn unrouted(visit: &Visit, order: &Order) -> Fault {
-    visit.worker().metrics().record_unrouted();
-    if order.request.body.is_open() {
-        visit.client.linger();
+fn unrouted(request: &Request) -> Fault {
+    request.worker().metrics().record_unrouted();
+    if request.message.body.is_open() {
+        request.exchange.client.linger();
     }
     Fault::Unrouted
 }
 
 /// The life of a request, step by step.
 async fn live(
-    visit: &mut Visit,
-    order: &mut Order,
+    request: &mut Request,
     entry: &mut Option<Entry>,
 ) -> Result<Response<Outbound>, Fault> {
-    if visit.claim.is_some() {
-        Box::pin(channel::prove(visit, order)).await?;
+    if request.claim.is_some() {
+        Box::pin(channel::prove(request)).await?;
     }
     if !matches!(entry, Some(Entry::Admitted(_))) {
         // Boxed, like everything that seldom happens: it would make every request larger.
-        let admission = Box::pin(admit(visit, order, entry.take()));
+        let admission = Box::pin(admit(request, entry.take()));
         *entry = Some(Entry::Admitted(admission.await?));
     }
     let slot = slot_of(entry);
-    if order.expects_continue && order.request.body.is_open() {
-        Box::pin(receive_continued(visit, order, slot)).await?;
+    if request.head.expects_continue && request.message.body.is_open() {
+        Box::pin(receive_continued(request, slot)).await?;
     }
-    visit.admitted(slot);
-    upstream_request::prepare(visit, order, slot);
-    let mut answer = Sending::new(visit, slot, order).send().await?;
+    request.exchange.admitted(slot);
+    upstream_request::prepare(request, slot);
+    mirror::copy(request);
+    let answer = Sending::new(request, slot).send().await?;
+    respond(request, entry, answer).await
+}
+
+/// Passes on what a replica answers.
+async fn respond(
+    request: &mut Request,
+    entry: &mut Option<Entry>,
+    mut answer: Answer,
+) -> Result<Response<Outbound>, Fault> {
     match answer.response.status {
-        StatusCode::SWITCHING_PROTOCOLS if order.upgrade.is_some() => {
-            tunnel::open(visit, take_slot(entry), answer)
+        StatusCode::SWITCHING_PROTOCOLS if request.head.upgrade.is_some() => {
+            tunnel::open(&request.exchange, take_slot(entry), answer)
         }
         // It switched a protocol that was not asked for.
         StatusCode::SWITCHING_PROTOCOLS => {
-            let slot = take_slot(entry);
-            Err(response::failed(visit, slot, UpstreamFailure::Malformed))
+            let (slot, failure) = (take_slot(entry), UpstreamFailure::Malformed);
+            Err(response::failed(&request.exchange, slot, failure))
         }
         _ => {
             let ahead = response::read_ahead(&mut answer.body).await;
-            response::relay(visit, take_slot(entry), answer, ahead)
+            response::relay(request, take_slot(entry), answer, ahead)
         }
     }
+}
+
+/// Sends a request that no replica of the canary has seen to the main application.
+async fn live_on_main(
+    request: &mut Request,
+    entry: &mut Option<Entry>,
+) -> Result<Response<Outbound>, Fault> {
+    if let Some(entry) = entry.take() {
+        entry.end();
+    }
+    request.return_to_main(Handed::Unreachable);
+    let now = request.exchange.now();
+    let slot = match enter(request, now)? {
+        Entry::Admitted(slot) => slot,
+        Entry::Waiting(wait) => queue(request, wait).await?,
+    };
+    *entry = Some(Entry::Admitted(slot));
+    let slot = slot_of(entry);
+    request.exchange.admitted(slot);
+    let answer = Sending::new(request, slot).send().await?;
+    respond(request, entry, answer).await
 }
 
 /// The slot of a request that is admitted. It stays where it is: a copy would make every request
@@ -213,122 +365,116 @@ fn take_slot(entry: &mut Option<Entry>) -> Slot {
 }
 
 /// Turns what came of a request into what is said to the client.
-fn conclude(mut visit: Visit, served: Result<Response<Outbound>, Fault>) -> Served {
+fn conclude(mut exchange: Exchange, served: Result<Response<Outbound>, Fault>) -> Served {
     match served {
         Ok(response) => {
-            visit.answered(response.status, None);
-            Served::Response(dismiss(visit, response))
+            exchange.answered(response.status, None);
+            Served::Response(dismiss(exchange, response))
         }
         Err(fault) => {
-            let settings = visit.application.settings();
-            decline(visit, &settings, fault)
+            let settings = exchange.application.settings();
+            decline(exchange, &settings, fault)
         }
     }
 }
 
 /// Turns what is wrong with a request into what is said to the client.
-fn decline(visit: Visit, settings: &InForce, fault: Fault) -> Served {
+fn decline(exchange: Exchange, settings: &InForce, fault: Fault) -> Served {
     match fault {
-        Fault::TooManyResets => Served::Reset(send_away(visit)),
+        Fault::TooManyResets => Served::Reset(send_away(exchange)),
         // Over HTTP/2 a body breaks off with its stream: nobody is there to be answered, and the
-        // visit counts as cancelled.
-        Fault::Invalid(Invalid::Body) if visit.client.protocol() == Protocol::Http2 => {
+        // exchange counts as cancelled.
+        Fault::Invalid(Invalid::Body) if exchange.client.protocol() == Protocol::Http2 => {
             Served::Reset(h2::Reason::CANCEL)
         }
-        Fault::Shed(refusal) if !visit.holds_back && !visit.worker().state.is_draining() => {
-            Served::Shed(turn_away(visit, settings, &refusal))
+        Fault::Shed(refusal) if !exchange.holds_back && !exchange.worker().state.is_draining() => {
+            Served::Shed(turn_away(exchange, settings, &refusal))
         }
-        fault => Served::Response(explain(visit, settings, &fault)),
+        fault => Served::Response(explain(exchange, settings, &fault)),
     }
 }
 
 /// The shortest way to end a request.
-fn turn_away(mut visit: Visit, settings: &InForce, refusal: &Refusal) -> Shed {
-    let id = visit.refused(refusal);
-    let shed = Shed::new(settings, refusal, visit.format, id);
-    visit.answered(shed.status(), Some(refusal.reason.as_str()));
-    visit.count(shed.body().len() as u64);
-    visit.complete();
+fn turn_away(mut exchange: Exchange, settings: &InForce, refusal: &Refusal) -> Shed {
+    exchange.refused(refusal);
+    let shed = Shed::new(settings, refusal, exchange.format, exchange.id.clone());
+    exchange.answered(shed.status(), Some(refusal.reason.as_str()));
+    exchange.count(shed.body().len() as u64);
+    exchange.complete();
     shed
 }
 
 /// The response to a request that is not passed on.
-fn explain(mut visit: Visit, settings: &Settings, fault: &Fault) -> Response<Outbound> {
-    visit.answered(refuse::status(fault), Some(fault.as_str()));
-    let response = settings.refusals.answer(fault, visit.format);
-    dismiss(visit, response)
+fn explain(mut exchange: Exchange, settings: &Settings, fault: &Fault) -> Response<Outbound> {
+    exchange.answered(refuse::status(fault), Some(fault.as_str()));
+    let response = settings
+        .refusals
+        .answer(fault, exchange.format, &exchange.id);
+    dismiss(exchange, response)
 }
 
-/// Adds to a response what every client is told, and lets the visit end with it.
-fn dismiss(visit: Visit, mut response: Response<Outbound>) -> Response<Outbound> {
-    channel::piggyback(&visit, &mut response);
-    response::say_goodbye(&visit, &mut response);
-    response.body.carry(visit);
+/// Adds to a response what every client is told, and lets the exchange end with it.
+fn dismiss(exchange: Exchange, mut response: Response<Outbound>) -> Response<Outbound> {
+    channel::piggyback(&exchange, &mut response);
+    response::say_goodbye(&exchange, &mut response);
+    response.body.carry(exchange);
     response
 }
 
-fn send_away(mut visit: Visit) -> h2::Reason {
+fn send_away(mut exchange: Exchange) -> h2::Reason {
     let fault = Fault::TooManyResets;
-    visit.answered(refuse::status(&fault), Some(fault.as_str()));
-    visit.send_away();
-    visit.complete();
+    exchange.answered(refuse::status(&fault), Some(fault.as_str()));
+    exchange.send_away();
+    exchange.complete();
     h2::Reason::REFUSED_STREAM
-}
-
-/// Whether a part of the body is read before a slot is asked for.
-fn reads_ahead(order: &Order) -> bool {
-    order.request.body.is_open() && !order.expects_continue
 }
 
 /// Reads what has to be read of the body before a slot is asked for, and waits for a place if that
 /// is not all of it.
-async fn receive(visit: &Visit, order: &mut Order) -> Result<(), Fault> {
-    let pace = order.request.body.pace();
-    let read = read_ahead(visit, order).await;
-    read.inspect_err(|_| visit.client.linger())?;
-    order.request.body.end_reading_ahead();
-    visit.count_request_bytes(order.request.body.held());
-    order.deadline.restart(visit.worker().state.now());
-    if let (Some(tenant), Some(pace)) = (order.request.body.needs_place(), pace) {
-        pace.hold(take_place(visit, order, tenant).await?);
+async fn receive(request: &mut Request) -> Result<(), Fault> {
+    let pace = request.message.body.pace();
+    let read = read_ahead(request).await;
+    read.inspect_err(|_| request.exchange.client.linger())?;
+    let body = &mut request.message.body;
+    body.end_reading_ahead();
+    request.exchange.count_request_bytes(body.held());
+    request.deadline.restart(request.exchange.now());
+    if let (Some(tenant), Some(pace)) = (request.message.body.needs_place(), pace) {
+        pace.hold(take_place(request, tenant).await?);
     }
     Ok(())
 }
 
 /// A client that was asked to go on sends its body after it was admitted: until then its slot is
 /// for others.
-async fn receive_continued(visit: &Visit, order: &mut Order, slot: &mut Slot) -> Result<(), Fault> {
+async fn receive_continued(request: &mut Request, slot: &mut Slot) -> Result<(), Fault> {
     slot.pause();
-    receive(visit, order).await?;
+    receive(request).await?;
     slot.resume();
     Ok(())
 }
 
-async fn read_ahead(visit: &Visit, order: &mut Order) -> Result<(), Fault> {
-    let worker = visit.worker();
-    let Some(pace) = order.request.body.pace() else {
+async fn read_ahead(request: &mut Request) -> Result<(), Fault> {
+    let bytes_max = ahead_max(&request.exchange);
+    let worker = request.exchange.worker();
+    let (body, deadline) = (&mut request.message.body, request.deadline);
+    let Some(pace) = body.pace() else {
         return Ok(());
     };
-    let bytes_max = ahead_max(visit);
     pace.begin(worker.state.now());
     let mut alarm = Alarm::set(&**worker, worker.state.now());
     let mut seen = pace.bytes();
     loop {
-        let announced = order.request.body.is_announced();
+        let announced = body.is_announced();
         let look = if announced { LOOK } else { PAUSE };
-        let (now, by_client) = (worker.state.now(), order.deadline.allowance.by_client);
-        let due = now + look;
-        alarm.reset(if by_client {
-            due.min(order.deadline.at)
-        } else {
-            due
-        });
-        let read = alarm.before(order.request.body.read_ahead(bytes_max)).await;
+        let due = worker.state.now() + look;
+        alarm.reset(deadline.by_client().map_or(due, |at| due.min(at)));
+        let read = alarm.before(body.read_ahead(bytes_max)).await;
         if let Ok(read) = read {
             return Ok(read?);
         }
         let now = worker.state.now();
-        let late = by_client && now >= order.deadline.at;
+        let late = deadline.by_client().is_some_and(|at| now >= at);
         if late || pace.is_too_slow(now, true) {
             return Err(Invalid::BodyTimeout.into());
         }
@@ -340,11 +486,13 @@ async fn read_ahead(visit: &Visit, order: &mut Order) -> Result<(), Fault> {
 }
 
 /// Bytes of a body to read ahead; a few if many are held already.
-fn ahead_max(visit: &Visit) -> u64 {
-    let settings = visit.application.settings();
+fn ahead_max(exchange: &Exchange) -> u64 {
+    let settings = exchange.application.settings();
     let limits = &settings.config.limits;
-    let held = visit.worker().state.uploads.bytes();
-    if held < *limits.upload_memory {
+    let state = &exchange.worker().state;
+    let applications = state.applications().len() as u64;
+    let held = (&state.uploads, &exchange.application.shared.uploads);
+    if upload_places::has_memory(held, applications, *limits.upload_memory) {
         *limits.upload_buffer
     } else {
         AHEAD_MIN.min(*limits.upload_buffer)
@@ -352,89 +500,84 @@ fn ahead_max(visit: &Visit) -> u64 {
 }
 
 /// Waits until one more upload may be passed on.
-async fn take_place(visit: &Visit, order: &Order, tenant: u64) -> Result<Place, Fault> {
-    let worker = visit.worker();
-    let wait =
-        upload_places::ask(&visit.application.shared, tenant).ok_or(Fault::TooManyUploads)?;
+async fn take_place(request: &Request, tenant: u64) -> Result<Place, Fault> {
+    let (application, worker) = (&request.exchange.application, request.worker());
+    let wait = upload_places::ask(&application.shared, tenant).ok_or(Fault::TooManyUploads)?;
     let mut alarm = Alarm::set(&**worker, worker.state.now());
     loop {
-        let share = visit.application.settings().config.limits.upload_share.0;
+        let share = application.settings().config.limits.upload_share.0;
         if let Some(place) = wait.try_take(share) {
             return Ok(place);
         }
         let now = worker.state.now();
-        if now >= order.deadline.at {
+        if now >= request.deadline.at {
             return Err(Fault::TooManyUploads);
         }
-        alarm.reset((now + PLACE_RETRY).min(order.deadline.at));
+        alarm.reset((now + PLACE_RETRY).min(request.deadline.at));
         alarm.rung().await;
     }
 }
 
 /// Asks the engine.
-fn enter(visit: &Visit, order: &Order, now: Timestamp) -> Result<Entry, Fault> {
-    let entry = gate::enter(&visit.application, now, &order.arrival(visit));
-    entry.map_err(|refusal| shed(visit, refusal))
-}
-
-fn shed(visit: &Visit, refusal: Refusal) -> Fault {
-    visit.application.metrics().record_shed(&refusal);
-    if let Some(row) = visit.row() {
-        row.shed(&refusal);
+fn enter(request: &mut Request, now: Timestamp) -> Result<Entry, Fault> {
+    let mut entry = gate::enter(&request.exchange.application, now, &request.arrival());
+    if entry.is_err() && request.return_to_main(Handed::Shed) {
+        entry = gate::enter(&request.exchange.application, now, &request.arrival());
     }
-    refusal.into()
+    entry.map_err(|refusal| request.exchange.shed(refusal))
 }
 
 /// Asks the engine, unless that has been done, and waits for a slot if it says so.
-async fn admit(visit: &Visit, order: &mut Order, entry: Option<Entry>) -> Result<Slot, Fault> {
+async fn admit(request: &mut Request, entry: Option<Entry>) -> Result<Slot, Fault> {
     let entry = match entry {
         Some(entry) => Ok(entry),
         None => {
-            receive(visit, order).await?;
-            enter(visit, order, visit.worker().state.now())
+            receive(request).await?;
+            let now = request.exchange.now();
+            enter(request, now)
         }
     };
     let fault = match entry {
         Ok(Entry::Admitted(slot)) => return Ok(slot),
-        Ok(Entry::Waiting(wait)) => match queue(visit, wait, order).await {
+        Ok(Entry::Waiting(wait)) => match queue(request, wait).await {
             Ok(slot) => return Ok(slot),
             Err(fault) => fault,
         },
         Err(fault) => fault,
     };
-    if reads_ahead(order) {
-        let upload = std::mem::replace(&mut order.request.body, Upload::Empty);
-        discard(visit, upload).await;
+    if request.reads_ahead() {
+        let upload = std::mem::replace(&mut request.message.body, Upload::Empty);
+        discard(&request.exchange, upload).await;
     }
     Err(fault)
 }
 
 /// Waits in the engine's queue. A client that leaves drops this future, and with it its place.
-async fn queue(visit: &Visit, mut wait: Wait, order: &Order) -> Result<Slot, Fault> {
-    let mut alarm = Alarm::set(&**visit.worker(), order.deadline.at);
-    if let Some(row) = visit.row() {
+async fn queue(request: &Request, mut wait: Wait) -> Result<Slot, Fault> {
+    let exchange = &request.exchange;
+    let mut alarm = Alarm::set(&**exchange.worker(), request.deadline.at);
+    if let Some(row) = exchange.row() {
         row.waits();
     }
     let slot = match alarm.before(wait.answer()).await {
-        Ok(Some(answer)) => answer.map_err(|refusal| shed(visit, refusal))?,
+        Ok(Some(answer)) => answer.map_err(|refusal| exchange.shed(refusal))?,
         Ok(None) => return Err(Fault::Departed),
         Err(Elapsed) => return Err(Fault::Deadline),
     };
     // Where nobody watches, the client may have left without our noticing.
-    let unwatched = order.request.body.is_open() || visit.client.is_unwatched();
-    match unwatched && visit.client.has_left().await {
+    let unwatched = request.message.body.is_open() || exchange.client.is_unwatched();
+    match unwatched && exchange.client.has_left().await {
         true => Err(Fault::Departed),
         false => Ok(slot),
     }
 }
 
 /// Lets a client that writes first finish, so that it reads the refusal instead of a reset.
-async fn discard(visit: &Visit, upload: Upload) {
-    let state = &visit.worker().state;
-    let limit = *visit.application.settings().config.limits.refused_body;
-    let mut alarm = Alarm::set(&**visit.worker(), state.now() + DISCARD);
+async fn discard(exchange: &Exchange, upload: Upload) {
+    let limit = *exchange.application.settings().config.limits.refused_body;
+    let mut alarm = Alarm::set(&**exchange.worker(), exchange.now() + DISCARD);
     if !matches!(alarm.before(upload.discard(limit)).await, Ok(true)) {
-        visit.client.linger();
+        exchange.client.linger();
     }
 }
 
@@ -449,7 +592,7 @@ mod tests {
     fn a_request_in_service_is_small() {
         let worker = Worker::idle();
         let client = Rc::new(Client::of_nobody(&worker));
-        let mut request = Request::<()>::default().map(|()| Inbound::Empty);
+        let mut request = message::Request::<()>::default().map(|()| Inbound::Empty);
         let host = HeaderValue::from_static("a");
         request.headers.insert(http::header::HOST, host);
         let Serving::Going(going) = serve(&worker, &client, request) else {

@@ -29,6 +29,7 @@ use crate::client::inbound::Inbound;
 use crate::fault::Invalid;
 use crate::hop::{self, Border};
 use crate::message::Fields;
+use crate::worker::LocalApplication;
 
 /// Time over which a client's rate is measured. Chosen: a phone that changes its network takes a
 /// few seconds.
@@ -84,6 +85,8 @@ pub(crate) struct Stream {
     /// Bytes of it that count as held, see [`super::upload_places`].
     counted: u64,
     client: Rc<Client>,
+    /// Whose share of the memory it uses.
+    application: Rc<LocalApplication>,
     waiting: bool,
     pace: Rc<Pace>,
 }
@@ -207,6 +210,7 @@ impl Upload {
     pub(crate) fn new(
         body: Inbound,
         client: &Rc<Client>,
+        application: &Rc<LocalApplication>,
         rules: Option<UploadRules>,
     ) -> Result<Self, Invalid> {
         let Some(rules) = rules else {
@@ -226,6 +230,7 @@ impl Upload {
             rules,
             counted: 0,
             client: Rc::clone(client),
+            application: Rc::clone(application),
             waiting: false,
             pace: Rc::new(pace),
         })))
@@ -468,6 +473,7 @@ impl Stream {
         let more = data.len() as u64;
         self.counted += more;
         self.client.worker().state.uploads.add_bytes(more);
+        self.application.shared.uploads.add_bytes(more);
     }
 
     /// Whether the client has sent all of it.
@@ -529,6 +535,7 @@ impl Drop for Stream {
         self.set_waiting(false);
         let uploads = &self.client.worker().state.uploads;
         uploads.remove_bytes(self.counted);
+        self.application.shared.uploads.remove_bytes(self.counted);
     }
 }
 

@@ -74,6 +74,21 @@ impl UploadPlaces {
     }
 }
 
+/// Whether one more body may be read ahead, of the process and of its application. Half of the
+/// memory is for whoever comes first, the other half is divided: an application that fills the
+/// first half leaves every other one its share.
+pub(crate) fn has_memory(
+    (process, own): (&UploadPlaces, &UploadPlaces),
+    applications: u64,
+    memory: u64,
+) -> bool {
+    if applications <= 1 {
+        return process.bytes() < memory;
+    }
+    let common = memory / 2;
+    process.bytes() < common || own.bytes() < common / applications
+}
+
 /// Asks for a place. Nothing if the tenant has too many uploads that wait already.
 pub(crate) fn ask(application: &Arc<Application>, tenant: u64) -> Option<PlaceWait> {
     let mut tenants = application.uploads.tenants.lock();
@@ -165,6 +180,24 @@ mod tests {
         places.clear();
         drop((one, other));
         assert!(state.uploads.tenants.lock().counts.is_empty());
+    }
+
+    #[test]
+    fn memory_has_a_share_for_each_application() {
+        let [process, busy, calm] = [(); 3].map(|()| UploadPlaces::default());
+        let add = |own: &UploadPlaces, bytes| {
+            process.add_bytes(bytes);
+            own.add_bytes(bytes);
+        };
+        add(&busy, 500);
+        assert!(has_memory((&process, &busy), 1, 1000), "it is alone");
+        assert!(
+            !has_memory((&process, &busy), 4, 1000),
+            "it has used its share"
+        );
+        assert!(has_memory((&process, &calm), 4, 1000));
+        add(&calm, 125);
+        assert!(!has_memory((&process, &calm), 4, 1000));
     }
 
     #[test]

@@ -7,14 +7,13 @@ use http::{HeaderName, HeaderValue, Version};
 
 use super::canonical;
 use super::deadline::DEADLINE_MS;
-use super::order::Order;
-use super::visit::Visit;
 use crate::channel;
 use crate::client::Client;
 use crate::config::Forward;
 use crate::gate::Slot;
 use crate::hop::{self, Border};
 use crate::message::{Fields, Request};
+use crate::refuse::REQUEST_ID;
 
 const CLASS: HeaderName = HeaderName::from_static("tidegate-class");
 const OPTIONAL: HeaderName = HeaderName::from_static("tidegate-optional");
@@ -23,29 +22,32 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Makes the request of an order canonical: hop-by-hop fields and spoofed ones removed, ours added.
-pub(crate) fn prepare(visit: &Visit, order: &mut Order, slot: &Slot) {
-    let settings = visit.application.settings();
+/// Makes a request canonical: hop-by-hop fields and spoofed ones removed, ours added.
+pub(crate) fn prepare(request: &mut super::Request, slot: &Slot) {
+    let (exchange, head) = (&request.exchange, &request.head);
+    let settings = exchange.application.settings();
     let notes = Notes {
         class: settings.class_name(slot.class()),
-        time_left: order.deadline.at.since(slot.admitted()),
-        host: order.host.as_ref(),
-        add_host: !order.host_named,
-        expects: order.expects_continue,
-        upgrade: order.upgrade.as_deref(),
+        time_left: request.deadline.at.since(slot.admitted()),
+        host: head.host.as_ref(),
+        add_host: !head.host_named,
+        expects: head.expects_continue,
+        upgrade: head.upgrade.as_deref(),
         optional: slot.optional(),
         service_target: slot.service_target(),
     };
-    write(
-        &mut order.request,
-        &visit.client,
-        &settings.config.forward,
-        &notes,
-    );
-    if let Some(edge) = &settings.edge {
-        edge.change_request(&mut order.request);
+    let message = &mut request.message;
+    write(message, &exchange.client, &settings.config.forward, &notes);
+    if settings.config.forward.request_id {
+        let headers = &mut message.headers;
+        headers.insert(REQUEST_ID, exchange.id.header());
     }
-    channel::attest(visit, &mut order.request.headers);
+    if let Some(edge) = &settings.edge {
+        edge.change_request(message);
+    }
+    if let Some(item) = &request.item {
+        channel::attest(item, &mut message.headers);
+    }
 }
 
 /// What a replica is told beside the request.

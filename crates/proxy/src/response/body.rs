@@ -20,7 +20,8 @@ use crate::gate::Slot;
 use crate::health::Outcome;
 use crate::message::Fields;
 use crate::metrics::{Direction, UpstreamFailure};
-use crate::request::visit::Visit;
+use crate::request::Request;
+use crate::request::exchange::Exchange;
 use crate::upstream::download::Download;
 use crate::worker::{LocalApplication, Worker};
 
@@ -64,14 +65,14 @@ impl Outbound {
     }
 
     /// Lets the request end with the body; at once if it is here already.
-    pub(crate) fn carry(&mut self, mut visit: Visit) {
+    pub(crate) fn carry(&mut self, mut exchange: Exchange) {
         match self {
             Self::Full(data) => {
-                visit.count(data.len() as u64);
-                visit.complete();
+                exchange.count(data.len() as u64);
+                exchange.complete();
             }
-            Self::Relay(relay) => relay.visit = Some(visit),
-            Self::Tunnel(_) => visit.complete(),
+            Self::Relay(relay) => relay.exchange = Some(exchange),
+            Self::Tunnel(_) => exchange.complete(),
         }
     }
 }
@@ -86,7 +87,7 @@ pub(crate) struct Relay {
     body: Download,
     /// Taken when the replica has sent everything.
     rest: Option<Rest>,
-    visit: Option<Visit>,
+    exchange: Option<Exchange>,
     /// Rings when the replica may have been silent for too long.
     silence: Option<Alarm<Rc<Worker>>>,
     heard: Timestamp,
@@ -105,20 +106,21 @@ struct Rest {
 
 impl Relay {
     pub(crate) fn new(
-        visit: &Visit,
+        request: &Request,
         first: Option<Frame<Bytes>>,
         body: Download,
         slot: Slot,
         status: StatusCode,
         kind: Kind,
     ) -> Self {
-        let worker = Rc::clone(visit.worker());
+        let exchange = &request.exchange;
+        let worker = Rc::clone(exchange.worker());
         let now = worker.state.now();
-        let about = About::new(visit, &slot);
+        let about = About::new(request, &slot);
         let (key, reading) = worker.slow_readers.watch(slot, kind, now);
         let relay = Self {
             worker,
-            application: Rc::clone(&visit.application),
+            application: Rc::clone(&exchange.application),
             about,
             first,
             body,
@@ -128,10 +130,10 @@ impl Relay {
                 kind,
                 key,
             }),
-            visit: None,
+            exchange: None,
             silence: None,
             heard: now,
-            left: visit.passage.as_ref().and_then(|it| it.response_bytes),
+            left: exchange.passage.as_ref().and_then(|it| it.response_bytes),
         };
         if kind == Kind::Stream {
             relay.record_answered(status);
@@ -182,8 +184,8 @@ impl Relay {
             .shared
             .board()
             .record(self.about.replica, Outcome::Failed(failure));
-        if let Some(visit) = self.visit.take() {
-            visit.truncated(failure);
+        if let Some(exchange) = self.exchange.take() {
+            exchange.truncated(failure);
         }
     }
 
@@ -210,8 +212,8 @@ impl Relay {
         }
         let counters = self.application.shared.edge_counters();
         counters.count(&Fault::ResponseTooLarge);
-        if let Some(visit) = self.visit.take() {
-            visit.truncated(UpstreamFailure::Malformed);
+        if let Some(exchange) = self.exchange.take() {
+            exchange.truncated(UpstreamFailure::Malformed);
         }
         Truncated::TooLarge
     }
@@ -271,8 +273,8 @@ impl Relay {
         self.application
             .metrics()
             .record_bytes(Direction::Response, bytes as u64);
-        if let Some(visit) = &mut self.visit {
-            visit.count(bytes as u64);
+        if let Some(exchange) = &mut self.exchange {
+            exchange.count(bytes as u64);
         }
         if frame.is_trailers() || self.body.is_end_stream() {
             self.end();
@@ -286,8 +288,8 @@ impl Relay {
     }
 
     fn complete(&mut self) {
-        if let Some(visit) = self.visit.take() {
-            visit.complete();
+        if let Some(exchange) = self.exchange.take() {
+            exchange.complete();
         }
     }
 

@@ -22,7 +22,8 @@ use crate::gate::Slot;
 use crate::health::Outcome;
 use crate::message::{Fields, Response};
 use crate::metrics::UpstreamFailure;
-use crate::request::visit::Visit;
+use crate::request::Request;
+use crate::request::exchange::Exchange;
 use crate::settings::Settings;
 use crate::upstream::download::{BrokeOff, Download};
 use crate::upstream::send::Answer;
@@ -35,7 +36,7 @@ use report::About;
 /// # Errors
 /// When the replica breaks off before the first byte of a body it has promised.
 pub(crate) fn relay(
-    visit: &Visit,
+    request: &Request,
     slot: Slot,
     answer: Answer,
     ahead: Result<Ahead, BrokeOff>,
@@ -44,16 +45,21 @@ pub(crate) fn relay(
         mut response,
         mut body,
     } = answer;
-    let application = &visit.application.shared;
-    let settings = visit.application.settings();
+    let exchange = &request.exchange;
+    let application = &exchange.application.shared;
+    let settings = exchange.application.settings();
     let replica = slot.replica();
     let status = response.status;
-    report::strip(application, About::new(visit, &slot), &mut response.headers);
+    report::strip(
+        application,
+        About::new(request, &slot),
+        &mut response.headers,
+    );
     if let Some(edge) = &settings.edge {
         edge.change_answer(&mut response.headers);
     }
-    mark(visit, &settings, replica, &mut response);
-    if let Some(fault) = too_large(visit, &body, &ahead) {
+    mark(request, &settings, replica, &mut response);
+    if let Some(fault) = too_large(exchange, &body, &ahead) {
         slot.end(Ending::Served);
         return Err(fault);
     }
@@ -63,22 +69,26 @@ pub(crate) fn relay(
                 .board()
                 .record(replica, Outcome::Answered(status.as_u16()));
             slot.end(ending(status));
-            body.give_back(visit.worker(), &settings);
-            visit.count_response_bytes(data.len());
+            body.give_back(exchange.worker(), &settings);
+            exchange.count_response_bytes(data.len());
             Outbound::full(data)
         }
         Ok(Ahead::Open(first)) => {
             let kind = kind(&response.headers);
-            Outbound::relay(Relay::new(visit, first, body, slot, status, kind))
+            Outbound::relay(Relay::new(request, first, body, slot, status, kind))
         }
-        Err(_) => return Err(failed(visit, slot, UpstreamFailure::Reset)),
+        Err(_) => return Err(failed(exchange, slot, UpstreamFailure::Reset)),
     };
     Ok(response.map(|()| body))
 }
 
 /// An answer that announces more than it may. Its replica has done its work all the same.
-fn too_large(visit: &Visit, body: &Download, ahead: &Result<Ahead, BrokeOff>) -> Option<Fault> {
-    let most = visit.passage.as_ref()?.response_bytes?;
+fn too_large(
+    exchange: &Exchange,
+    body: &Download,
+    ahead: &Result<Ahead, BrokeOff>,
+) -> Option<Fault> {
+    let most = exchange.passage.as_ref()?.response_bytes?;
     let read = match ahead {
         Ok(Ahead::Complete(data)) => data.len(),
         Ok(Ahead::Open(Some(first))) => first.data_ref().map_or(0, Bytes::len),
@@ -87,33 +97,36 @@ fn too_large(visit: &Visit, body: &Download, ahead: &Result<Ahead, BrokeOff>) ->
     let announced = read as u64 + body.size_hint().lower();
     (announced > most).then(|| {
         let fault = Fault::ResponseTooLarge;
-        visit.application.shared.edge_counters().count(&fault);
+        exchange.application.shared.edge_counters().count(&fault);
         fault
     })
 }
 
 /// The replica failed after its first words.
-pub(crate) fn failed(visit: &Visit, slot: Slot, failure: UpstreamFailure) -> Fault {
+pub(crate) fn failed(exchange: &Exchange, slot: Slot, failure: UpstreamFailure) -> Fault {
     let replica = slot.replica();
     slot.end(Ending::Dropped);
-    visit.application.metrics().record_upstream_failure(failure);
-    let board = visit.application.shared.board();
+    exchange
+        .application
+        .metrics()
+        .record_upstream_failure(failure);
+    let board = exchange.application.shared.board();
     board.record(replica, Outcome::Failed(failure));
     Fault::Upstream(failure)
 }
 
 /// Adds what we tell the client.
-fn mark(visit: &Visit, settings: &Settings, replica: ReplicaId, response: &mut Response<()>) {
+fn mark(request: &Request, settings: &Settings, replica: ReplicaId, response: &mut Response<()>) {
     if let Some(sticky) = &settings.sticky {
         sticky.mark(
             replica,
-            visit.sticky,
+            request.head.sticky,
             &mut response.headers,
-            visit.client.tls,
+            request.exchange.client.tls,
         );
     }
-    if let Some(format) = visit.load_format
-        && let Some(pressure) = visit.application.shared.sentry().pressure()
+    if let Some(format) = request.head.load_format
+        && let Some(pressure) = request.exchange.application.shared.sentry().pressure()
         && let Some(report) = format.report(pressure)
     {
         response.headers.insert(orca::ENDPOINT_LOAD, report);
@@ -128,8 +141,8 @@ fn mark(visit: &Visit, settings: &Settings, replica: ReplicaId, response: &mut R
 }
 
 /// At shutdown an HTTP/1.1 client learns with its response that the connection ends.
-pub(crate) fn say_goodbye(visit: &Visit, response: &mut Response<Outbound>) {
-    if visit.worker().state.is_draining() && visit.client.protocol() == Protocol::Http1 {
+pub(crate) fn say_goodbye(exchange: &Exchange, response: &mut Response<Outbound>) {
+    if exchange.worker().state.is_draining() && exchange.client.protocol() == Protocol::Http1 {
         let close = HeaderValue::from_static("close");
         response.headers.insert(CONNECTION, close);
     }

@@ -25,36 +25,46 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The utilization of a report: the application's own if it gives one, else the CPU's.
+/// What a replica says in a report.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct Utilization {
+pub(super) struct LoadReport {
     application: f64,
     cpu: f64,
+    request_cost: Option<f64>,
 }
 
-impl Utilization {
-    fn value(self) -> Option<f64> {
+impl LoadReport {
+    /// The application's own utilization if the report gives one, else the CPU's.
+    pub(super) fn utilization(self) -> Option<f64> {
         [self.application, self.cpu]
             .into_iter()
             .find(|&used| used > 0.0)
     }
+
+    /// What the request cost, the sum over all that `request_cost` names.
+    pub(super) fn request_cost(self) -> Option<f64> {
+        self.request_cost
+    }
+
+    fn add_cost(&mut self, cost: f64) {
+        self.request_cost = Some(self.request_cost.unwrap_or(0.0) + cost);
+    }
 }
 
-/// What a replica says about its utilization. A report that is malformed says nothing.
-pub(super) fn utilization(headers: &Fields) -> Option<f64> {
+/// What a replica says about its load. A report that is malformed says nothing.
+pub(super) fn read(headers: &Fields) -> Option<LoadReport> {
     if let Some(value) = headers.get(ENDPOINT_LOAD_BIN) {
-        return binary(value.as_bytes())?.value();
+        return binary(value.as_bytes());
     }
     let value = headers.get(ENDPOINT_LOAD)?.as_bytes();
-    let report = match value.split_at_checked(4)? {
-        (b"BIN ", payload) => binary(payload)?,
+    match value.split_at_checked(4)? {
+        (b"BIN ", payload) => binary(payload),
         _ => match value.split_at_checked(5)? {
-            (b"TEXT ", metrics) => text(std::str::from_utf8(metrics).ok()?)?,
-            (b"JSON ", document) => json(document)?,
-            _ => return None,
+            (b"TEXT ", metrics) => text(std::str::from_utf8(metrics).ok()?),
+            (b"JSON ", document) => json(document),
+            _ => None,
         },
-    };
-    report.value()
+    }
 }
 
 /// Names that stand alone in `TEXT`.
@@ -68,8 +78,8 @@ const SCALARS: [&str; 5] = [
 /// Maps, whose keys follow behind a dot.
 const MAPS: [&str; 2] = ["named_metrics.", "utilization."];
 
-fn text(metrics: &str) -> Option<Utilization> {
-    let mut found = Utilization::default();
+fn text(metrics: &str) -> Option<LoadReport> {
+    let mut found = LoadReport::default();
     let mut names = HashSet::new();
     for metric in metrics.split(',') {
         let (name, value) = metric.split_once(['=', ':'])?;
@@ -96,29 +106,39 @@ fn is_load(value: f64) -> bool {
 }
 
 /// The JSON of protocol buffers: names in either spelling, numbers also as strings.
-fn json(document: &[u8]) -> Option<Utilization> {
+fn json(document: &[u8]) -> Option<LoadReport> {
     let document: serde_json::Value = serde_json::from_slice(document).ok()?;
     let document = document.as_object()?;
-    let number = |names: [&str; 2]| match names.into_iter().find_map(|name| document.get(name)) {
+    let member = |names: [&str; 2]| names.into_iter().find_map(|name| document.get(name));
+    let used = |names: [&str; 2]| match member(names) {
         None | Some(serde_json::Value::Null) => Some(0.0),
-        Some(value) => value
-            .as_f64()
-            .or_else(|| value.as_str()?.parse().ok())
-            .filter(|&value| is_load(value)),
+        Some(value) => load(value),
     };
-    Some(Utilization {
-        application: number(["application_utilization", "applicationUtilization"])?,
-        cpu: number(["cpu_utilization", "cpuUtilization"])?,
-    })
+    let mut found = LoadReport {
+        application: used(["application_utilization", "applicationUtilization"])?,
+        cpu: used(["cpu_utilization", "cpuUtilization"])?,
+        request_cost: None,
+    };
+    let costs = member(["request_cost", "requestCost"]).and_then(|costs| costs.as_object());
+    for cost in costs.into_iter().flat_map(|costs| costs.values()) {
+        found.add_cost(load(cost)?);
+    }
+    Some(found)
+}
+
+fn load(value: &serde_json::Value) -> Option<f64> {
+    let number = value.as_f64().or_else(|| value.as_str()?.parse().ok());
+    number.filter(|&value| is_load(value))
 }
 
 const CPU_FIELD: u64 = 1;
+const REQUEST_COST_FIELD: u64 = 4;
 const APPLICATION_FIELD: u64 = 9;
 
-fn binary(payload: &[u8]) -> Option<Utilization> {
+fn binary(payload: &[u8]) -> Option<LoadReport> {
     let message = BASE64.decode(payload.trim_ascii()).ok()?;
     let mut rest = &message[..];
-    let mut found = Utilization::default();
+    let mut found = LoadReport::default();
     while !rest.is_empty() {
         let tag = varint(&mut rest)?;
         // Wire types of protocol buffers: varint, eight bytes, length-delimited, four bytes.
@@ -134,14 +154,38 @@ fn binary(payload: &[u8]) -> Option<Utilization> {
             }
             2 => {
                 let length = usize::try_from(varint(&mut rest)?).ok()?;
-                take(&mut rest, length)?;
+                let part = take(&mut rest, length)?;
+                if tag >> 3 == REQUEST_COST_FIELD {
+                    found.add_cost(map_value(part)?);
+                }
             }
             5 => drop(take(&mut rest, 4)?),
             _ => return None,
         }
     }
-    let valid = is_load(found.cpu) && is_load(found.application);
+    let cost = found.request_cost.unwrap_or(0.0);
+    let valid = [found.cpu, found.application, cost]
+        .into_iter()
+        .all(is_load);
     valid.then_some(found)
+}
+
+/// The number of an entry of a map from names to numbers; 0 where it is left out.
+fn map_value(mut entry: &[u8]) -> Option<f64> {
+    const NAME: u64 = 1 << 3 | 2;
+    const NUMBER: u64 = 2 << 3 | 1;
+    let mut value = 0.0;
+    while !entry.is_empty() {
+        match varint(&mut entry)? {
+            NAME => {
+                let length = usize::try_from(varint(&mut entry)?).ok()?;
+                take(&mut entry, length)?;
+            }
+            NUMBER => value = f64::from_le_bytes(take(&mut entry, 8)?.try_into().ok()?),
+            _ => return None,
+        }
+    }
+    Some(value)
 }
 
 fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
@@ -201,9 +245,13 @@ impl LoadFormat {
 mod tests {
     use super::*;
 
-    fn read(value: &str) -> Option<f64> {
+    fn report(value: &str) -> Option<LoadReport> {
         let value = HeaderValue::from_str(value).unwrap();
-        utilization(&Fields::from_iter([(ENDPOINT_LOAD, value)]))
+        super::read(&Fields::from_iter([(ENDPOINT_LOAD, value)]))
+    }
+
+    fn read(value: &str) -> Option<f64> {
+        report(value)?.utilization()
     }
 
     #[test]
@@ -280,7 +328,18 @@ mod tests {
             (ENDPOINT_LOAD_BIN, REPORT),
         ];
         let both = both.map(|(name, value)| (name, HeaderValue::from_static(value)));
-        assert_eq!(utilization(&Fields::from_iter(both)), Some(0.25));
+        let found = super::read(&Fields::from_iter(both));
+        assert_eq!(found.and_then(LoadReport::utilization), Some(0.25));
+    }
+
+    #[test]
+    fn request_cost_is_the_sum_of_its_parts() {
+        let cost = |value: &str| report(value).and_then(LoadReport::request_cost);
+        assert_eq!(cost(&format!("BIN {REPORT}")), Some(87.0));
+        let both = r#"JSON {"request_cost":{"prefill":80,"decode":"7"}}"#;
+        assert_eq!(cost(both), Some(87.0));
+        assert_eq!(cost(r#"JSON {"requestCost":{"t":-1}}"#), None);
+        assert_eq!(cost("TEXT cpu_utilization=0.3"), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::application::Application;
 use crate::gate::Slot;
 use crate::hop::{Border, Contraband};
 use crate::message::Fields;
-use crate::request::visit::Visit;
+use crate::request::Request;
 
 const UTILIZATION: HeaderName = HeaderName::from_static("tidegate-utilization");
 const SERVICE_MS: HeaderName = HeaderName::from_static("tidegate-service-ms");
@@ -23,6 +23,7 @@ const OPTIONAL: HeaderName = HeaderName::from_static("tidegate-optional");
 const CPU_MS: HeaderName = HeaderName::from_static("tidegate-cpu-ms");
 const IO_MS: HeaderName = HeaderName::from_static("tidegate-io-ms");
 const IN_SERVICE: HeaderName = HeaderName::from_static("tidegate-in-service");
+const COST: HeaderName = HeaderName::from_static("tidegate-cost");
 const QUEUE_MS: HeaderName = HeaderName::from_static("tidegate-queue-ms");
 
 /// Who reports, and on which request.
@@ -31,14 +32,16 @@ pub(crate) struct About {
     pub(crate) replica: ReplicaId,
     class: ClassId,
     path: Option<PathKey>,
+    tenant: Option<u64>,
 }
 
 impl About {
-    pub(crate) fn new(visit: &Visit, slot: &Slot) -> Self {
+    pub(crate) fn new(request: &Request, slot: &Slot) -> Self {
         Self {
             replica: slot.replica(),
             class: slot.class(),
-            path: visit.path,
+            path: request.head.keys.path,
+            tenant: request.head.keys.tenant,
         }
     }
 }
@@ -52,6 +55,7 @@ pub(crate) fn strip(application: &Application, about: About, headers: &mut Field
         let report = Report {
             class: about.class,
             path: about.path,
+            tenant: about.tenant,
             ..report
         };
         let now = application.now();
@@ -62,12 +66,14 @@ pub(crate) fn strip(application: &Application, about: About, headers: &mut Field
 
 /// The utilization that a replica tells, in either spelling.
 pub(crate) fn utilization(headers: &Fields) -> Option<f64> {
-    number(headers.get(UTILIZATION)).or_else(|| orca::utilization(headers))
+    number(headers.get(UTILIZATION)).or_else(|| orca::read(headers)?.utilization())
 }
 
 fn read(headers: &Fields) -> Option<Report> {
+    let orca = orca::read(headers);
     let report = Report {
-        utilization: utilization(headers),
+        utilization: number(headers.get(UTILIZATION)).or_else(|| orca?.utilization()),
+        cost: number(headers.get(COST)).or_else(|| orca?.request_cost()),
         demand: number(headers.get(DEMAND)),
         dimmer: number(headers.get(DIMMER)),
         optional: number::<u8>(headers.get(OPTIONAL)).map(|flag| flag != 0),
@@ -116,6 +122,10 @@ mod tests {
         let cpu = report("tidegate-cpu-ms", "4").unwrap().cpu_seconds;
         let io = report("tidegate-io-ms", "6").unwrap().io_seconds;
         assert_eq!((cpu, io), (Some(0.004), Some(0.006)));
+        let cost = |name, value| report(name, value).unwrap().cost;
+        assert_eq!(cost("tidegate-cost", "1200"), Some(1200.0));
+        let tokens = r#"JSON {"request_cost":{"tokens":900}}"#;
+        assert_eq!(cost("endpoint-load-metrics", tokens), Some(900.0));
         let orca = "TEXT cpu_utilization=0.3,mem_utilization=0.8";
         assert_eq!(utilization("endpoint-load-metrics", orca), Some(0.3));
     }

@@ -22,7 +22,7 @@ use crate::hop::{self, Border};
 use crate::message::Response;
 use crate::metrics::UpstreamFailure;
 use crate::pipe::Pipe;
-use crate::request::visit::Visit;
+use crate::request::exchange::Exchange;
 use crate::upstream::connect::Transport;
 use crate::upstream::send::Answer;
 
@@ -39,23 +39,23 @@ pub(crate) struct Tunnel {
 
 /// Answers that the protocol is switched; the client's connection takes the tunnel from there.
 pub(crate) fn open(
-    visit: &Visit,
+    exchange: &Exchange,
     mut slot: Slot,
     answer: Answer,
 ) -> Result<Response<Outbound>, Fault> {
     let Some(connection) = answer.body.into_upgraded() else {
-        return Err(failed(visit, slot, UpstreamFailure::Malformed));
+        return Err(failed(exchange, slot, UpstreamFailure::Malformed));
     };
     slot.stream();
     let status = StatusCode::SWITCHING_PROTOCOLS.as_u16();
-    let board = visit.application.shared.board();
+    let board = exchange.application.shared.board();
     board.record(slot.replica(), Outcome::Answered(status));
     let (replica, early) = connection.into_tunnel();
     let tunnel = Tunnel {
         replica,
         early,
         slot,
-        idle: *visit.application.settings().config.timeouts.body_idle,
+        idle: *exchange.application.settings().config.timeouts.body_idle,
     };
     let mut response = answer.response;
     let headers = &mut response.headers;
@@ -76,7 +76,7 @@ impl Tunnel {
             _ = self.pass(&mut pipe, &early) => {}
             () = silence(client, idle) => {}
         }
-        drop(self.slot);
+        self.slot.end_as_noted();
     }
 
     async fn pass(&mut self, pipe: &mut Pipe<Socket>, early: &[u8]) -> io::Result<()> {

@@ -4,6 +4,7 @@ pub(crate) mod budget;
 pub(crate) mod connect;
 pub(crate) mod download;
 pub(crate) mod http1;
+pub(crate) mod once;
 mod pin;
 pub(crate) mod pool;
 pub(crate) mod resolve;

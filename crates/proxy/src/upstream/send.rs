@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use http::HeaderValue;
 use hyper::client::conn::http2::SendRequest;
 use tidegate_control::Timestamp;
 use tidegate_sentry::ReplicaId;
@@ -36,12 +37,12 @@ use crate::config::HostHeader;
 use crate::fault::{Fault, Invalid};
 use crate::gate::{Slot, Wait};
 use crate::health::Outcome;
-use crate::message::Response;
+use crate::message::{self, Response};
 use crate::metrics::UpstreamFailure;
+use crate::request::Request;
 use crate::request::deadline::Allowance;
-use crate::request::order::Order;
+use crate::request::head::Head;
 use crate::request::upload::{Pace, Upload};
-use crate::request::visit::Visit;
 use crate::settings::Settings;
 use crate::worker::{LocalApplication, Worker};
 
@@ -66,6 +67,19 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
+    /// Of a request that arrived at this time.
+    pub(crate) fn new(arrived: Timestamp, allowance: Allowance) -> Self {
+        Self {
+            at: arrived + allowance.time,
+            allowance,
+        }
+    }
+
+    /// The client's own, if it said so.
+    pub(crate) fn by_client(self) -> Option<Timestamp> {
+        self.allowance.by_client.then_some(self.at)
+    }
+
     /// Gives a request its whole time from now on, unless the client itself has less.
     pub(crate) fn restart(&mut self, now: Timestamp) {
         if !self.allowance.by_client {
@@ -90,7 +104,11 @@ pub(crate) struct Sending<'a> {
     client: &'a Client,
     slot: &'a mut Slot,
     alarm: Alarm<&'a Worker>,
-    order: &'a mut Order,
+    message: &'a mut message::Request<Upload>,
+    head: &'a Head,
+    deadline: &'a mut Deadline,
+    /// How often it may be sent again to a replica that may have seen it.
+    repetitions: u32,
     pace: Option<Rc<Pace>>,
     /// The body once more, if it may be sent again.
     spare: Option<Upload>,
@@ -109,16 +127,21 @@ enum Failure {
 }
 
 impl<'a> Sending<'a> {
-    pub(crate) fn new(visit: &'a Visit, slot: &'a mut Slot, order: &'a mut Order) -> Self {
-        let worker = &**visit.worker();
+    pub(crate) fn new(request: &'a mut Request, slot: &'a mut Slot) -> Self {
+        let exchange = &request.exchange;
+        let worker = &**exchange.worker();
+        let settings = exchange.application.settings();
         Self {
             worker,
-            application: &visit.application,
-            client: &visit.client,
+            application: &exchange.application,
+            client: &exchange.client,
             slot,
-            alarm: Alarm::set(worker, order.deadline.at),
-            pace: order.request.body.pace(),
-            order,
+            alarm: Alarm::set(worker, request.deadline.at),
+            pace: request.message.body.pace(),
+            message: &mut request.message,
+            head: &request.head,
+            deadline: &mut request.deadline,
+            repetitions: settings.config.retry.attempts,
             spare: None,
             fresh: false,
         }
@@ -155,7 +178,7 @@ impl<'a> Sending<'a> {
                 Failure::Seen(failure) => {
                     repeated += 1;
                     let spare = self.spare.take().filter(|_| self.spend_retry());
-                    self.order.request.body = spare.ok_or_else(|| self.give_up(failure))?;
+                    self.message.body = spare.ok_or_else(|| self.give_up(failure))?;
                     // If there is nobody else, the one who failed is asked again.
                     self.move_on().await?;
                 }
@@ -168,9 +191,8 @@ impl<'a> Sending<'a> {
         if self.slot.reassign() {
             return Ok(true);
         }
-        let allowance = self.order.deadline.allowance;
-        let deadline = allowance.by_client.then_some(self.order.deadline.at);
-        match self.slot.requeue(self.order.bytes(), deadline) {
+        let bytes = self.head.bytes_with(&self.message.body);
+        match self.slot.requeue(bytes, self.deadline.by_client()) {
             Some(wait) => Box::pin(self.wait_again(wait)).await.map(|()| true),
             None => Ok(false),
         }
@@ -179,15 +201,15 @@ impl<'a> Sending<'a> {
     /// Waits for the slot of another replica. A client that leaves drops this future, and with it
     /// its place in the queue.
     async fn wait_again(&mut self, mut wait: Wait) -> Result<(), Fault> {
-        self.alarm.reset(self.order.deadline.at);
+        self.alarm.reset(self.deadline.at);
         let answer = self.alarm.before(wait.answer()).await;
-        let row = self.slot.take_row();
+        let watched = self.slot.take_watched();
         *self.slot = match answer {
             Ok(Some(answer)) => answer?,
             Ok(None) => return Err(Fault::Departed),
             Err(Elapsed) => return Err(Fault::Deadline),
         };
-        self.slot.attach(row);
+        self.slot.attach(watched);
         Ok(())
     }
 
@@ -219,7 +241,7 @@ impl<'a> Sending<'a> {
             && connection.reused
             && let Some(spare) = self.spare.take()
         {
-            self.order.request.body = spare;
+            self.message.body = spare;
             return Ok(Err(Failure::Stale));
         }
         let failure = match failed {
@@ -250,7 +272,8 @@ impl<'a> Sending<'a> {
             if !self.fresh
                 && let Some(sender) = self.worker.pool.take(replica, self.worker.about_now())
             {
-                shape(self.order, &settings, replica, &sender);
+                let host = self.head.host.as_ref();
+                shape(self.message, host, &settings, replica, &sender);
                 return Ok(Ok(Connection {
                     sender,
                     uid: replica.uid(),
@@ -269,10 +292,7 @@ impl<'a> Sending<'a> {
     ) -> Result<io::Result<Connection>, Fault> {
         let state = &self.worker.state;
         let limit = *self.application.settings().config.timeouts.connect;
-        let mut alarm = Alarm::set(
-            self.worker,
-            (state.now() + limit).min(self.order.deadline.at),
-        );
+        let mut alarm = Alarm::set(self.worker, (state.now() + limit).min(self.deadline.at));
         let opened = alarm.before(open(self.worker, &replica)).await;
         let opened = opened.unwrap_or_else(|Elapsed| match replica.is_crowded() {
             true => Err(CROWDED.into()),
@@ -280,7 +300,13 @@ impl<'a> Sending<'a> {
         });
         let cause = match opened {
             Ok(sender) => {
-                shape(self.order, &self.application.settings(), &replica, &sender);
+                shape(
+                    self.message,
+                    self.head.host.as_ref(),
+                    &self.application.settings(),
+                    &replica,
+                    &sender,
+                );
                 return Ok(Ok(Connection {
                     sender,
                     uid: replica.uid(),
@@ -292,7 +318,7 @@ impl<'a> Sending<'a> {
         if cause.kind() != CROWDED {
             replica.note_unreachable(&cause);
         }
-        match state.now() >= self.order.deadline.at {
+        match state.now() >= self.deadline.at {
             true => Err(self.deadline_passed(no_connection(&cause))),
             false => Ok(Err(cause)),
         }
@@ -304,7 +330,7 @@ impl<'a> Sending<'a> {
         mut connection: Box<http1::Connection>,
         uid: u64,
     ) -> Result<Result<Answer, Failed>, Fault> {
-        connection.begin(&mut self.order.request);
+        connection.begin(self.message);
         let client = self.client;
         let hear = |status, headers| client.hear(status, headers);
         let head = pin!(poll_fn(|cx| connection.poll_head(cx, hear)));
@@ -315,7 +341,7 @@ impl<'a> Sending<'a> {
             }
             Err(failed) => {
                 if failed == Failed::Unsent {
-                    self.order.request.body = connection.take_upload();
+                    self.message.body = connection.take_upload();
                 }
                 Err(failed)
             }
@@ -326,8 +352,8 @@ impl<'a> Sending<'a> {
         &mut self,
         mut sender: SendRequest<Upload>,
     ) -> Result<Result<Answer, Failed>, Fault> {
-        let lent = self.order.request.body.lend();
-        let request = shape::take(&mut self.order.request).into();
+        let lent = self.message.body.lend();
+        let request = shape::take(self.message).into();
         let response = Box::pin(sender.try_send_request(request));
         let mut error = match self.await_head(response).await? {
             Ok(response) => {
@@ -341,7 +367,7 @@ impl<'a> Sending<'a> {
         let unsent = error.take_message().is_some();
         Ok(Err(match lent.take_back() {
             Some(body) if unsent || self.is_declined(error.error()) => {
-                self.order.request.body = body;
+                self.message.body = body;
                 match unsent {
                     true => Failed::Unsent,
                     false => Failed::Declined,
@@ -361,7 +387,7 @@ impl<'a> Sending<'a> {
             return false;
         };
         let refused = cause.reason() == Some(h2::Reason::REFUSED_STREAM);
-        cause.is_go_away() || (refused && self.order.repetitions > 0 && self.spend_retry())
+        cause.is_go_away() || (refused && self.repetitions > 0 && self.spend_retry())
     }
 
     /// Waits within the deadline. While a body is still coming in, the request is paused, and every
@@ -376,7 +402,7 @@ impl<'a> Sending<'a> {
                 return Ok(output);
             }
         }
-        self.alarm.reset(self.order.deadline.at);
+        self.alarm.reset(self.deadline.at);
         let head = self.alarm.before(&mut response).await;
         head.map_err(|Elapsed| self.deadline_passed(UpstreamFailure::Timeout))
     }
@@ -393,7 +419,7 @@ impl<'a> Sending<'a> {
         pace.begin(self.worker.state.now());
         loop {
             let look = self.worker.state.now() + LOOK;
-            self.alarm.reset(self.order.deadline.at.min(look));
+            self.alarm.reset(self.deadline.at.min(look));
             let looked = self
                 .alarm
                 .before(poll_fn(|cx| match Pin::new(&mut response).poll(cx) {
@@ -403,7 +429,7 @@ impl<'a> Sending<'a> {
             match looked.await {
                 Ok(None) => {
                     self.slot.resume();
-                    self.order.deadline.restart(self.worker.state.now());
+                    self.deadline.restart(self.worker.state.now());
                     return Ok(None);
                 }
                 Ok(output) => return Ok(output),
@@ -423,9 +449,9 @@ impl<'a> Sending<'a> {
             return Err(Invalid::BodyTimeout.into());
         }
         if std::mem::replace(frames, pace.frames()) != pace.frames() {
-            self.order.deadline.restart(now);
+            self.deadline.restart(now);
         }
-        if now < self.order.deadline.at {
+        if now < self.deadline.at {
             Ok(())
         } else if waiting {
             Err(Invalid::BodyTimeout.into())
@@ -436,7 +462,7 @@ impl<'a> Sending<'a> {
 
     /// A client's own haste is no failure of the replica.
     fn deadline_passed(&mut self, failure: UpstreamFailure) -> Fault {
-        if !self.order.deadline.allowance.by_client {
+        if !self.deadline.allowance.by_client {
             self.record_failure(self.slot.replica(), failure);
             self.slot.set_failed();
         }
@@ -453,9 +479,8 @@ impl<'a> Sending<'a> {
 
     /// Keeps a copy of what may be repeated.
     fn keep_spare(&mut self, repeated: u32) {
-        let may_repeat =
-            repeated < self.order.repetitions && shape::is_idempotent(&self.order.request.method);
-        self.spare = may_repeat.then(|| self.order.request.body.copy()).flatten();
+        let may_repeat = repeated < self.repetitions && shape::is_idempotent(&self.message.method);
+        self.spare = may_repeat.then(|| self.message.body.copy()).flatten();
     }
 
     fn spend_retry(&self) -> bool {
@@ -486,11 +511,17 @@ fn no_connection(cause: &io::Error) -> UpstreamFailure {
     }
 }
 
-/// Puts the request into the form the connection's protocol has for it.
-fn shape(order: &mut Order, settings: &Settings, replica: &Replica, sender: &Sender) {
-    let request = &mut order.request;
+/// Puts the request into the form the connection's protocol has for it. `host` is what the client
+/// asked for.
+pub(super) fn shape(
+    request: &mut message::Request<Upload>,
+    host: Option<&HeaderValue>,
+    settings: &Settings,
+    replica: &Replica,
+    sender: &Sender,
+) {
     let wanted = match settings.config.upstream.host {
-        HostHeader::Client => order.host.as_ref(),
+        HostHeader::Client => host,
         HostHeader::Replica => None,
     };
     match sender {
@@ -503,7 +534,7 @@ fn shape(order: &mut Order, settings: &Settings, replica: &Replica, sender: &Sen
 }
 
 /// Opens a connection; of an HTTP/2 replica one at a time.
-async fn open(worker: &Worker, replica: &Replica) -> io::Result<Sender> {
+pub(super) async fn open(worker: &Worker, replica: &Replica) -> io::Result<Sender> {
     let opening = worker.pool.opening(replica);
     let _turn = match replica.is_http2() {
         true => Some(opening.lock().await),
@@ -526,7 +557,7 @@ async fn open(worker: &Worker, replica: &Replica) -> io::Result<Sender> {
 }
 
 /// What an error says about the replica.
-fn kind(error: &hyper::Error) -> UpstreamFailure {
+pub(super) fn kind(error: &hyper::Error) -> UpstreamFailure {
     match error.is_parse() || error.is_parse_status() || error.is_parse_too_large() {
         true => UpstreamFailure::Malformed,
         false => UpstreamFailure::Reset,

@@ -27,7 +27,7 @@ async fn a_replica_is_told_what_to_include_and_how_long_to_take() {
     let seen = ask(proxy.local_addr(), request).await.text();
     assert!(seen.contains("tidegate-optional: 1\n"), "{seen}");
     assert!(
-        seen.contains("tidegate-service-target-ms: 100.000\n"),
+        seen.contains("tidegate-service-target-ms: 50.000\n"),
         "{seen}"
     );
     assert!(seen.contains("te: trailers\n"), "{seen}");

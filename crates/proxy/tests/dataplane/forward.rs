@@ -33,6 +33,54 @@ async fn a_get_reaches_the_service_and_its_answer_comes_back() {
     }
 }
 
+/// What the echo of a request has under a name.
+fn echoed(text: &str, name: &str) -> Vec<String> {
+    let start = format!("{name}: ");
+    let lines = text.lines().filter_map(|line| line.strip_prefix(&start));
+    lines.map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn request_id_is_made_for_strangers_and_taken_over_from_trusted_proxies() {
+    let service = Service::echo().await;
+    let request = "GET / HTTP/1.1\r\nhost: a\r\nx-request-id: edge-7\r\n\r\n";
+    let stranger = proxy(&[service.addr], "");
+    let made = ask(stranger.local_addr(), request).await.text();
+    let made = echoed(&made, "x-request-id");
+    assert_eq!(made.len(), 1);
+    assert!(made[0].len() == 16 && made[0] != "edge-7", "{made:?}");
+    let trusting = proxy(&[service.addr], "forward.trust = ['127.0.0.0/8']");
+    let kept = ask(trusting.local_addr(), request).await.text();
+    assert_eq!(echoed(&kept, "x-request-id"), ["edge-7"]);
+    let off = proxy(&[service.addr], "forward.request_id = false");
+    let plain = ask(off.local_addr(), GET).await.text();
+    assert!(echoed(&plain, "x-request-id").is_empty());
+}
+
+#[tokio::test]
+async fn request_id_is_one_in_access_log_and_refusal() {
+    let service = Service::echo().await;
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("access.log");
+    let config = format!(
+        "protect.mode = 'static'\nprotect.static.share = '0%'\naccess_log = '{}'\n\
+         forward.trust = ['127.0.0.0/8']",
+        log.display()
+    );
+    let proxy = proxy(&[service.addr], &config);
+    for (field, id) in [("", None), ("x-request-id: edge-8\r\n", Some("edge-8"))] {
+        let head = format!("GET / HTTP/1.1\r\nhost: a\r\n{field}\r\n");
+        let answer = ask(proxy.local_addr(), head).await;
+        let answered = answer.header("x-request-id").unwrap().to_owned();
+        assert!(id.is_none_or(|id| id == answered), "{answered}");
+        let line = format!("\"request_id\":\"{answered}\"");
+        eventually("the access log has it", || {
+            std::fs::read_to_string(&log).is_ok_and(|text| text.contains(&line))
+        })
+        .await;
+    }
+}
+
 #[tokio::test]
 async fn options_go_as_far_as_they_may() {
     let service = Service::echo().await;

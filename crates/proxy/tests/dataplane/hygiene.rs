@@ -246,6 +246,7 @@ async fn nonsense_that_a_replica_reports_is_counted_and_harms_nobody() {
         "tidegate-cpu-ms",
         "tidegate-io-ms",
         "tidegate-dimmer",
+        "tidegate-cost",
     ];
     for nonsense in ["nan", "inf", "-inf", "-1", "1e300"] {
         let liar = reporting(REPORTS, nonsense).await;

@@ -8,7 +8,9 @@
 
 mod applications;
 mod classes;
+mod companions;
 mod content;
+mod costs;
 mod edge;
 mod enemies;
 mod faults;
@@ -21,5 +23,6 @@ mod refusal;
 mod shutdown;
 mod support;
 mod tls;
+mod top;
 mod upgrade;
 mod uploads;

@@ -31,7 +31,7 @@ async fn people_and_programs_read_it_in_their_own_form() {
         assert_eq!(answer.status, 503);
         assert_eq!(answer.header("content-type"), Some(content_type));
         assert!(answer.text().starts_with(begins), "{}", answer.text());
-        assert!(answer.text().contains("reload"));
+        assert!(answer.text().contains("again"));
         assert!(answer.header("tidegate-shed").is_some());
         assert!(
             answer
@@ -49,6 +49,29 @@ async fn people_and_programs_read_it_in_their_own_form() {
         );
     }
     assert_eq!(service.count(), 0);
+}
+
+#[tokio::test]
+async fn page_for_people_counts_down_as_long_as_its_head_says() {
+    let (_service, proxy) = shedding().await;
+    let mut client = Client::connect(proxy.local_addr()).await;
+    let mut page = async |method: &str| {
+        let head = format!("{method} / HTTP/1.1\r\nhost: a\r\naccept: text/html\r\n\r\n");
+        client.ask(head).await
+    };
+    let get = page("GET").await;
+    let seconds: u32 = get.header("retry-after").unwrap().parse().unwrap();
+    let seconds = seconds.max(5);
+    let text = get.text();
+    let said = text.split("data-seconds=\"").nth(1).unwrap();
+    let said: u32 = said[..3].parse().unwrap();
+    assert!((seconds..=seconds + seconds / 2).contains(&said), "{text}");
+    assert!(text.contains("<noscript><meta http-equiv=\"refresh\""));
+    let form = page("POST").await.text();
+    assert!(
+        !form.contains("refresh") && !form.contains("<script"),
+        "{form}"
+    );
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::super::{Application, Channel, Config};
 use super::classes::is_host;
-use super::{Report, own};
+use super::{Report, companions, own};
 
 /// Everything wrong with a file that has `[[application]]`, beyond what all files share.
 pub(super) fn applications(config: &Config, report: &mut Report) {
@@ -19,6 +19,7 @@ pub(super) fn applications(config: &Config, report: &mut Report) {
     }
     taken(config, report);
     channels(config, report);
+    companions::companions(config, report);
     if let Some(name) = &config.default_application {
         report.error_if(
             !names.contains_key(name.as_str()),
@@ -98,6 +99,9 @@ fn sections(path: &str, application: &Application, config: &Config, report: &mut
     for mut problem in its.0 {
         if application.owns(&problem.path) {
             problem.path = format!("{path}.{}", problem.path);
+        } else if application.companion().is_some() {
+            // It is the other application's, and reported there.
+            continue;
         }
         if !report.0.contains(&problem) {
             report.0.push(problem);
@@ -128,6 +132,9 @@ fn taken(config: &Config, report: &mut Report) {
 /// Every host and path of an application, with the key that says so.
 fn places(index: usize, application: &Application) -> Vec<(String, &str, String)> {
     let mut places = Vec::new();
+    if application.companion().is_some() {
+        return places;
+    }
     let hosts = application.hosts.iter().enumerate();
     let mut hosts: Vec<_> = hosts
         .map(|(at, host)| {

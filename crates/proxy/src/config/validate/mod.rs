@@ -4,6 +4,7 @@
 mod applications;
 mod channel;
 mod classes;
+mod companions;
 mod cover;
 mod edge;
 mod network;
@@ -64,6 +65,14 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
     if let Some(path) = &config.state_file {
         operate::written("state_file", path, &mut report);
     }
+    report.0
+}
+
+/// What is wrong with protection and classes alone.
+pub(super) fn class_problems(config: &Config) -> Vec<Problem> {
+    let mut report = Report::default();
+    policy::protect(config, &mut report);
+    classes::classes(config, &mut report);
     report.0
 }
 

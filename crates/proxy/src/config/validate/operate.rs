@@ -8,6 +8,8 @@ use http::uri::{Authority, PathAndQuery};
 use super::super::{
     AccessLog, ActiveHealth, Config, Health, Listener, LogTarget, PassiveHealth, RefusalTexts,
 };
+use crate::refuse::people::names_seconds;
+
 use super::{Report, SECRET_CHARS_MIN, policy};
 
 pub(super) fn health(health: &Health, report: &mut Report) {
@@ -74,6 +76,12 @@ fn passive(passive: &PassiveHealth, report: &mut Report) {
 }
 
 pub(super) fn refusal(texts: &RefusalTexts, report: &mut Report) {
+    let countdown = texts.countdown.as_deref();
+    report.error_if(
+        countdown.is_some_and(|text| !names_seconds(text)),
+        "refusal.countdown",
+        "it does not say how long; write `{seconds}` where the seconds left are to stand",
+    );
     let files = [
         ("html", &texts.html),
         ("json", &texts.json),

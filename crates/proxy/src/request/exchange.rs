@@ -1,50 +1,47 @@
-//! One request from its arrival to the last byte of its response, for those who count.
+//! One request and its response, from the arrival to the last byte: what is counted and logged.
 
 use std::rc::Rc;
 use std::time::Duration;
 
 use http::StatusCode;
 use tidegate_control::Timestamp;
-use tidegate_sentry::{ClassId, PathKey, Refusal, ReplicaId};
+use tidegate_sentry::{ClassId, Refusal};
 
+use super::head::Reading;
+use super::watched::Watched;
 use crate::access_log::Record;
-use crate::channel::{Claim, Proven};
-use crate::client::{Client, Order, Protocol};
+use crate::client::{Client, ConnectionCommand, Protocol};
 use crate::edge::Passage;
+use crate::edge::companions::Handed;
+use crate::fault::Fault;
 use crate::gate::Slot;
 use crate::message::Request;
-use crate::metrics::{Direction, RequestId, UpstreamFailure};
+use crate::metrics::{Direction, RequestId, Sampled, UpstreamFailure};
 use crate::record::Row;
-use crate::refuse::Format;
-use crate::response::orca::LoadFormat;
+use crate::refuse::{Format, REQUEST_ID};
+use crate::settings::Settings;
 use crate::worker::{LocalApplication, Worker};
 
-/// A request that is being served. Dropped before it is complete, its client has left.
+/// The account of a request that is being served. It outlives the request: the response's body
+/// carries it to its last byte. Dropped before it is complete, its client has left.
 #[derive(Debug)]
-pub(crate) struct Visit {
+pub(crate) struct Exchange {
     pub(crate) client: Rc<Client>,
     /// Whose request it is.
     pub(crate) application: Rc<LocalApplication>,
     pub(crate) arrived: Timestamp,
+    pub(crate) id: RequestId,
     /// How the client wants to be refused, if it has to be.
     pub(crate) format: Format,
-    /// The replica the client belongs to.
-    pub(crate) sticky: Option<ReplicaId>,
-    /// In which form a trusted caller wants to know how busy we are.
-    pub(crate) load_format: Option<LoadFormat>,
     /// Whether the client listens to the channel.
     pub(crate) holds_back: bool,
-    /// An item whose body has still to be read.
-    pub(crate) claim: Option<Box<Claim>>,
-    /// What is proven about an item.
-    pub(crate) item: Option<Box<Proven>>,
-    /// Its path, for what it costs.
-    pub(crate) path: Option<PathKey>,
-    /// What the edge gave it.
+    /// What the edge allows it; places in quotas are held to the end.
     pub(crate) passage: Option<Box<Passage>>,
+    /// The application whose canary serves it, and that it may return to.
+    pub(crate) main: Option<Rc<LocalApplication>>,
     record: Option<Box<Record>>,
-    /// Its row in the recording.
-    row: Option<Rc<Row>>,
+    /// Who follows it.
+    watched: Option<Rc<Watched>>,
     end: End,
 }
 
@@ -55,7 +52,7 @@ enum End {
     Truncated(UpstreamFailure),
 }
 
-impl Visit {
+impl Exchange {
     pub(crate) fn begin<B>(
         client: &Rc<Client>,
         application: Rc<LocalApplication>,
@@ -65,15 +62,12 @@ impl Visit {
         let arrived = client.worker().state.now();
         Self {
             arrived,
-            row: Row::begin(&application, arrived),
+            id: id_of(client, request),
+            watched: Watched::begin(&application, arrived),
             format: Format::Text,
-            sticky: None,
-            load_format: None,
             holds_back: false,
-            claim: None,
-            item: None,
-            path: None,
             passage: None,
+            main: None,
             record: logs.then(|| Box::new(Record::new(request, client.peer))),
             end: End::Cancelled,
             application,
@@ -86,34 +80,69 @@ impl Visit {
         self.client.worker()
     }
 
-    /// What came was no request: the one that begins the visit stands in for it.
+    /// What came was no request: the one that begins the exchange stands in for it.
     pub(crate) fn is_malformed(&mut self) {
         if let Some(record) = &mut self.record {
             record.forget_request();
         }
     }
 
-    /// Its class is known, whatever becomes of it.
-    pub(crate) fn classified(&mut self, class: ClassId) {
+    pub(crate) fn now(&self) -> Timestamp {
+        self.worker().state.now()
+    }
+
+    /// What it asks for is known, whatever becomes of it.
+    pub(crate) fn asked(&mut self, settings: &Settings, path: &str, reading: &Reading) {
+        let (head, allowance) = (&reading.head, reading.allowance);
         if let Some(record) = &mut self.record {
-            record.class = Some(class);
+            record.class = Some(head.class);
         }
-        if let Some(row) = &self.row {
+        if let Some(row) = self.row() {
+            settings.keys.record_path(path, head.keys.path, row);
+            let by_client = allowance.by_client.then_some(allowance.time);
+            row.asked(head.keys.tenant, by_client);
+            row.classified(head.class);
+        }
+    }
+
+    /// The canary does not serve it: from now on it is the main application's. False if there is
+    /// none to return to.
+    pub(crate) fn return_to_main(&mut self, why: Handed, class: ClassId) -> bool {
+        let Some(main) = self.main.take() else {
+            return false;
+        };
+        let canary = std::mem::replace(&mut self.application, main);
+        canary.shared.companion_returned(why);
+        self.watched = Watched::begin(&self.application, self.arrived);
+        if let Some(row) = self.row() {
             row.classified(class);
         }
+        true
     }
 
     /// Where it is recorded.
     pub(crate) fn row(&self) -> Option<&Rc<Row>> {
-        self.row.as_ref()
+        self.watched.as_ref()?.row.as_ref()
+    }
+
+    /// Where its cost is noted, if it is one of those that are looked at.
+    pub(crate) fn sampled(&self) -> Option<&Sampled> {
+        self.watched.as_ref()?.sampled.as_ref()
+    }
+
+    /// It is one of those that are looked at.
+    pub(crate) fn sample(&mut self, sampled: Sampled) {
+        let row = self.row().cloned();
+        let sampled = Some(sampled);
+        self.watched = Some(Rc::new(Watched { row, sampled }));
     }
 
     /// It was admitted to a replica.
     pub(crate) fn admitted(&mut self, slot: &mut Slot) {
-        if let Some(row) = &self.row {
+        if let Some(row) = self.row() {
             row.admitted(slot.waited());
-            slot.attach(Some(Rc::clone(row)));
         }
+        slot.attach(self.watched.clone());
         if let Some(record) = &mut self.record {
             record.waited = Some(slot.waited());
             record.replica = Some(slot.replica());
@@ -124,7 +153,7 @@ impl Visit {
     /// It is answered with this status, by us if there is a reason.
     pub(crate) fn answered(&mut self, status: StatusCode, reason: Option<&'static str>) {
         self.application.metrics().record_response(status.as_u16());
-        if let Some(row) = &self.row {
+        if let Some(row) = self.row() {
             row.answered(status.as_u16(), reason);
         }
         if let Some(record) = &mut self.record {
@@ -133,16 +162,22 @@ impl Visit {
         }
     }
 
-    /// It is refused for load: the id under which that can be looked up.
-    pub(crate) fn refused(&mut self, refusal: &Refusal) -> RequestId {
-        let worker = self.worker();
-        let id = worker
-            .metrics()
-            .remember_refusal(worker.state.now(), refusal);
-        if let Some(record) = &mut self.record {
-            record.id = Some(id);
+    /// The engine refuses it.
+    pub(crate) fn shed(&self, refusal: Refusal) -> Fault {
+        self.application.metrics().record_shed(&refusal);
+        if let Some(row) = self.row() {
+            row.shed(&refusal);
         }
-        id
+        if let Some(sampled) = self.sampled() {
+            sampled.shed();
+        }
+        refusal.into()
+    }
+
+    /// It is refused for load: that can be looked up by its id.
+    pub(crate) fn refused(&self, refusal: &Refusal) {
+        let metrics = self.application.metrics();
+        metrics.remember_refusal(&self.id, self.now(), refusal);
     }
 
     /// So many bytes of the body were passed on.
@@ -150,7 +185,7 @@ impl Visit {
         if let Some(record) = &mut self.record {
             record.bytes += bytes;
         }
-        if let Some(row) = &self.row {
+        if let Some(row) = self.row() {
             row.count_response_bytes(bytes);
         }
     }
@@ -162,7 +197,7 @@ impl Visit {
     }
 
     pub(crate) fn count_request_bytes(&self, bytes: usize) {
-        if let Some(row) = &self.row {
+        if let Some(row) = self.row() {
             row.count_request_bytes(bytes as u64);
         }
         self.application
@@ -181,7 +216,7 @@ impl Visit {
     }
 
     fn since_arrival(&self) -> Duration {
-        self.worker().state.now() - self.arrived
+        self.now() - self.arrived
     }
 
     /// A client that cancels as fast as it asks is told to go away.
@@ -194,21 +229,31 @@ impl Visit {
 
     /// What is in flight is finished; the next request needs another connection.
     pub(crate) fn send_away(&self) {
-        self.client.give(Order::Close);
+        self.client.give(ConnectionCommand::Close);
     }
 }
 
-impl Drop for Visit {
+/// The id that a trusted proxy gave a request, or a new one. Two ids are none.
+fn id_of<B>(client: &Client, request: &Request<B>) -> RequestId {
+    let mut given = request.headers.get_all(REQUEST_ID);
+    let given = match (client.trusted, given.next(), given.next()) {
+        (true, Some(one), None) => RequestId::given(one),
+        _ => None,
+    };
+    given.unwrap_or_else(|| client.worker().ids.make())
+}
+
+impl Drop for Exchange {
     fn drop(&mut self) {
         let cancelled = self.end == End::Cancelled;
         self.client.end_request(cancelled);
         if cancelled {
             self.charge_reset();
         }
-        if let Some(row) = self.row.take() {
+        if let Some(row) = self.row() {
             let reason = match self.end {
                 End::Complete => None,
-                End::Cancelled => Some("departed"),
+                End::Cancelled => Some("abandoned"),
                 End::Truncated(failure) => Some(failure.as_str()),
             };
             row.ended(self.worker().state.now(), cancelled, reason);
@@ -223,13 +268,14 @@ impl Drop for Visit {
         record.took = took;
         record.reason = match self.end {
             End::Complete => record.reason,
-            End::Cancelled => Some("departed"),
+            End::Cancelled => Some("abandoned"),
             End::Truncated(failure) => Some(failure.as_str()),
         };
         let log = &self.worker().settings().access_log;
         if let Some(log) = log
             && !log.write(
                 &record,
+                &self.id,
                 self.application.shared.name(),
                 &self.application.settings(),
             )

@@ -1,0 +1,33 @@
+//! Who follows a request: the recording, and the tables of the costliest paths. Most requests are
+//! followed by neither, so both share one pointer.
+
+use std::rc::Rc;
+
+use tidegate_control::Timestamp;
+
+use crate::metrics::Sampled;
+use crate::record::Row;
+use crate::worker::LocalApplication;
+
+/// A request that is followed. The exchange and the slot hold it.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    /// Its row in the recording.
+    pub(crate) row: Option<Rc<Row>>,
+    /// Where its cost is noted.
+    pub(crate) sampled: Option<Sampled>,
+}
+
+impl Watched {
+    /// A request begins; nothing if it is not recorded.
+    pub(crate) fn begin(
+        application: &Rc<LocalApplication>,
+        arrived: Timestamp,
+    ) -> Option<Rc<Self>> {
+        let row = Row::begin(application, arrived)?;
+        Some(Rc::new(Self {
+            row: Some(row),
+            sampled: None,
+        }))
+    }
+}
