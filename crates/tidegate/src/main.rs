@@ -15,7 +15,10 @@ mod completions;
 mod ctl;
 mod demo;
 mod design;
+#[cfg(feature = "envoy")]
+mod envoy;
 mod error;
+mod goldens;
 #[cfg(feature = "gossip")]
 mod gossip;
 mod load;
@@ -70,6 +73,8 @@ enum Command {
     Ctl(ctl::Args),
     Demo(demo::Args),
     Design(design::Args),
+    #[cfg(feature = "envoy")]
+    Envoy(envoy::Args),
     Load(load::Args),
     Man(man::Args),
     Nucleus(nucleus::Args),
@@ -98,6 +103,8 @@ fn main() -> ExitCode {
         Command::Ctl(args) => ctl::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Design(args) => design::run(&args),
+        #[cfg(feature = "envoy")]
+        Command::Envoy(args) => envoy::run(&args),
         Command::Load(args) => load::run(&args),
         Command::Man(args) => man::run(&args),
         Command::Nucleus(args) => nucleus::run(&args),

@@ -22,11 +22,18 @@ pub(crate) struct Args {
     /// Print the page of the book with every command and its options.
     #[arg(long, conflicts_with_all = ["markdown", "signals"])]
     commands: bool,
+    /// Print the page docs/tuning.md: every number of mode `auto`, and what it decides.
+    #[arg(long, conflicts_with_all = ["markdown", "signals", "commands"])]
+    tuning: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     if args.commands {
         print(&commands())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.tuning {
+        print(&tidegate_sentry::tuning_page())?;
         return Ok(ExitCode::SUCCESS);
     }
     print(&match (args.signals, args.markdown) {
