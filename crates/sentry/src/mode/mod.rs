@@ -13,6 +13,8 @@ mod lqr;
 mod off;
 mod sentry;
 
+#[cfg(feature = "ablation")]
+pub use auto::ablation;
 pub use auto::{Cause, PhaseName, tuning_page};
 
 use std::time::Duration;

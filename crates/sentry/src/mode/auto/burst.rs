@@ -27,9 +27,10 @@ use super::tuning::Tuning;
 /// Requests in a queue that chance does not exceed, where `drain` per second are served, with the
 /// dispersion of what arrives and of what is served.
 pub(crate) fn burst(drain: f64, arrivals: f64, dispersion: f64) -> f64 {
-    let room = 1.0 - Tuning::BURST_LOAD;
-    let exponent = 2.0 * room / (Tuning::BURST_LOAD * arrivals.max(1.0) + dispersion.max(1.0));
-    let chances = drain * Tuning::BURST_ONCE_IN_SECONDS * room * room;
+    let room = 1.0 - Tuning::BURST_LOAD.get();
+    let exponent =
+        2.0 * room / (Tuning::BURST_LOAD.get() * arrivals.max(1.0) + dispersion.max(1.0));
+    let chances = drain * Tuning::BURST_ONCE_IN_SECONDS.get() * room * room;
     chances.max(1.0).ln() / exponent
 }
 
@@ -53,7 +54,7 @@ mod tests {
         let (mut queue, mut longest) = (0.0_f64, 0.0_f64);
         let steps = (72_000.0 * 20.0 * 1.9) as usize;
         for _ in 0..steps {
-            let arrives = dice.unit() < Tuning::BURST_LOAD / (1.0 + Tuning::BURST_LOAD);
+            let arrives = dice.unit() < Tuning::BURST_LOAD.get() / (1.0 + Tuning::BURST_LOAD.get());
             queue = (queue + if arrives { 1.0 } else { -1.0 }).max(0.0);
             longest = longest.max(queue);
         }

@@ -42,26 +42,32 @@ impl Clumps {
         self.block.merge(&interval.gaps);
         self.block_seconds += interval.seconds;
         let gaps = self.block.count();
-        if gaps < Tuning::CLUMP_BLOCK {
+        if gaps < Tuning::CLUMP_BLOCK.get() {
             return;
         }
         let mean = self.block_seconds / gaps;
-        let short = self.block.shorter_than(Tuning::CLUMP_GAP_SHORT * mean) / gaps;
+        let short = self
+            .block
+            .shorter_than(Tuning::CLUMP_GAP_SHORT.get() * mean)
+            / gaps;
         let variation = self.block.sum_of_squares() / gaps / (mean * mean) - 1.0;
         self.block.clear();
         self.block_seconds = 0.0;
-        let shows = short > Tuning::CLUMP_SHORT_SHARE || variation > Tuning::CLUMP_VARIATION;
+        let shows =
+            short > Tuning::CLUMP_SHORT_SHARE.get() || variation > Tuning::CLUMP_VARIATION.get();
         self.judge(shows, variation);
     }
 
     fn judge(&mut self, shows: bool, variation: f64) {
-        let fade = |old: f64, new: f64| old * Tuning::CLUMP_FADE + new * (1.0 - Tuning::CLUMP_FADE);
+        let fade = |old: f64, new: f64| {
+            old * Tuning::CLUMP_FADE.get() + new * (1.0 - Tuning::CLUMP_FADE.get())
+        };
         self.blocks = fade(self.blocks, f64::from(u8::from(shows)));
         self.variation = fade(self.variation, variation);
         let least = if self.clumped {
-            Tuning::CLUMP_BLOCKS_SINGLE
+            Tuning::CLUMP_BLOCKS_SINGLE.get()
         } else {
-            Tuning::CLUMP_BLOCKS
+            Tuning::CLUMP_BLOCKS.get()
         };
         self.clumped = self.blocks > least;
     }
@@ -75,7 +81,8 @@ impl Clumps {
     /// time: that of a renewal process is the squared coefficient of variation of its gaps.
     pub(super) fn dispersion(&self) -> f64 {
         if self.clumped {
-            self.variation.clamp(1.0, Tuning::CLUMP_DISPERSION_MAX)
+            self.variation
+                .clamp(1.0, Tuning::CLUMP_DISPERSION_MAX.get())
         } else {
             1.0
         }

@@ -54,8 +54,8 @@ impl Cohort {
     /// them, or does no more than they did, with as many inside.
     pub(super) fn seen_without(&self, first: f64, seen: &Profile) -> Option<&Profile> {
         let (one, all) = (seen.all(), self.seen.all());
-        let no_more = one.done >= Tuning::SLOW_START_COMPLETIONS
-            && one.rate() < Tuning::COHORT_NO_MORE * all.rate()
+        let no_more = one.done >= Tuning::SLOW_START_COMPLETIONS.get()
+            && one.rate() < Tuning::COHORT_NO_MORE.get() * all.rate()
             && one.concurrency() >= all.concurrency();
         let like = self.is_like(first, seen) || (no_more && first == self.first);
         like.then_some(&self.seen)
@@ -69,8 +69,8 @@ impl Cohort {
     /// One that has done nothing yet is like nobody.
     fn is_like(&self, first: f64, seen: &Profile) -> bool {
         let residence = seen.all().service_time();
-        let near = residence < Tuning::COHORT_ALIKE * self.residence
-            && self.residence < Tuning::COHORT_ALIKE * residence;
+        let near = residence < Tuning::COHORT_ALIKE.get() * self.residence
+            && self.residence < Tuning::COHORT_ALIKE.get() * residence;
         near && first == self.first
     }
 }

@@ -41,14 +41,14 @@ impl DrainMeter {
         match self
             .ticks
             .back_mut()
-            .filter(|last| last.seconds < Tuning::CAPACITY_TICK_MIN)
+            .filter(|last| last.seconds < Tuning::CAPACITY_TICK_MIN.get())
         {
             Some(last) => *last = last.plus(tick),
             None => self.ticks.push_back(*tick),
         }
-        self.known |= self.sum.done >= Tuning::CAPACITY_COMPLETIONS_FIRST;
-        while self.sum.seconds > Tuning::CAPACITY_SECONDS_MAX
-            && self.sum.done > Tuning::CAPACITY_COMPLETIONS_MIN
+        self.known |= self.sum.done >= Tuning::CAPACITY_COMPLETIONS_FIRST.get();
+        while self.sum.seconds > Tuning::CAPACITY_SECONDS_MAX.get()
+            && self.sum.done > Tuning::CAPACITY_COMPLETIONS_MIN.get()
         {
             self.forget_oldest();
         }
@@ -58,7 +58,7 @@ impl DrainMeter {
     /// Completions per second, once enough were seen. Just after a change the little there is
     /// counts, with half a completion more: no rate is zero for certain.
     pub(crate) fn rate(&self) -> Option<f64> {
-        let few = self.sum.done < Tuning::CAPACITY_COMPLETIONS_FIRST;
+        let few = self.sum.done < Tuning::CAPACITY_COMPLETIONS_FIRST.get();
         let served = self.sum.done + if few { 0.5 } else { 0.0 };
         (self.known && self.sum.seconds > 0.0).then(|| served / self.sum.seconds)
     }
@@ -75,9 +75,9 @@ impl DrainMeter {
 
     /// Takes the squared coefficient of variation of how long requests take.
     pub(crate) fn set_variation(&mut self, variation: f64) {
-        let varies = variation > Tuning::DISPERSION_SHARING;
+        let varies = variation > Tuning::DISPERSION_SHARING.get();
         self.variation = if varies {
-            variation.min(Tuning::DISPERSION_MAX)
+            variation.min(Tuning::DISPERSION_MAX.get())
         } else {
             0.0
         };
@@ -98,15 +98,15 @@ impl DrainMeter {
         let old = self
             .ticks
             .len()
-            .saturating_sub(Tuning::DISPERSION_TICKS_NEW);
-        if old < Tuning::DISPERSION_TICKS {
-            return self.dispersion_before.max(Tuning::DISPERSION_UNKNOWN);
+            .saturating_sub(Tuning::DISPERSION_TICKS_NEW.get());
+        if old < Tuning::DISPERSION_TICKS.get() {
+            return self.dispersion_before.max(Tuning::DISPERSION_UNKNOWN.get());
         }
         let single = self.dispersion_of_groups(old, 1);
-        let grouped = self.dispersion_of_groups(old, Tuning::DISPERSION_GROUP_TICKS);
+        let grouped = self.dispersion_of_groups(old, Tuning::DISPERSION_GROUP_TICKS.get());
         single
             .max(grouped)
-            .clamp(Tuning::DISPERSION_MIN, Tuning::DISPERSION_MAX)
+            .clamp(Tuning::DISPERSION_MIN.get(), Tuning::DISPERSION_MAX.get())
     }
 
     /// Half the mean square of the difference of neighbours, over the mean (von Neumann 1941): a
@@ -136,10 +136,10 @@ impl DrainMeter {
     fn cut(&mut self) {
         let dispersion = self.dispersion().max(self.variation);
         let mut recent = Counts::default();
-        let mut worst = (Tuning::CUT_Z, 0);
+        let mut worst = (Tuning::CUT_Z.get(), 0);
         for (index, tick) in self.ticks.iter().enumerate().rev() {
             let older = self.sum.minus(&recent);
-            if recent.seconds >= Tuning::CAPACITY_TICK_MIN && older.seconds > 0.0 {
+            if recent.seconds >= Tuning::CAPACITY_TICK_MIN.get() && older.seconds > 0.0 {
                 let z = recent.z_above(&older, dispersion).abs();
                 if z > worst.0 {
                     worst = (z, index + 1);

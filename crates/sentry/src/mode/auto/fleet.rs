@@ -364,9 +364,9 @@ impl Member {
         if now >= self.generation_ends {
             self.replica.next_generation();
             let generation = within(
-                Tuning::OVERDUE_SERVICE_TIMES * residence_mean,
-                Tuning::OVERDUE_SECONDS_MIN,
-                Tuning::OVERDUE_SECONDS_MAX,
+                Tuning::OVERDUE_SERVICE_TIMES.get() * residence_mean,
+                Tuning::OVERDUE_SECONDS_MIN.get(),
+                Tuning::OVERDUE_SECONDS_MAX.get(),
             );
             self.generation_ends = now + Duration::from_secs_f64(generation);
         }
@@ -385,7 +385,8 @@ impl Member {
 
     fn ramp(&self, warm_for: Duration, warm_up: Duration) -> u32 {
         let share = warm_for.as_secs_f64() / warm_up.as_secs_f64();
-        let window = f64::from(self.search.window()) * within(share, Tuning::WARM_UP_MIN, 1.0);
+        let window =
+            f64::from(self.search.window()) * within(share, Tuning::WARM_UP_MIN.get(), 1.0);
         (window.ceil() as u32).max(1)
     }
 }

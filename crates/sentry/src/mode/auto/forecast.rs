@@ -63,7 +63,7 @@ impl Situation {
             false => self.in_a_burst(target),
         };
         let ahead = |wait: f64| {
-            let waiters = part.drain * wait.max(Tuning::QUEUE_BUSY_MIN / self.drain);
+            let waiters = part.drain * wait.max(Tuning::QUEUE_BUSY_MIN.get() / self.drain);
             // `as` saturates.
             (waiters.ceil() as u32).max(1)
         };
@@ -81,13 +81,13 @@ impl Situation {
     /// Whoever has waited for so long that most would be late is not started, there are fresher
     /// ones.
     fn expiry(&self, target: f64) -> f64 {
-        (target - self.residence_most).max(2.0 * Tuning::QUEUE_BUSY_MIN / self.drain)
+        (target - self.residence_most).max(2.0 * Tuning::QUEUE_BUSY_MIN.get() / self.drain)
     }
 
     /// Longest wait after which most are in time and nearly all not much late.
     fn in_time(&self, target: f64) -> f64 {
         let most = target - self.residence_most;
-        most.min(Tuning::ANSWERED_LATER_OF_TARGET * target - self.residence_nearly_all)
+        most.min(Tuning::ANSWERED_LATER_OF_TARGET.get() * target - self.residence_nearly_all)
     }
 
     /// As many wait as keep the replicas busy, whatever the target: with more everybody would be
@@ -106,28 +106,28 @@ impl Situation {
             return f64::INFINITY;
         }
         (burst(self.drain, self.burstiness, self.dispersion) / self.drain)
-            .max(Tuning::BURST_TARGETS * target)
+            .max(Tuning::BURST_TARGETS.get() * target)
     }
 }
 
 /// Wait after which most would be late, so that others are let pass. Where nobody can be in time
 /// there is nothing to be gained by that before half of the target has passed.
 pub(crate) fn late_after(target: f64, residence_most: f64) -> f64 {
-    (target - residence_most).max(Tuning::YIELD_OF_TARGET_MIN * target)
+    (target - residence_most).max(Tuning::YIELD_OF_TARGET_MIN.get() * target)
 }
 
 /// The same while capacity is unknown.
 pub(crate) fn late_at_first(target: f64, residence_most: f64) -> f64 {
-    (target - residence_most).max(Tuning::YIELD_OF_TARGET_MIN_FIRST * target)
+    (target - residence_most).max(Tuning::YIELD_OF_TARGET_MIN_FIRST.get() * target)
 }
 
 /// With `rho` times the capacity arriving, a queue of at most `k` is empty for about `rho^-k` of
 /// the time (M/M/1/K). In heavy traffic queues grow in proportion to the dispersion (Kingman 1961).
 fn busy_requests(pressure: f64) -> f64 {
     within(
-        -Tuning::QUEUE_IDLE.ln() / pressure.ln(),
-        Tuning::QUEUE_BUSY_MIN,
-        Tuning::QUEUE_BUSY_MAX,
+        -Tuning::QUEUE_IDLE.get().ln() / pressure.ln(),
+        Tuning::QUEUE_BUSY_MIN.get(),
+        Tuning::QUEUE_BUSY_MAX.get(),
     )
 }
 
@@ -233,6 +233,6 @@ mod tests {
     fn busy_by_the_formula_of_the_bounded_queue() {
         // 2^-k = 1 %.
         assert!((busy_requests(2.0) - 6.64).abs() < 0.01);
-        assert_eq!(busy_requests(1.0), Tuning::QUEUE_BUSY_MAX);
+        assert_eq!(busy_requests(1.0), Tuning::QUEUE_BUSY_MAX.get());
     }
 }

@@ -22,6 +22,8 @@
 //! What breaks it: a target below what the service needs for one request. Then everything is
 //! late, and the queue is kept at the little that keeps the service busy.
 
+#[cfg(feature = "ablation")]
+pub mod ablation;
 mod burst;
 mod cause;
 mod clumps;
@@ -93,7 +95,7 @@ impl Default for Counted {
     fn default() -> Self {
         Self {
             before: 0,
-            recent: TickCounts::new(Tuning::RATE_TICKS),
+            recent: TickCounts::new(Tuning::RATE_TICKS.get()),
         }
     }
 }
@@ -105,7 +107,7 @@ impl Counted {
     }
 
     fn rate(&self) -> f64 {
-        self.recent.rate_over(Tuning::RATE_TICKS)
+        self.recent.rate_over(Tuning::RATE_TICKS.get())
     }
 }
 
@@ -145,15 +147,15 @@ impl Auto {
             drain_known: false,
             clumps: Clumps::default(),
             overload: Overload::new(),
-            served: TickCounts::new(Tuning::RATE_TICKS),
-            left: TickCounts::new(Tuning::RATE_TICKS),
-            tolls: TickCounts::new(Tuning::RATE_TICKS),
+            served: TickCounts::new(Tuning::RATE_TICKS.get()),
+            left: TickCounts::new(Tuning::RATE_TICKS.get()),
+            tolls: TickCounts::new(Tuning::RATE_TICKS.get()),
             classes: Vec::new(),
             residence: Residence::default(),
             target: DerivedTarget::new(&config.auto),
             patience: 1.0,
             outlook: None,
-            next_aging: now + Tuning::PATHS_AGE,
+            next_aging: now + Tuning::PATHS_AGE.get(),
             dimming: OfferedDimming::default(),
         }
     }
@@ -188,27 +190,32 @@ impl Auto {
 
     /// Whether most clients give up, and more of them than are served.
     fn most_clients_abandon(&self) -> bool {
-        let left = self.left.rate_over(Tuning::RATE_TICKS);
-        left > Tuning::LEAVING_MOST_OF_OFFERED * self.offered()
-            && left > self.served.rate_over(Tuning::RATE_TICKS)
+        let left = self.left.rate_over(Tuning::RATE_TICKS.get());
+        left > Tuning::LEAVING_MOST_OF_OFFERED.get() * self.offered()
+            && left > self.served.rate_over(Tuning::RATE_TICKS.get())
     }
 
     /// Whether those who give up are inside: fewer at once would be answered sooner.
     fn admitted_clients_abandon(&self) -> bool {
         let admitted: f64 = self.classes.iter().map(|class| class.admitted.rate()).sum();
         self.most_clients_abandon()
-            && self.served.rate_over(Tuning::RATE_TICKS) < Tuning::ANSWERED_OF_ADMITTED * admitted
+            && self.served.rate_over(Tuning::RATE_TICKS.get())
+                < Tuning::ANSWERED_OF_ADMITTED.get() * admitted
     }
 
     /// Follows how long clients are worth waiting for: by trying, since they do not say how long
     /// they will.
     fn follow_patience(&mut self) {
         let step = if self.most_clients_abandon() {
-            Tuning::PATIENCE_DOWN
+            Tuning::PATIENCE_DOWN.get()
         } else {
-            Tuning::PATIENCE_UP
+            Tuning::PATIENCE_UP.get()
         };
-        self.patience = within(self.patience * step, Tuning::PATIENCE_OF_TARGET_MIN, 1.0);
+        self.patience = within(
+            self.patience * step,
+            Tuning::PATIENCE_OF_TARGET_MIN.get(),
+            1.0,
+        );
     }
 
     /// Brings windows and drain rate up to date.
@@ -221,7 +228,7 @@ impl Auto {
         let full = self.fleet.on_tick(step, &fleet_tick);
         if full.seconds > 0.0 {
             self.total.on_tick(&full);
-            self.drain_known |= self.total.seconds() >= Tuning::CAPACITY_FIRST_SECONDS;
+            self.drain_known |= self.total.seconds() >= Tuning::CAPACITY_FIRST_SECONDS.get();
         }
         self.fleet.publish_shares();
         self.residence.on_tick(step.interval);
@@ -238,14 +245,15 @@ impl Auto {
             true => f64::INFINITY,
             false => f64::from(step.plan.queued()),
         };
-        let spread = self.residence.spread(Tuning::ANSWERED_NEARLY_ALL);
-        let tail = Tuning::SERVICE_TIME_TAIL_OF_TARGET / spread;
+        let spread = self.residence.spread(Tuning::ANSWERED_NEARLY_ALL.get());
+        let tail = Tuning::SERVICE_TIME_TAIL_OF_TARGET.get() / spread;
         // A derived target follows the slowest anyway.
         let target_configured = has_target(step.plan);
         let doubtful = match target_configured {
             true => Tuning::SERVICE_TIME_DOUBTFUL_OF_TARGET
-                .min(Tuning::SERVICE_TIME_DOUBTFUL_TAIL_OF_TARGET / spread),
-            false => Tuning::SERVICE_TIME_DOUBTFUL_OF_TARGET,
+                .get()
+                .min(Tuning::SERVICE_TIME_DOUBTFUL_TAIL_OF_TARGET.get() / spread),
+            false => Tuning::SERVICE_TIME_DOUBTFUL_OF_TARGET.get(),
         };
         FleetTick {
             clumped: self.clumps.is_clumped(),
@@ -259,11 +267,11 @@ impl Auto {
             residence_max: target
                 * within(
                     tail,
-                    Tuning::SERVICE_TIME_OF_TARGET_MIN,
-                    Tuning::SERVICE_TIME_OF_TARGET,
+                    Tuning::SERVICE_TIME_OF_TARGET_MIN.get(),
+                    Tuning::SERVICE_TIME_OF_TARGET.get(),
                 ),
             residence_doubtful: target * doubtful,
-            residence_long: self.residence.quantile(Tuning::ANSWERED_MOST),
+            residence_long: self.residence.quantile(Tuning::ANSWERED_MOST.get()),
             residence_mean: self.residence.mean().unwrap_or(0.0),
         }
     }
@@ -271,7 +279,7 @@ impl Auto {
     /// What can be served per second: what was done with all windows full, and no less than what
     /// is being done anyway.
     fn drain(&self) -> Option<f64> {
-        let done = self.served.rate_over(Tuning::RATE_TICKS);
+        let done = self.served.rate_over(Tuning::RATE_TICKS.get());
         let rate = self.total.rate().filter(|_| self.drain_known);
         rate.map(|rate| rate.max(done))
     }
@@ -283,8 +291,8 @@ impl Auto {
 
     /// Whether clients give up rather than wait.
     fn clients_leave(&self) -> bool {
-        let left = self.left.rate_over(Tuning::RATE_TICKS);
-        left > Tuning::LEAVING_OF_OFFERED * self.offered() && left > 0.0
+        let left = self.left.rate_over(Tuning::RATE_TICKS.get());
+        left > Tuning::LEAVING_OF_OFFERED.get() * self.offered() && left > 0.0
     }
 
     fn judge_load(&mut self, step: &mut Step<'_>, target: f64) {
@@ -324,8 +332,8 @@ impl Auto {
             let p99 = base
                 * self
                     .residence
-                    .spread(Tuning::ANSWERED_NEARLY_ALL)
-                    .min(Tuning::TARGET_SPREAD_MAX);
+                    .spread(Tuning::ANSWERED_NEARLY_ALL.get())
+                    .min(Tuning::TARGET_SPREAD_MAX.get());
             self.target.follow(base, p99, self.drain());
         }
         let derived = Duration::from_secs_f64(self.target.seconds());
@@ -369,7 +377,7 @@ impl Auto {
             let limit = patience.filter(|_| leaving).map_or(NEVER, saturating_nanos);
             class.forecast.wait_limit_ns.store(limit, Ordering::Relaxed);
             let late = class.forecast.target().map_or(NEVER, |target| {
-                let most = self.residence.quantile(Tuning::ANSWERED_MOST);
+                let most = self.residence.quantile(Tuning::ANSWERED_MOST.get());
                 nanos(late_at_first(target.as_secs_f64(), most))
             });
             class.forecast.late_ns.store(late, Ordering::Relaxed);
@@ -393,7 +401,7 @@ impl Auto {
             above += lately.arrived.rate();
             let share = if all > 0.0 { above / all } else { 1.0 };
             let part = Part {
-                drain: left.max(Tuning::CAPACITY_LEFT_MIN * drain),
+                drain: left.max(Tuning::CAPACITY_LEFT_MIN.get() * drain),
                 pressure: share * situation.pressure,
                 pressure_with_tolls: share * situation.pressure_with_tolls,
             };
@@ -405,7 +413,7 @@ impl Auto {
     fn situation(&self, plan: &Plan, drain: f64) -> Situation {
         // By Little's law, if the replicas are full; otherwise they may be faster than that.
         let full = f64::from(plan.in_flight()) / drain;
-        let tolls = self.tolls.rate_over(Tuning::RATE_TICKS);
+        let tolls = self.tolls.rate_over(Tuning::RATE_TICKS.get());
         // Where some take far longer than the others they are most of those inside.
         let residence = match plan.queued() > 0 && tolls <= 0.0 {
             true => full,
@@ -420,14 +428,15 @@ impl Auto {
             burstiness: self.overload.burstiness(),
             dispersion: self.total.dispersion(),
             residence,
-            residence_most: residence * self.residence.spread(Tuning::ANSWERED_MOST),
-            residence_nearly_all: residence * self.residence.spread(Tuning::ANSWERED_NEARLY_ALL),
+            residence_most: residence * self.residence.spread(Tuning::ANSWERED_MOST.get()),
+            residence_nearly_all: residence
+                * self.residence.spread(Tuning::ANSWERED_NEARLY_ALL.get()),
         }
     }
 
     fn age_paths(&mut self, step: &Step<'_>) {
         if step.now >= self.next_aging {
-            self.next_aging = step.now + Tuning::PATHS_AGE;
+            self.next_aging = step.now + Tuning::PATHS_AGE.get();
             step.plan.policer.age_paths();
         }
     }
@@ -475,7 +484,7 @@ fn publish_class(class: &Class, situation: &Situation, part: Part) {
 
 impl Strategy for Auto {
     fn interval(&self) -> Duration {
-        Tuning::INTERVAL
+        Tuning::INTERVAL.get()
     }
 
     fn start(&mut self, now: Timestamp, plan: &Plan, gate: &Gate, handover: Option<&Handover>) {

@@ -83,7 +83,7 @@ impl Overload {
     pub(crate) fn new() -> Self {
         Self {
             overloaded: false,
-            arrivals: TickCounts::new(Tuning::LOAD_TICKS),
+            arrivals: TickCounts::new(Tuning::LOAD_TICKS.get()),
             queue_self_inflicted: true,
             quiet_seconds: 0.0,
             burstiness: 1.0,
@@ -97,7 +97,7 @@ impl Overload {
 
     /// Requests arrived per second lately, each as often as it counts.
     pub(crate) fn arrival_rate(&self) -> f64 {
-        self.arrivals.rate_over(Tuning::RATE_TICKS)
+        self.arrivals.rate_over(Tuning::RATE_TICKS.get())
     }
 
     /// Whether the load of the last while leaves room, so that a long queue can be a burst.
@@ -105,7 +105,7 @@ impl Overload {
         !self.arrivals.is_full()
             || !pressure.is_exceeded(
                 &self.arrivals.total(),
-                Tuning::LOAD_WITHOUT_ROOM,
+                Tuning::LOAD_WITHOUT_ROOM.get(),
                 self.burstiness,
             )
     }
@@ -121,7 +121,7 @@ impl Overload {
         self.burstiness = match self.clump_dispersion > 1.0 {
             true => self
                 .arrivals
-                .dispersion(Tuning::OVERLOAD_TICKS)
+                .dispersion(Tuning::OVERLOAD_TICKS.get())
                 .max(self.clump_dispersion),
             false => 1.0,
         };
@@ -145,13 +145,14 @@ impl Overload {
     pub(crate) fn on_tick(&mut self, pressure: &Pressure) {
         self.count(pressure.arrived);
         let backlog = pressure.backlog();
-        let long = backlog > Tuning::QUEUE_LONG_OF_TARGET;
+        let long = backlog > Tuning::QUEUE_LONG_OF_TARGET.get();
         self.queue_self_inflicted =
             pressure.queue_self_inflicted || (self.queue_self_inflicted && long);
-        let quiet = backlog < Tuning::QUEUE_QUIET_OF_TARGET && self.arrival_rate() < pressure.drain;
+        let quiet =
+            backlog < Tuning::QUEUE_QUIET_OF_TARGET.get() && self.arrival_rate() < pressure.drain;
         count(&mut self.quiet_seconds, quiet, pressure.arrived.seconds);
         if self.overloaded {
-            self.overloaded = self.quiet_seconds < Tuning::QUIET_SECONDS;
+            self.overloaded = self.quiet_seconds < Tuning::QUIET_SECONDS.get();
         } else if long {
             self.overloaded = self.is_no_burst(pressure) || self.exceeds(pressure);
         }
@@ -170,13 +171,16 @@ impl Overload {
     /// time, without a crowd that came at once.
     fn exceeds(&self, pressure: &Pressure) -> bool {
         let more = |stretch: Counts| {
-            pressure.is_exceeded(&stretch, Tuning::OVERLOAD_EXCESS, self.burstiness)
+            pressure.is_exceeded(&stretch, Tuning::OVERLOAD_EXCESS.get(), self.burstiness)
         };
         match pressure.backlog() > 1.0 {
-            true => self.arrivals.stretches(Tuning::OVERLOAD_TICKS).any(more),
+            true => self
+                .arrivals
+                .stretches(Tuning::OVERLOAD_TICKS.get())
+                .any(more),
             false => self
                 .arrivals
-                .stretches_without_crowd(Tuning::OVERLOAD_TICKS)
+                .stretches_without_crowd(Tuning::OVERLOAD_TICKS.get())
                 .any(more),
         }
     }

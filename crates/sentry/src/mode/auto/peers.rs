@@ -55,8 +55,8 @@ impl Peers {
             return None;
         }
         let found = kind.known.get(kind.known.len() / 2)?;
-        let as_much = rate < Tuning::PEERS_NO_MORE * found.rate
-            && found.rate < Tuning::PEERS_NOT_FAR_LESS * rate;
+        let as_much = rate < Tuning::PEERS_NO_MORE.get() * found.rate
+            && found.rate < Tuning::PEERS_NOT_FAR_LESS.get() * rate;
         as_much.then_some(found.window)
     }
 }

@@ -29,8 +29,8 @@ use crate::occupancy::{BINS, Occupancy, middle_of, top_of};
 /// Completions that it takes to tell a crowd, with a residence of so many bases, from chance: they
 /// tell its logarithm to `1 / √samples`.
 pub(super) fn crowd_samples(bases: f64) -> f64 {
-    match bases > Tuning::CROWD_BASES {
-        true => (Tuning::CROWD_Z / (bases / Tuning::CROWD_BASES_NARROW).ln()).powi(2),
+    match bases > Tuning::CROWD_BASES.get() {
+        true => (Tuning::CROWD_Z.get() / (bases / Tuning::CROWD_BASES_NARROW.get()).ln()).powi(2),
         false => f64::INFINITY,
     }
 }
@@ -46,9 +46,9 @@ fn at_level(index: usize, (inside_seconds, done): (f64, f64)) -> Counts {
 
 /// Adds to what is remembered of a concurrency, which is bounded: the older, the less it counts.
 fn remember(bin: &mut Counts, new: &Counts) {
-    let full = bin.done + new.done > Tuning::PROFILE_COMPLETIONS_MAX;
+    let full = bin.done + new.done > Tuning::PROFILE_COMPLETIONS_MAX.get();
     let kept = if full {
-        1.0 - new.done / Tuning::PROFILE_COMPLETIONS_MAX
+        1.0 - new.done / Tuning::PROFILE_COMPLETIONS_MAX.get()
     } else {
         1.0
     };
@@ -187,7 +187,7 @@ impl Profile {
                 break;
             }
             sum = sum.plus(bin);
-            let calm = top_of(index) == 1 || sum.rate() < Tuning::PROFILE_CALM * capacity;
+            let calm = top_of(index) == 1 || sum.rate() < Tuning::PROFILE_CALM.get() * capacity;
             if sum.done >= samples && calm {
                 let residence = sum.service_time();
                 least = Some(least.map_or(residence, |least| least.min(residence)));
@@ -202,7 +202,7 @@ impl Profile {
     pub(crate) fn crowded_rate(&self, samples: f64) -> Option<f64> {
         let base = self.seen(f64::INFINITY, samples, f64::INFINITY)?;
         let is_crowd = |sum: &Counts| {
-            let needed = Tuning::DISPERSION_MAX * crowd_samples(sum.service_time() / base);
+            let needed = Tuning::DISPERSION_MAX.get() * crowd_samples(sum.service_time() / base);
             sum.done >= needed.max(samples)
         };
         let crowds = self.top_down().filter(is_crowd);
@@ -226,7 +226,8 @@ impl Profile {
         let base = self.seen(f64::INFINITY, samples, f64::INFINITY)?;
         let is_crowd = |sum: &Counts| {
             let bases = sum.service_time() / base;
-            bases > Tuning::CROWD_BASES_FILLING && sum.done >= crowd_samples(bases).max(samples)
+            bases > Tuning::CROWD_BASES_FILLING.get()
+                && sum.done >= crowd_samples(bases).max(samples)
         };
         let crowd = self.top_down().find(is_crowd)?;
         Some((base, crowd.rate()))

@@ -20,7 +20,7 @@ struct Moments {
 
 impl Moments {
     fn add(&mut self, new: &Histogram) {
-        let fade = |old: f64, new: f64| old * Tuning::SERVICE_TIME_MOMENTS_FADE + new;
+        let fade = |old: f64, new: f64| old * Tuning::SERVICE_TIME_MOMENTS_FADE.get() + new;
         let mean = new.mean_seconds().unwrap_or(0.0);
         self.count = fade(self.count, new.count());
         self.sum = fade(self.sum, new.count() * mean);
@@ -34,7 +34,7 @@ impl Residence {
         if interval.residence.count() <= 0.0 {
             return;
         }
-        self.recent.fade(Tuning::SERVICE_TIME_FADE);
+        self.recent.fade(Tuning::SERVICE_TIME_FADE.get());
         self.recent.merge(&interval.residence);
         self.moments.add(&interval.residence);
     }
@@ -56,7 +56,7 @@ impl Residence {
             sum,
             squares,
         } = self.moments;
-        if count < Tuning::SERVICE_TIME_COMPLETIONS {
+        if count < Tuning::SERVICE_TIME_COMPLETIONS.get() {
             return 0.0;
         }
         count * squares / (sum * sum) - 1.0
@@ -64,14 +64,14 @@ impl Residence {
 
     /// A high quantile over the mean: what most requests stay below.
     pub(crate) fn spread(&self, q: f64) -> f64 {
-        if self.recent.count() < Tuning::SERVICE_TIME_COMPLETIONS {
+        if self.recent.count() < Tuning::SERVICE_TIME_COMPLETIONS.get() {
             return 2.0;
         }
         let quantile = self.recent.quantile_seconds(q);
         let ratio = quantile.zip(self.mean()).map(|(q, mean)| q / mean);
         ratio
             .unwrap_or(2.0)
-            .clamp(1.0, Tuning::SERVICE_TIME_SPREAD_MAX)
+            .clamp(1.0, Tuning::SERVICE_TIME_SPREAD_MAX.get())
     }
 }
 

@@ -66,7 +66,7 @@ impl SlowStart {
 
     /// Whether no request has had to wait for a while.
     pub(super) fn is_over(&self, now: Timestamp) -> bool {
-        now > self.last_binding + Tuning::LOAD_ABSENCE
+        now > self.last_binding + Tuning::LOAD_ABSENCE.get()
     }
 
     /// Takes what was done in a tick by a window that is not large enough for all who wait. What
@@ -83,14 +83,14 @@ impl SlowStart {
     ) -> Course {
         if let Some((least, rate)) = crowd {
             let enough = least * rate;
-            if enough <= Tuning::SLOW_START_WIDE * self.first {
+            if enough <= Tuning::SLOW_START_WIDE.get() * self.first {
                 return self.back(window, rate);
             }
             let leaving = window / rate;
-            let window = (Tuning::WINDOW_PER_KNEE_ROOMY * enough).min(window);
+            let window = (Tuning::WINDOW_PER_KNEE_ROOMY.get() * enough).min(window);
             return Course::Wide { window, leaving };
         }
-        let first_look = !self.looked && all.done >= Tuning::SLOW_START_COMPLETIONS;
+        let first_look = !self.looked && all.done >= Tuning::SLOW_START_COMPLETIONS.get();
         self.looked |= first_look;
         if most_clients_abandon || (first_look && all.service_time() > long) {
             return self.back(window, all.rate());
@@ -132,7 +132,10 @@ mod tests {
             occupancy.on_change(Timestamp::from_secs_f64(seconds), inside, u32::MAX);
             (0..done as u32).for_each(|_| occupancy.on_done(inside, u32::MAX));
             profile.absorb(&occupancy, Timestamp::ZERO, TICK, 1.0);
-            let (crowd, all) = (profile.crowd(Tuning::SLOW_START_COMPLETIONS), profile.all());
+            let (crowd, all) = (
+                profile.crowd(Tuning::SLOW_START_COMPLETIONS.get()),
+                profile.all(),
+            );
             match slow_start.on_tick(window, done, crowd, &all, long, false) {
                 Course::Grows(to) if seconds < 10.0 => window = to,
                 course => return (course, window),

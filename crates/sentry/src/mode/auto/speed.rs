@@ -39,7 +39,7 @@ impl Speed {
             now: 1.0,
             unit_rate: None,
             measured: false,
-            done: TickCounts::new(Tuning::SPEED_TICKS),
+            done: TickCounts::new(Tuning::SPEED_TICKS.get()),
             lasting: 0.0,
             done_most: 0.0,
         }
@@ -55,7 +55,7 @@ impl Speed {
         if !self.done.is_full() {
             return;
         }
-        self.lasting = self.done.total().rate_at_least(Tuning::SPEED_Z);
+        self.lasting = self.done.total().rate_at_least(Tuning::SPEED_Z.get());
         match self.unit_rate {
             Some(unit_rate) => self.now = self.now.max(self.lasting / unit_rate),
             None if !self.measured => self.done_most = self.done_most.max(self.lasting),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     fn do_for_a_while(speed: &mut Speed, per_tick: f64) {
-        (0..Tuning::SPEED_TICKS).for_each(|_| speed.on_done(Counts::of(per_tick, 0.1)));
+        (0..Tuning::SPEED_TICKS.get()).for_each(|_| speed.on_done(Counts::of(per_tick, 0.1)));
     }
 
     #[test]

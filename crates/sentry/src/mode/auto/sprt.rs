@@ -53,9 +53,9 @@ impl RateTest {
         let gain = full.done * self.factor.ln() - expected * (self.factor - 1.0);
         self.evidence += gain / self.dispersion;
         self.counts = self.counts.plus(full);
-        if self.evidence >= Tuning::TRIAL_LOG_ODDS {
+        if self.evidence >= Tuning::TRIAL_LOG_ODDS.get() {
             Finding::Changed
-        } else if self.evidence <= -Tuning::TRIAL_LOG_ODDS {
+        } else if self.evidence <= -Tuning::TRIAL_LOG_ODDS.get() {
             Finding::Same
         } else {
             Finding::Open

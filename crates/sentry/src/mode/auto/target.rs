@@ -24,7 +24,7 @@ impl DerivedTarget {
     pub(crate) fn new(config: &AutoConfig) -> Self {
         let (least, most) = range(config);
         Self {
-            seconds: within(Tuning::TARGET_FIRST_SECONDS, least, most),
+            seconds: within(Tuning::TARGET_FIRST_SECONDS.get(), least, most),
             least,
             most,
         }
@@ -41,11 +41,12 @@ impl DerivedTarget {
 
     /// Takes the residence without a crowd, its 99th percentile, and the drain rate where known.
     pub(crate) fn follow(&mut self, base: f64, p99: f64, drain: Option<f64>) {
-        let queue = drain.map_or(0.0, |drain| Tuning::TARGET_REQUESTS / drain);
-        let wanted = (Tuning::TARGET_SERVICE_TIMES * base)
-            .max(Tuning::TARGET_TAILS * p99)
+        let queue = drain.map_or(0.0, |drain| Tuning::TARGET_REQUESTS.get() / drain);
+        let wanted = (Tuning::TARGET_SERVICE_TIMES.get() * base)
+            .max(Tuning::TARGET_TAILS.get() * p99)
             .max(queue);
-        let step = Tuning::TARGET_STEP * (within(wanted, self.least, self.most) - self.seconds);
+        let step =
+            Tuning::TARGET_STEP.get() * (within(wanted, self.least, self.most) - self.seconds);
         self.seconds = within(self.seconds + step, self.least, self.most);
     }
 }

@@ -70,6 +70,7 @@ impl TickCounts {
     pub(crate) fn dispersion(&self, newest: usize) -> f64 {
         let of = |size| self.dispersion_of_groups(newest, size);
         Tuning::ARRIVALS_GROUP_TICKS
+            .get()
             .into_iter()
             .map(of)
             .fold(1.0, f64::max)
@@ -78,7 +79,7 @@ impl TickCounts {
     fn dispersion_of_groups(&self, newest: usize, size: usize) -> f64 {
         let old = self.ticks.len().saturating_sub(newest);
         let groups = old / size;
-        if groups < Tuning::ARRIVALS_GROUPS_MIN {
+        if groups < Tuning::ARRIVALS_GROUPS_MIN.get() {
             return 1.0;
         }
         let group = |index: usize| -> f64 {
@@ -96,9 +97,11 @@ impl TickCounts {
         squares.sort_by(f64::total_cmp);
         squares.truncate(squares.len() * 9 / 10);
         let mean = counts.iter().sum::<f64>() / groups as f64;
-        let variance =
-            squares.iter().sum::<f64>() / squares.len() as f64 / 2.0 / Tuning::ARRIVALS_TRIMMED;
-        let chance = 1.0 + Tuning::ARRIVALS_Z * (3.0 / groups as f64).sqrt();
+        let variance = squares.iter().sum::<f64>()
+            / squares.len() as f64
+            / 2.0
+            / Tuning::ARRIVALS_TRIMMED.get();
+        let chance = 1.0 + Tuning::ARRIVALS_Z.get() * (3.0 / groups as f64).sqrt();
         variance / mean.max(f64::MIN_POSITIVE) / chance
     }
 

@@ -46,7 +46,7 @@ impl Trial {
         let before = self.test.rate() * self.all.seconds;
         let room = f64::from(self.from) * self.all.seconds;
         self.kind == Kind::Up
-            && self.all.done > Tuning::TRIAL_BRINGS_MORE * before
+            && self.all.done > Tuning::TRIAL_BRINGS_MORE.get() * before
             && self.all.inside_seconds > room
     }
 

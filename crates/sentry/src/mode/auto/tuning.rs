@@ -76,17 +76,61 @@ impl Shown for Significance {
     }
 }
 
-/// Constants of [`Tuning`] from a table, and the table for the documentation.
+/// One number. An ordinary build has it as a constant; one with the feature `ablation` looks up
+/// whether it was changed (see the module `ablation`).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Number<T> {
+    value: T,
+    #[cfg(feature = "ablation")]
+    index: usize,
+}
+
+#[cfg(not(feature = "ablation"))]
+impl<T: Copy> Number<T> {
+    /// Its value.
+    #[inline(always)]
+    pub(crate) const fn get(self) -> T {
+        self.value
+    }
+}
+
+#[cfg(feature = "ablation")]
+impl<T: super::ablation::Ablated> Number<T> {
+    /// The value in force.
+    pub(crate) fn get(self) -> T {
+        super::ablation::in_force(self.index, self.value)
+    }
+}
+
+/// Numbers of [`Tuning`] from a table, and the table for the documentation.
 macro_rules! tuning {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $value:expr, $unit:literal, $by:literal;)+) => {
         impl Tuning {
-            $($(#[doc = $doc])+ pub(crate) const $name: $type = $value;)+
+            $($(#[doc = $doc])+ pub(crate) const $name: Number<$type> = Number {
+                value: $value,
+                #[cfg(feature = "ablation")]
+                index: Index::$name as usize,
+            };)+
+        }
+
+        /// Positions in the table.
+        #[cfg(feature = "ablation")]
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        enum Index {
+            $($name),+
+        }
+
+        /// All names with the names of their parts, in the order of the table.
+        #[cfg(feature = "ablation")]
+        pub(super) fn names() -> Vec<(&'static str, Vec<&'static str>)> {
+            use super::ablation::Ablated as _;
+            vec![$((stringify!($name), Tuning::$name.value.parts())),+]
         }
 
         fn rows() -> Vec<Row> {
             vec![$(Row {
                 name: stringify!($name),
-                value: Tuning::$name.shown(),
+                value: Tuning::$name.value.shown(),
                 unit: $unit,
                 decides: concat!($($doc),+).trim().to_owned(),
                 rests_on: $by,

@@ -178,7 +178,7 @@ impl WindowSearch {
             last_up: None,
             refuted: None,
             next_hint: now,
-            trust: Tuning::TRUST,
+            trust: Tuning::TRUST.get(),
             trusted_until: now,
             binding_since: None,
         }
@@ -199,7 +199,9 @@ impl WindowSearch {
     /// Residence of a request that meets no crowd, if that was ever seen.
     pub(crate) fn base(&self) -> Option<f64> {
         let any = f64::INFINITY;
-        let base = self.profile.base(any, Tuning::BASE_COMPLETIONS, any)?;
+        let base = self
+            .profile
+            .base(any, Tuning::BASE_COMPLETIONS.get(), any)?;
         Some(base / self.speed.now())
     }
 
@@ -258,7 +260,7 @@ impl WindowSearch {
             None => self
                 .meter
                 .rate()
-                .filter(|_| self.rests_on(Tuning::THROUGHPUT_COMPLETIONS)),
+                .filter(|_| self.rests_on(Tuning::THROUGHPUT_COMPLETIONS.get())),
         };
         Some(SettledWindow {
             window: self.settled(),
@@ -321,10 +323,10 @@ impl WindowSearch {
     /// Whether the first window grows with what is done. It does not where requests were seen
     /// without a crowd.
     fn ramps(&mut self, tick: &ReplicaTick) -> bool {
-        let most = f64::from(self.window) * Tuning::BASE_BELOW_WINDOW;
+        let most = f64::from(self.window) * Tuning::BASE_BELOW_WINDOW.get();
         let base = || {
             self.profile
-                .base(most, Tuning::BASE_COMPLETIONS_FIRST, f64::INFINITY)
+                .base(most, Tuning::BASE_COMPLETIONS_FIRST.get(), f64::INFINITY)
         };
         match &mut self.phase {
             Phase::Idle(_) if base().is_some() => self.begin_search(Cause::BaseSeen),
@@ -345,11 +347,11 @@ impl WindowSearch {
     fn go_on(&mut self, tick: &ReplicaTick, seen: Counts, others: &Others<'_>) -> Option<Cause> {
         let window = f64::from(self.window);
         let rate = seen.rate();
-        let pressed =
-            tick.binding && tick.queued >= Tuning::QUEUE_PRESSING_OF_TARGET * tick.target * rate;
+        let pressed = tick.binding
+            && tick.queued >= Tuning::QUEUE_PRESSING_OF_TARGET.get() * tick.target * rate;
         let (Phase::SlowStart(slow_start), true) = (&mut self.phase, pressed) else {
             let brief = if tick.binding {
-                rate * Tuning::WINDOW_MIN_SECONDS
+                rate * Tuning::WINDOW_MIN_SECONDS.get()
             } else {
                 0.0
             };
@@ -357,7 +359,7 @@ impl WindowSearch {
             return Some(Cause::Fast);
         };
         let long = match tick.target_configured {
-            true => Tuning::SERVICE_TIME_LONG_OF_TARGET * tick.target,
+            true => Tuning::SERVICE_TIME_LONG_OF_TARGET.get() * tick.target,
             false => f64::INFINITY,
         };
         let all = self.profile.all();
@@ -368,7 +370,7 @@ impl WindowSearch {
         let before = others
             .stopped
             .and_then(|cohort| cohort.seen_without(first, seen_here));
-        let crowd = |seen: &Profile| seen.crowd(Tuning::SLOW_START_COMPLETIONS);
+        let crowd = |seen: &Profile| seen.crowd(Tuning::SLOW_START_COMPLETIONS.get());
         let crowd = crowd(together.unwrap_or(seen_here)).or_else(|| crowd(before?));
         let course = slow_start.on_tick(
             window,
@@ -415,22 +417,22 @@ impl WindowSearch {
         }
         let rate = self.meter.rate()?;
         if self.confirmed()
-            && self.rests_on(Tuning::THROUGHPUT_COMPLETIONS)
+            && self.rests_on(Tuning::THROUGHPUT_COMPLETIONS.get())
             && self.was_no_capacity(rate)
         {
             self.enter(Phase::Searching(Searching::default()), Cause::Outgrown);
             self.forget();
         }
-        if self.confirmed() && self.rests_on(Tuning::SPEED_COMPLETIONS) {
+        if self.confirmed() && self.rests_on(Tuning::SPEED_COMPLETIONS.get()) {
             self.speed.on_rate(rate);
         }
-        let brief = rate * Tuning::WINDOW_MIN_SECONDS;
+        let brief = rate * Tuning::WINDOW_MIN_SECONDS.get();
         match (self.confirmed(), tick.binding) {
             (_, true) if self.bounds.nearest(brief) > self.window => {
                 self.grow(tick.now, rate, brief, Cause::Fast)
             }
             (false, true) => self.find_capacity(tick, rate),
-            (true, true) if self.rests_on(Tuning::THROUGHPUT_COMPLETIONS) => {
+            (true, true) if self.rests_on(Tuning::THROUGHPUT_COMPLETIONS.get()) => {
                 self.adjust(tick, rate)
             }
             (true, false) => self.adjust_unused(tick, rate),
@@ -443,7 +445,7 @@ impl WindowSearch {
     fn was_no_capacity(&mut self, rate: f64) -> bool {
         let settled = self.phase.settled_mut();
         let before = settled.and_then(|settled| settled.outgrown.take());
-        before.is_some_and(|before| rate > Tuning::CAPACITY_OUTGROWN * before)
+        before.is_some_and(|before| rate > Tuning::CAPACITY_OUTGROWN.get() * before)
     }
 
     /// What is known is about another service.
@@ -461,7 +463,8 @@ impl WindowSearch {
     }
 
     fn rests_on(&self, completions: f64) -> bool {
-        self.meter.rests_on(completions, Tuning::THROUGHPUT_SECONDS)
+        self.meter
+            .rests_on(completions, Tuning::THROUGHPUT_SECONDS.get())
     }
 
     /// Whether enough is known of throughput to compare another with it.
@@ -472,10 +475,11 @@ impl WindowSearch {
     /// Requests take longer inside than their clients wait, so that nothing is ever known of
     /// throughput: fewer at once.
     fn serve_somebody(&mut self, now: Timestamp) -> Option<Cause> {
-        let to = (f64::from(self.window) * Tuning::WINDOW_SHRINK).max(Tuning::WINDOW_SHRINK_MIN);
+        let to = (f64::from(self.window) * Tuning::WINDOW_SHRINK.get())
+            .max(Tuning::WINDOW_SHRINK_MIN.get());
         self.window = self.window.min(self.bounds.nearest(to));
         self.restart_meter(None);
-        self.let_leave(now, Tuning::ABANDONED_SECONDS);
+        self.let_leave(now, Tuning::ABANDONED_SECONDS.get());
         Some(Cause::AdmittedAbandon)
     }
 
@@ -483,56 +487,57 @@ impl WindowSearch {
     fn find_capacity(&mut self, tick: &ReplicaTick, rate: f64) -> Option<Cause> {
         let window = f64::from(self.window);
         let residence = window / rate;
-        if tick.queued < Tuning::QUEUE_PRESSING_OF_TARGET * tick.target * rate {
+        if tick.queued < Tuning::QUEUE_PRESSING_OF_TARGET.get() * tick.target * rate {
             return None;
         }
         match self.profile.base(
-            window * Tuning::BASE_BELOW_WINDOW,
-            Tuning::BASE_COMPLETIONS_FIRST,
+            window * Tuning::BASE_BELOW_WINDOW.get(),
+            Tuning::BASE_COMPLETIONS_FIRST.get(),
             f64::INFINITY,
         ) {
-            Some(_) if !self.rests_on(Tuning::BASE_COMPLETIONS_FIRST) => None,
+            Some(_) if !self.rests_on(Tuning::BASE_COMPLETIONS_FIRST.get()) => None,
             // Where everybody is late a larger window has to show what it is good for.
             Some(base)
                 if residence
-                    < (base * Tuning::CROWD_BASES_NARROW)
-                        .min(Tuning::SERVICE_TIME_LATE_OF_TARGET * tick.target) =>
+                    < (base * Tuning::CROWD_BASES_NARROW.get())
+                        .min(Tuning::SERVICE_TIME_LATE_OF_TARGET.get() * tick.target) =>
             {
                 self.grow(
                     tick.now,
                     rate,
-                    window * Tuning::WINDOW_GROWTH_FIRST,
+                    window * Tuning::WINDOW_GROWTH_FIRST.get(),
                     Cause::NoCrowd,
                 )
             }
-            Some(base) if residence > base * Tuning::CROWD_BASES => {
+            Some(base) if residence > base * Tuning::CROWD_BASES.get() => {
                 let samples = crowd_samples(residence / base);
-                if self.rests_on(samples.max(Tuning::BASE_COMPLETIONS_FIRST)) {
+                if self.rests_on(samples.max(Tuning::BASE_COMPLETIONS_FIRST.get())) {
                     self.settle(Cause::Crowd);
                 }
                 None
             }
             _ if (tick.most_clients_abandon
-                || residence > Tuning::SERVICE_TIME_LONG_FIRST_OF_TARGET * tick.target)
+                || residence > Tuning::SERVICE_TIME_LONG_FIRST_OF_TARGET.get() * tick.target)
                 && !self.is_refuted(tick.now, rate) =>
             {
-                let to = (window * Tuning::WINDOW_SHRINK).max(Tuning::WINDOW_SHRINK_MIN);
+                let to =
+                    (window * Tuning::WINDOW_SHRINK.get()).max(Tuning::WINDOW_SHRINK_MIN.get());
                 self.start(
                     tick,
                     Kind::Down,
-                    Tuning::TRIAL_DOWN_FIRST,
+                    Tuning::TRIAL_DOWN_FIRST.get(),
                     to,
-                    Tuning::TRIAL_PAUSE_FIRST,
+                    Tuning::TRIAL_PAUSE_FIRST.get(),
                 )
             }
             _ => {
-                let to = window * Tuning::WINDOW_GROWTH_FIRST;
+                let to = window * Tuning::WINDOW_GROWTH_FIRST.get();
                 self.start(
                     tick,
                     Kind::Up,
-                    Tuning::TRIAL_UP_FIRST,
+                    Tuning::TRIAL_UP_FIRST.get(),
                     to,
-                    Tuning::TRIAL_PAUSE_FIRST,
+                    Tuning::TRIAL_PAUSE_FIRST.get(),
                 )
             }
         }
@@ -540,18 +545,18 @@ impl WindowSearch {
 
     /// Requests that the replica holds at its maximal throughput without queueing, if known.
     fn knee(&self, rate: f64) -> Option<f64> {
-        let most = f64::from(self.window) * Tuning::BASE_BELOW_WINDOW;
+        let most = f64::from(self.window) * Tuning::BASE_BELOW_WINDOW.get();
         let capacity = self.speed.unit_rate(rate);
         let base = self
             .profile
-            .base(most, Tuning::BASE_COMPLETIONS, capacity)?;
+            .base(most, Tuning::BASE_COMPLETIONS.get(), capacity)?;
         Some((base * capacity).min(self.phase.enough()))
     }
 
     /// Throughput is capacity; is the window what it takes?
     fn adjust(&mut self, tick: &ReplicaTick, rate: f64) -> Option<Cause> {
         if self.doubts(tick, rate) {
-            self.trust = (self.trust * 2).min(Tuning::TRUST_MAX);
+            self.trust = (self.trust * 2).min(Tuning::TRUST_MAX.get());
             self.trusted_until = tick.now + self.trust;
             // The next trial must not rest on old luck.
             self.restart_meter(None);
@@ -559,41 +564,46 @@ impl WindowSearch {
         }
         let window = f64::from(self.window);
         let residence = window / rate;
-        let late = residence > Tuning::SERVICE_TIME_LATE_OF_TARGET * tick.target;
+        let late = residence > Tuning::SERVICE_TIME_LATE_OF_TARGET.get() * tick.target;
         let bound = rate * tick.residence_max;
         let smaller = match self.knee(rate) {
             Some(knee) => {
                 let least = if late {
                     tightest(knee)
                 } else {
-                    Tuning::WINDOW_PER_KNEE_TIGHT * knee
+                    Tuning::WINDOW_PER_KNEE_TIGHT.get() * knee
                 };
                 let enough = roomy(knee, bound, least);
-                if window < Tuning::WINDOW_PER_KNEE_NARROW * knee {
+                if window < Tuning::WINDOW_PER_KNEE_NARROW.get() * knee {
                     if let Some(settled) = self.phase.settled_mut() {
                         settled.outgrown.get_or_insert(rate);
                     }
                     return self.grow(tick.now, rate, enough, Cause::BelowKnee);
                 }
                 let (test, worth) = match late {
-                    true => (Tuning::TRIAL_DOWN_FROM_LATE, 1.0),
-                    false => (Tuning::TRIAL_DOWN_TO_KNEE, Tuning::WINDOW_WORTH_SHRINKING),
+                    true => (Tuning::TRIAL_DOWN_FROM_LATE.get(), 1.0),
+                    false => (
+                        Tuning::TRIAL_DOWN_TO_KNEE.get(),
+                        Tuning::WINDOW_WORTH_SHRINKING.get(),
+                    ),
                 };
                 (enough < window * worth).then_some((test, enough))
             }
-            None if tick.overloaded || window > bound * Tuning::WINDOW_OF_BOUND_EXCESS + 1.0 => {
+            None if tick.overloaded
+                || window > bound * Tuning::WINDOW_OF_BOUND_EXCESS.get() + 1.0 =>
+            {
                 self.smaller(late)
             }
             None => None,
         };
-        let smaller = smaller.filter(|(_, to)| *to >= rate * Tuning::WINDOW_MIN_SECONDS);
+        let smaller = smaller.filter(|(_, to)| *to >= rate * Tuning::WINDOW_MIN_SECONDS.get());
         if let Some((test, to)) = smaller
             && !self.is_refuted(tick.now, rate)
         {
             return self.start(tick, Kind::Down, test, to, Duration::ZERO);
         }
-        let just_now = |since| tick.now < since + Tuning::TRIAL_UP_ONSET;
-        if residence > Tuning::SERVICE_TIME_LONG_OF_TARGET * tick.target
+        let just_now = |since| tick.now < since + Tuning::TRIAL_UP_ONSET.get();
+        if residence > Tuning::SERVICE_TIME_LONG_OF_TARGET.get() * tick.target
             || self.binding_since.is_none_or(just_now)
         {
             return None;
@@ -601,9 +611,9 @@ impl WindowSearch {
         self.start(
             tick,
             Kind::Up,
-            Tuning::TRIAL_UP,
-            window * Tuning::WINDOW_GROWTH,
-            Tuning::TRIAL_UP_PAUSE,
+            Tuning::TRIAL_UP.get(),
+            window * Tuning::WINDOW_GROWTH.get(),
+            Tuning::TRIAL_UP_PAUSE.get(),
         )
     }
 
@@ -615,7 +625,7 @@ impl WindowSearch {
             return false;
         }
         let residence = f64::from(self.window) / self.speed.unit_rate(rate);
-        if residence > Tuning::SERVICE_TIME_LATE_OF_TARGET * tick.target
+        if residence > Tuning::SERVICE_TIME_LATE_OF_TARGET.get() * tick.target
             && self.knee(rate).is_some()
         {
             self.forget();
@@ -627,18 +637,18 @@ impl WindowSearch {
     /// The next smaller window to try without a knee.
     fn smaller(&self, late: bool) -> Option<(Test, f64)> {
         let window = f64::from(self.window);
-        let to = (window * Tuning::WINDOW_SHRINK).max(Tuning::WINDOW_SHRINK_MIN);
+        let to = (window * Tuning::WINDOW_SHRINK.get()).max(Tuning::WINDOW_SHRINK_MIN.get());
         let test = if late {
-            Tuning::TRIAL_DOWN_TO_KNEE
+            Tuning::TRIAL_DOWN_TO_KNEE.get()
         } else {
-            Tuning::TRIAL_DOWN
+            Tuning::TRIAL_DOWN.get()
         };
         (to < window).then_some((test, to))
     }
 
     /// The window has hardly ever been full; what was done with many inside shows what it takes.
     fn adjust_unknown(&mut self, tick: &ReplicaTick) -> Option<Cause> {
-        let rate = self.profile.crowded_rate(Tuning::BASE_COMPLETIONS);
+        let rate = self.profile.crowded_rate(Tuning::BASE_COMPLETIONS.get());
         rate.and_then(|rate| self.adjust_unused(tick, rate))
     }
 
@@ -647,12 +657,12 @@ impl WindowSearch {
     fn adjust_unused(&mut self, tick: &ReplicaTick, rate: f64) -> Option<Cause> {
         let bound = rate * tick.residence_max;
         let roomy = |knee: f64| {
-            roomy(knee, bound, Tuning::WINDOW_PER_KNEE_TIGHT * knee)
-                .max(rate * Tuning::WINDOW_MIN_SECONDS)
+            roomy(knee, bound, Tuning::WINDOW_PER_KNEE_TIGHT.get() * knee)
+                .max(rate * Tuning::WINDOW_MIN_SECONDS.get())
         };
         let enough = self.knee(rate).map(roomy);
         let worth =
-            |enough: &f64| *enough < f64::from(self.window) * Tuning::WINDOW_WORTH_SHRINKING;
+            |enough: &f64| *enough < f64::from(self.window) * Tuning::WINDOW_WORTH_SHRINKING.get();
         if let Some(enough) = enough.filter(worth)
             && !self.is_refuted(tick.now, rate)
         {
@@ -663,7 +673,10 @@ impl WindowSearch {
 
     /// Nobody holds anybody up: more are served with more.
     fn grow(&mut self, now: Timestamp, rate: f64, to: f64, cause: Cause) -> Option<Cause> {
-        self.let_leave(now, Tuning::LEAVING_UP * f64::from(self.window) / rate);
+        self.let_leave(
+            now,
+            Tuning::LEAVING_UP.get() * f64::from(self.window) / rate,
+        );
         self.window = self.bounds.nearest(to);
         self.restart_meter(None);
         Some(cause)
@@ -676,7 +689,8 @@ impl WindowSearch {
     }
 
     fn let_leave(&mut self, now: Timestamp, seconds: f64) {
-        self.counts_from = now + Duration::from_secs_f64(seconds.min(Tuning::LEAVING_SECONDS_MAX));
+        self.counts_from =
+            now + Duration::from_secs_f64(seconds.min(Tuning::LEAVING_SECONDS_MAX.get()));
     }
 
     /// Starts a trial, not sooner than some time after the last one up.
@@ -703,15 +717,15 @@ impl WindowSearch {
         self.let_leave(
             tick.now,
             match kind {
-                Kind::Up => Tuning::LEAVING_UP * residence,
-                _ => Tuning::LEAVING_DOWN * residence.max(self.residence_long),
+                Kind::Up => Tuning::LEAVING_UP.get() * residence,
+                _ => Tuning::LEAVING_DOWN.get() * residence.max(self.residence_long),
             },
         );
         let from = std::mem::replace(&mut self.window, to);
         self.phase.set_trial(Trial {
             kind,
             from,
-            until: self.counts_from + Tuning::TRIAL_DURATION_MAX,
+            until: self.counts_from + Tuning::TRIAL_DURATION_MAX.get(),
             last_binding: tick.now,
             test: RateTest::new(rate, test.alternative, self.meter.dispersion()),
             all: Counts::default(),
@@ -733,8 +747,8 @@ impl WindowSearch {
         }
         let rate = self.meter.rate().filter(|_| tick.binding)?;
         let to = f64::from(peers.window_for(tick.weight, rate)?);
-        let worth = to <= Tuning::WINDOW_WORTH_SHRINKING * f64::from(self.settled());
-        (worth && self.has_reference(&Tuning::TRIAL_DOWN_FIRST)).then_some(to)
+        let worth = to <= Tuning::WINDOW_WORTH_SHRINKING.get() * f64::from(self.settled());
+        (worth && self.has_reference(&Tuning::TRIAL_DOWN_FIRST.get())).then_some(to)
     }
 
     /// Tries it instead of what was being tried.
@@ -745,11 +759,11 @@ impl WindowSearch {
         to: f64,
     ) -> Option<Cause> {
         self.window = trial.map_or(self.window, |trial| trial.from);
-        self.next_hint = tick.now + Tuning::PEERS_PAUSE;
+        self.next_hint = tick.now + Tuning::PEERS_PAUSE.get();
         self.start(
             tick,
             Kind::Down,
-            Tuning::TRIAL_DOWN_FIRST,
+            Tuning::TRIAL_DOWN_FIRST.get(),
             to,
             Duration::ZERO,
         );
@@ -825,7 +839,7 @@ impl WindowSearch {
         }
         self.let_leave(
             now,
-            Tuning::LEAVING_UP * f64::from(trial.from) / trial.test.rate(),
+            Tuning::LEAVING_UP.get() * f64::from(trial.from) / trial.test.rate(),
         );
         Some(Cause::NoGain)
     }
@@ -837,15 +851,15 @@ impl WindowSearch {
         let rate = trial.test.counts().rate();
         let larger = std::mem::replace(&mut self.window, trial.from);
         let residence = f64::from(larger) / rate;
-        self.let_leave(now, Tuning::LEAVING_DOWN * residence);
+        self.let_leave(now, Tuning::LEAVING_DOWN.get() * residence);
         self.phase.set_trial(Trial {
             kind: Kind::Check,
             from: larger,
-            until: self.counts_from + Tuning::TRIAL_DURATION_MAX,
+            until: self.counts_from + Tuning::TRIAL_DURATION_MAX.get(),
             last_binding: now,
             test: RateTest::new(
                 rate,
-                Tuning::TRIAL_CHECK.alternative,
+                Tuning::TRIAL_CHECK.get().alternative,
                 self.meter.dispersion(),
             ),
             all: Counts::default(),
@@ -857,7 +871,7 @@ impl WindowSearch {
     /// Nobody waits: no more evidence, and after a while no trial. In an overload that may be
     /// because the larger window has ended it.
     fn without_load(&mut self, tick: &ReplicaTick, trial: Trial) -> Option<Cause> {
-        if tick.now < trial.last_binding + Tuning::LOAD_ABSENCE {
+        if tick.now < trial.last_binding + Tuning::LOAD_ABSENCE.get() {
             self.phase.set_trial(trial);
             return None;
         }
@@ -879,7 +893,7 @@ impl WindowSearch {
         let small = f64::from(std::mem::replace(&mut self.window, trial.from));
         self.let_leave(
             now,
-            Tuning::LEAVING_UP * f64::from(trial.from) / trial.test.rate(),
+            Tuning::LEAVING_UP.get() * f64::from(trial.from) / trial.test.rate(),
         );
         let known = self.knee(trial.test.rate()).is_some();
         if !(known && self.confirmed()) {
@@ -891,7 +905,7 @@ impl WindowSearch {
             self.on_too_small(now, small, trial);
         } else {
             self.refuted = Some(Refuted {
-                until: now + Tuning::REFUTED,
+                until: now + Tuning::REFUTED.get(),
                 rate: trial.test.rate(),
             });
         }
@@ -905,9 +919,10 @@ impl WindowSearch {
         let rate = trial.test.rate();
         let expected = rate * trial.test.counts().seconds;
         let kept = trial.test.counts().done / expected;
-        let knee = small / kept.max(small / (Tuning::KNEE_PER_ENOUGH_MAX * f64::from(trial.from)));
-        let clear =
-            kept < Tuning::THROUGHPUT_KEPT_CLEAR && expected >= Tuning::THROUGHPUT_KEPT_COMPLETIONS;
+        let knee =
+            small / kept.max(small / (Tuning::KNEE_PER_ENOUGH_MAX.get() * f64::from(trial.from)));
+        let clear = kept < Tuning::THROUGHPUT_KEPT_CLEAR.get()
+            && expected >= Tuning::THROUGHPUT_KEPT_COMPLETIONS.get();
         let residence = knee / rate * self.speed.now();
         self.profile.on_too_small(residence, clear);
         self.trusted_until = now + self.trust;
@@ -919,7 +934,7 @@ impl WindowSearch {
         let Some(refuted) = self.refuted else {
             return false;
         };
-        let as_before = rate > Tuning::REFUTED_THROUGHPUT * refuted.rate;
+        let as_before = rate > Tuning::REFUTED_THROUGHPUT.get() * refuted.rate;
         if as_before && now < refuted.until {
             return true;
         }
@@ -934,13 +949,17 @@ impl WindowSearch {
 /// The window for a knee: room to spare as far as the bound leaves any, beside what it takes at
 /// least.
 fn roomy(knee: f64, bound: f64, least: f64) -> f64 {
-    bound.clamp(least + 1.0, Tuning::WINDOW_PER_KNEE_ROOMY * knee + 1.0)
+    bound.clamp(
+        least + 1.0,
+        Tuning::WINDOW_PER_KNEE_ROOMY.get() * knee + 1.0,
+    )
 }
 
 /// Where answers are late every request inside counts: no more than what keeps many workers busy,
 /// the chance deviation of how many are inside above a window that is just not too small.
 fn tightest(knee: f64) -> f64 {
-    (Tuning::WINDOW_PER_KNEE_TIGHT * knee).min(Tuning::WINDOW_PER_KNEE_NARROW * knee + knee.sqrt())
+    (Tuning::WINDOW_PER_KNEE_TIGHT.get() * knee)
+        .min(Tuning::WINDOW_PER_KNEE_NARROW.get() * knee + knee.sqrt())
 }
 
 /// Throughput as a trial has seen it.
