@@ -14,9 +14,7 @@ use http::HeaderName;
 use super::companions::{Handed, Spread};
 use crate::client::Client;
 use crate::config::{Canary, ShareOf};
-use crate::fault::Fault;
 use crate::message::{Fields, Request};
-use crate::metrics::UpstreamFailure;
 use crate::request::classify::Asked;
 use crate::request::cookie::cookies;
 use crate::worker::LocalApplication;
@@ -104,10 +102,4 @@ pub(crate) fn choose<B>(
     }
     shared.companion_counters().count(Handed::Sent);
     (Rc::clone(&canary.application), fallback.then_some(main))
-}
-
-/// Whether a request may go to the main application although the canary was to serve it: no
-/// replica has seen it.
-pub(crate) fn may_return(fault: &Fault) -> bool {
-    *fault == Fault::Upstream(UpstreamFailure::Connect)
 }

@@ -41,7 +41,7 @@ pub(crate) struct Head {
     /// Whose it is and what it is like, for the engine.
     pub(crate) keys: Marks,
     /// What it costs, as a trusted caller says.
-    cost: Option<f64>,
+    cost: Option<f32>,
     /// The replica the client belongs to.
     pub(crate) sticky: Option<ReplicaId>,
     /// In which form a trusted caller wants to know how busy we are.
@@ -220,12 +220,13 @@ impl Head {
             tenant: self.keys.tenant,
             session: self.keys.session,
             session_entry: self.keys.session_entry,
-            cost: self.cost,
+            cost: self.cost.map(f64::from),
         }
     }
 }
 
-fn declared_cost(value: &HeaderValue) -> Option<f64> {
+/// To seven digits: a request in service is small.
+fn declared_cost(value: &HeaderValue) -> Option<f32> {
     value.to_str().ok()?.trim().parse().ok()
 }
 

@@ -153,12 +153,13 @@ pub(crate) fn serve(
     match begin(&mut request, fits) {
         Err(fault) => Serving::Done(Some(decline(request.exchange, &settings, fault))),
         Ok(mut entry) => Serving::Going(Box::pin(async move {
-            let served = match live(&mut request, &mut entry).await {
-                Err(fault) if request.exchange.main.is_some() && canary::may_return(&fault) => {
-                    Box::pin(live_on_main(&mut request, &mut entry)).await
-                }
-                served => served,
-            };
+            let mut served = live(&mut request, &mut entry).await;
+            let unseen = matches!(served, Err(Fault::Upstream(UpstreamFailure::Connect)));
+            if unseen && request.exchange.main.is_some() {
+                // Kept over the wait for another answer, it would make every request larger.
+                drop(served);
+                served = Box::pin(live_on_main(&mut request, &mut entry)).await;
+            }
             // A request that failed gives its slot back before it is answered.
             if let Some(entry) = entry.take() {
                 entry.end();
@@ -282,27 +283,33 @@ fn unrouted(request: &Request) -> Fault {
 }
 
 /// The life of a request, step by step.
-async fn live(
-    request: &mut Request,
-    entry: &mut Option<Entry>,
-) -> Result<Response<Outbound>, Fault> {
-    if request.claim.is_some() {
-        Box::pin(channel::prove(request)).await?;
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an async fn keeps its arguments twice, in every request"
+)]
+fn live<'a>(
+    request: &'a mut Request,
+    entry: &'a mut Option<Entry>,
+) -> impl Future<Output = Result<Response<Outbound>, Fault>> + use<'a> {
+    async move {
+        if request.claim.is_some() {
+            Box::pin(channel::prove(request)).await?;
+        }
+        if !matches!(entry, Some(Entry::Admitted(_))) {
+            // Boxed, like everything that seldom happens: it would make every request larger.
+            let admission = Box::pin(admit(request, entry.take()));
+            *entry = Some(Entry::Admitted(admission.await?));
+        }
+        let slot = slot_of(entry);
+        if request.head.expects_continue && request.message.body.is_open() {
+            Box::pin(receive_continued(request, slot)).await?;
+        }
+        request.exchange.admitted(slot);
+        upstream_request::prepare(request, slot);
+        mirror::copy(request);
+        let answer = Sending::new(request, slot).send().await?;
+        respond(request, entry, answer).await
     }
-    if !matches!(entry, Some(Entry::Admitted(_))) {
-        // Boxed, like everything that seldom happens: it would make every request larger.
-        let admission = Box::pin(admit(request, entry.take()));
-        *entry = Some(Entry::Admitted(admission.await?));
-    }
-    let slot = slot_of(entry);
-    if request.head.expects_continue && request.message.body.is_open() {
-        Box::pin(receive_continued(request, slot)).await?;
-    }
-    request.exchange.admitted(slot);
-    upstream_request::prepare(request, slot);
-    mirror::copy(request);
-    let answer = Sending::new(request, slot).send().await?;
-    respond(request, entry, answer).await
 }
 
 /// Passes on what a replica answers.

@@ -63,7 +63,8 @@ pub(crate) struct Answer {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline {
     pub(crate) at: Timestamp,
-    pub(crate) allowance: Allowance,
+    /// The time that the proxy gives it; none where its client gave less.
+    by_proxy: Option<Duration>,
 }
 
 impl Deadline {
@@ -71,19 +72,19 @@ impl Deadline {
     pub(crate) fn new(arrived: Timestamp, allowance: Allowance) -> Self {
         Self {
             at: arrived + allowance.time,
-            allowance,
+            by_proxy: (!allowance.by_client).then_some(allowance.time),
         }
     }
 
     /// The client's own, if it said so.
     pub(crate) fn by_client(self) -> Option<Timestamp> {
-        self.allowance.by_client.then_some(self.at)
+        self.by_proxy.is_none().then_some(self.at)
     }
 
     /// Gives a request its whole time from now on, unless the client itself has less.
     pub(crate) fn restart(&mut self, now: Timestamp) {
-        if !self.allowance.by_client {
-            self.at = now + self.allowance.time;
+        if let Some(time) = self.by_proxy {
+            self.at = now + time;
         }
     }
 }
@@ -462,7 +463,7 @@ impl<'a> Sending<'a> {
 
     /// A client's own haste is no failure of the replica.
     fn deadline_passed(&mut self, failure: UpstreamFailure) -> Fault {
-        if !self.deadline.allowance.by_client {
+        if self.deadline.by_client().is_none() {
             self.record_failure(self.slot.replica(), failure);
             self.slot.set_failed();
         }
