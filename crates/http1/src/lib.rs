@@ -15,6 +15,7 @@
 //! | [`body`] | bodies taken out of their framing |
 //! | [`write`] | heads and bodies as they are sent |
 //! | [`hop`] | headers that concern one connection only |
+//! | [`grpc`] | the deadline of a gRPC client |
 //! | [`event_stream`] | server-sent events, written and read |
 //! | [`input`], [`output`] | buffers of a connection; sockets with the feature `io` |
 
@@ -23,6 +24,7 @@ pub mod body;
 mod chunk;
 pub mod event_stream;
 mod field;
+pub mod grpc;
 pub mod hop;
 #[cfg(feature = "io")]
 pub mod input;

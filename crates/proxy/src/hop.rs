@@ -1,9 +1,9 @@
 //! Headers that concern one connection only, or only us: which may pass, in either direction.
 //!
-//! What concerns one connection (RFC 9110 section 7.6.1) is known to `tidegate_http1::hop`. Our own `tidegate-*` never pass a border, in any spelling:
-//! applications that read headers as CGI variables cannot tell `tidegate_class` from
-//! `tidegate-class`, nor `content_length` from the real one, so underscore twins of names that mean
-//! something go too.
+//! What concerns one connection (RFC 9110 section 7.6.1) is known to `tidegate_http1::hop`. Our own
+//! `tidegate-*` never pass a border, in any spelling: applications that read headers as CGI
+//! variables cannot tell `tidegate_class` from `tidegate-class`, nor `content_length` from the real
+//! one, so underscore twins of names that mean something go too.
 
 use http::header::{CONNECTION, FORWARDED, MAX_FORWARDS, PROXY_AUTHORIZATION, TE, TRAILER};
 use http::{HeaderName, HeaderValue};

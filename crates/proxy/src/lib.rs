@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Start reading in `request`, whose `live` is the life of a request as a list of steps. The
-//! HTTP/1.1 is our own (`tidegate-http1`, decision 0017); HTTP/2 is the h2 crate's towards clients and
-//! hyper's towards replicas.
+//! HTTP/1.1 is our own (`tidegate-http1`, decision 0017); HTTP/2 is the h2 crate's towards clients
+//! and hyper's towards replicas.
 
 mod access_log;
 pub mod admin;

@@ -302,8 +302,8 @@ impl Wire {
         true
     }
 
-    /// Reads what has come, without waiting. Whether it has ended, or there is nothing, is found out
-    /// again.
+    /// Reads what has come, without waiting. Whether it has ended, or there is nothing, is found
+    /// out again.
     pub(super) fn read_ready(&self) {
         let mut cx = Context::from_waker(Waker::noop());
         let _ = self.inner.borrow_mut().poll_read(&mut cx, STEP);
