@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HOST, HeaderName, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING};
+use http::header::{HOST, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use tidegate_channel::ClientId;
 use tidegate_channel::net::{CLIENT_HEADER, Dialer, HELD_HEADER, MESSAGE_HEADER, STAMP_HEADER};
 use tidegate_channel::stamp::item_name;
+use tidegate_http1::hop;
 
 use crate::outbox::StoredItem;
 
@@ -119,13 +120,11 @@ fn headers(item: &StoredItem) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
     for (name, value) in &item.headers {
         let name: HeaderName = name.parse().ok()?;
-        let hop = matches!(name, CONNECTION | HOST | TRANSFER_ENCODING)
-            || matches!(name.as_str(), "keep-alive" | "proxy-connection")
-            || name.as_str().starts_with("tidegate-");
-        if !hop {
+        if name != HOST && !name.as_str().starts_with("tidegate-") {
             headers.append(name, HeaderValue::from_str(value).ok()?);
         }
     }
+    hop::strip(&mut headers);
     Some(headers)
 }
 
@@ -143,7 +142,8 @@ mod tests {
             uri: "http://a:1/b?c".to_owned(),
             headers: vec![
                 ("content-type".to_owned(), "text/plain".to_owned()),
-                ("connection".to_owned(), "close".to_owned()),
+                ("connection".to_owned(), "close, x-hop".to_owned()),
+                ("x-hop".to_owned(), "1".to_owned()),
                 ("tidegate-class".to_owned(), "gold".to_owned()),
             ],
             body: b"x".to_vec(),
@@ -168,7 +168,8 @@ mod tests {
         );
         assert_eq!(request.headers()[STAMP_HEADER], "abc");
         assert!(!request.headers().contains_key("tidegate-class"));
-        assert!(!request.headers().contains_key(CONNECTION));
+        assert!(!request.headers().contains_key("connection"));
+        assert!(!request.headers().contains_key("x-hop"));
         assert_eq!(request.headers()["content-type"], "text/plain");
     }
 

@@ -3,7 +3,7 @@
 //! Pure code: no clock, no randomness, no I/O. A driver measures, calls
 //! [`Controller::step`] once per sampling period, and enforces what it returns.
 //!
-//! - [`filter`]: averages, windows, rates, quantiles: from noisy samples to one number;
+//! - [`filter`]: averages: from noisy samples to one number;
 //! - [`controller`]: static, step, PID, integral, state feedback, fuzzy, Smith predictor, all
 //!   with limits, anti-windup and bumpless changes;
 //! - [`system`]: discrete transfer functions and state space, their poles and margins;
@@ -37,6 +37,7 @@ pub mod design;
 mod error;
 pub mod filter;
 pub mod identify;
+pub mod log_linear;
 pub mod system;
 pub mod time;
 

@@ -10,6 +10,7 @@ use std::time::Instant;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use http::request::Parts;
+use tidegate_http1::event_stream::is_event_stream;
 use tidegate_sentry::{Ending, Refusal};
 use tidegate_tower::Slot;
 use tonic::Streaming;
@@ -118,7 +119,7 @@ impl Exchange {
         let fields = answer.headers.as_ref();
         let has = |name: &str| fields.and_then(|fields| get(fields, name));
         let status = has(":status").unwrap_or_default();
-        if status == b"101" || is_event_stream(has("content-type")) {
+        if status == b"101" || has("content-type").is_some_and(is_event_stream) {
             self.slot.iter_mut().for_each(Slot::stream);
             self.ending = Some(Ending::Ignored);
             return;
@@ -145,10 +146,6 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         self.end_if(true);
     }
-}
-
-fn is_event_stream(content_type: Option<&[u8]>) -> bool {
-    content_type.is_some_and(|value| value.starts_with(b"text/event-stream"))
 }
 
 fn get<'a>(fields: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {

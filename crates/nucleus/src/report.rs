@@ -10,9 +10,11 @@
 //! HTTP/2 always has trailers. HTTP/1.1 has them in chunked bodies, for clients that say
 //! `te: trailers`, and only those that `trailer` announces in the head (RFC 9112, section 7.1.2).
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TE, TRAILER};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRAILER};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, response};
 use http_body::Body;
+use tidegate_http1::event_stream;
+use tidegate_http1::hop::takes_trailers;
 
 use crate::body::{MeasuredBody, Open};
 use crate::flight::{Ending, Flight};
@@ -61,16 +63,6 @@ impl Room {
     }
 }
 
-/// Whether `te` has the element `trailers`.
-pub(crate) fn takes_trailers(headers: &HeaderMap) -> bool {
-    headers
-        .get_all(TE)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .any(|element| element.trim().eq_ignore_ascii_case("trailers"))
-}
-
 fn ending(head: &response::Parts) -> Ending {
     if head.status == StatusCode::SWITCHING_PROTOCOLS || is_event_stream(&head.headers) {
         Ending::Stream
@@ -82,11 +74,8 @@ fn ending(head: &response::Parts) -> Ending {
 }
 
 fn is_event_stream(headers: &HeaderMap) -> bool {
-    const EVENT_STREAM: &[u8] = b"text/event-stream";
-    headers.get(CONTENT_TYPE).is_some_and(|value| {
-        let begins = value.as_bytes().get(..EVENT_STREAM.len());
-        begins.is_some_and(|begins| begins.eq_ignore_ascii_case(EVENT_STREAM))
-    })
+    let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    content_type.is_some_and(event_stream::is_event_stream)
 }
 
 /// Whether the body adds nothing to be waited for, or cannot be followed by trailers.
@@ -103,6 +92,7 @@ fn is_whole<B: Body>(head: &response::Parts, body: &B) -> bool {
 mod tests {
     use super::*;
     use bytes::Bytes;
+    use http::header::TE;
     use http_body_util::{BodyExt, Empty, StreamBody};
     use std::convert::Infallible;
 

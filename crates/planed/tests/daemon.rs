@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tidegate_planed::{Daemon, File};
+use tidegate_testing::blocking;
 
 /// Longest wait for anything, on a machine that does other things too.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -172,15 +173,7 @@ impl Plane {
     }
 
     fn call(&self, method: &str, path: &str, body: &str) -> String {
-        let mut stream = TcpStream::connect(&self.api).unwrap();
-        let length = body.len();
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: plane\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+        blocking::call(&self.api, method, path, body).text()
     }
 
     fn end(&mut self) {

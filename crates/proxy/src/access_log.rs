@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use http::header::{HOST, REFERER, USER_AGENT};
 use http::{HeaderName, Version};
@@ -22,6 +22,7 @@ use crate::config::{self, LogFormat, LogTarget};
 use crate::message::Request;
 use crate::metrics::RequestId;
 use crate::settings::{Settings, SettingsError};
+use crate::wall_clock::{common_log, rfc3339};
 pub(crate) use writer::Refused;
 use writer::Writer;
 
@@ -215,7 +216,7 @@ fn common(record: &Record) -> String {
         line,
         "{} - - [{}] \"{} {} {}\" {} {} \"{}\" \"{}\"",
         record.peer.ip(),
-        clf_time(record.at),
+        common_log(record.at),
         record.method,
         quoted(&record.target),
         protocol(record.version),
@@ -252,85 +253,12 @@ fn protocol(version: Version) -> &'static str {
     }
 }
 
-/// A day in the proleptic Gregorian calendar and the time of day, in UTC.
-struct Civil {
-    year: i64,
-    month: u32,
-    day: u32,
-    seconds: u64,
-    millis: u32,
-}
-
-/// Days to calendar as in Howard Hinnant, "chrono-compatible low-level date algorithms",
-/// `civil_from_days`.
-fn civil(at: SystemTime) -> Civil {
-    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let days = (since.as_secs() / 86_400) as i64 + 719_468;
-    let era = days / 146_097;
-    let day_of_era = days % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let month = (if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    }) as u32;
-    Civil {
-        year: year_of_era + era * 400 + i64::from(month <= 2),
-        month,
-        day: (day_of_year - (153 * shifted_month + 2) / 5 + 1) as u32,
-        seconds: since.as_secs() % 86_400,
-        millis: since.subsec_millis(),
-    }
-}
-
-fn rfc3339(at: SystemTime) -> String {
-    let Civil {
-        year,
-        month,
-        day,
-        seconds,
-        millis,
-    } = civil(at);
-    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
-    format!(
-        "{year}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{:02}.{millis:03}Z",
-        seconds % 60
-    )
-}
-
-fn clf_time(at: SystemTime) -> String {
-    const MONTHS: [&str; 12] = [
-        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-    ];
-    let civil = civil(at);
-    let month = MONTHS[civil.month as usize - 1];
-    let seconds = civil.seconds;
-    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
-    let (day, year) = (civil.day, civil.year);
-    format!(
-        "{day:02}/{month}/{year}:{hours:02}:{minutes:02}:{:02} +0000",
-        seconds % 60
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn at(seconds: u64) -> SystemTime {
-        UNIX_EPOCH + Duration::from_millis(seconds * 1000 + 7)
-    }
-
-    #[test]
-    fn times_are_those_of_the_calendar() {
-        assert_eq!(rfc3339(at(0)), "1970-01-01T00:00:00.007Z");
-        assert_eq!(rfc3339(at(951_782_399)), "2000-02-28T23:59:59.007Z");
-        assert_eq!(rfc3339(at(951_782_400)), "2000-02-29T00:00:00.007Z");
-        assert_eq!(clf_time(at(1_709_251_200)), "01/Mar/2024:00:00:00 +0000");
-        assert_eq!(clf_time(at(4_102_444_799)), "31/Dec/2099:23:59:59 +0000");
+        SystemTime::UNIX_EPOCH + Duration::from_millis(seconds * 1000 + 7)
     }
 
     #[test]

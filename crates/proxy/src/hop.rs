@@ -1,24 +1,17 @@
 //! Headers that concern one connection only, or only us: which may pass, in either direction.
 //!
-//! RFC 9110 section 7.6.1: an intermediary removes the connection-specific fields and everything
-//! that `Connection` nominates. Our own `tidegate-*` never pass a border, in any spelling:
-//! applications that read headers as CGI variables cannot tell `tidegate_class` from
-//! `tidegate-class`, nor `content_length` from the real one, so underscore twins of names that mean
-//! something go too.
+//! What concerns one connection (RFC 9110 section 7.6.1) is known to `tidegate_http1::hop`. Our own
+//! `tidegate-*` never pass a border, in any spelling: applications that read headers as CGI
+//! variables cannot tell `tidegate_class` from `tidegate-class`, nor `content_length` from the real
+//! one, so underscore twins of names that mean something go too.
 
-use std::collections::HashSet;
-
-use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, MAX_FORWARDS, PROXY_AUTHORIZATION, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{CONNECTION, FORWARDED, MAX_FORWARDS, PROXY_AUTHORIZATION, TE, TRAILER};
 use http::{HeaderName, HeaderValue};
+pub(crate) use tidegate_http1::hop::has_token;
+use tidegate_http1::hop::{is_of_connection, keep_te_trailers, remove_connection, tokens};
 
 use crate::message::Fields;
 
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const ENDPOINT_LOAD: HeaderName = HeaderName::from_static("endpoint-load-metrics");
 const ENDPOINT_LOAD_BIN: HeaderName = HeaderName::from_static("endpoint-load-metrics-bin");
 
@@ -90,11 +83,7 @@ impl Contraband {
             remove_connection(headers);
         }
         if self.te {
-            let trailers = has_token(headers, &TE, "trailers");
-            headers.remove(TE);
-            if trailers {
-                headers.insert(TE, HeaderValue::from_static("trailers"));
-            }
+            keep_te_trailers(headers);
         }
         if self.trailer {
             keep_trailers_that_pass(headers);
@@ -139,10 +128,9 @@ pub(crate) fn count_down(headers: &mut Fields) -> bool {
 
 fn is_removed(name: &HeaderName, border: Border) -> bool {
     match *name {
-        TRANSFER_ENCODING | UPGRADE => true,
         PROXY_AUTHORIZATION => border != Border::ToClient,
         FORWARDED => border == Border::ToReplica { trusted: false },
-        _ => is_removed_by_name(name, border),
+        _ => is_of_connection(name) || is_removed_by_name(name, border),
     }
 }
 
@@ -154,10 +142,7 @@ fn is_removed_by_name(name: &HeaderName, border: Border) -> bool {
         b'x' => {
             untrusted && (text.starts_with("x-forwarded-") || text == "x-real-ip" || is_twin(text))
         }
-        b'k' => *name == KEEP_ALIVE,
-        b'p' => *name == PROXY_CONNECTION,
-        b'h' => *name == HTTP2_SETTINGS || is_twin(text),
-        b'c' | b'f' => is_twin(text),
+        b'c' | b'f' | b'h' => is_twin(text),
         b'e' if border == Border::ToClient => *name == ENDPOINT_LOAD || *name == ENDPOINT_LOAD_BIN,
         _ => false,
     }
@@ -175,39 +160,6 @@ fn is_twin(name: &str) -> bool {
             };
             long_enough && bytes.iter().zip(twin.as_bytes()).all(alike)
         })
-}
-
-/// Removes `Connection` and what it nominates, except what routing and framing depend on.
-fn remove_connection(headers: &mut Fields) {
-    // What everybody says nominates nothing that is not removed anyway.
-    let usual = |value: &HeaderValue| matches!(value.as_bytes(), b"keep-alive" | b"close");
-    if headers.get_all(CONNECTION).all(usual) {
-        headers.remove(CONNECTION);
-        return;
-    }
-    // There may be thousands, if somebody wants us to compare each with every header.
-    let mut nominated: HashSet<_> = tokens(headers, &CONNECTION)
-        .filter_map(|token| HeaderName::from_bytes(token).ok())
-        .filter(|name| !matches!(*name, HOST | CONTENT_LENGTH | COOKIE | TE | TRAILER))
-        .collect();
-    nominated.insert(CONNECTION);
-    headers.retain(|name| !nominated.contains(name));
-}
-
-/// The comma-separated elements of a header.
-fn tokens<'a>(headers: &'a Fields, name: &'a HeaderName) -> impl Iterator<Item = &'a [u8]> {
-    let values = headers.get_all(name);
-    values.flat_map(|value| elements(value.as_bytes()))
-}
-
-/// The comma-separated elements of a value.
-pub(crate) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
-}
-
-/// Whether a header has a certain element.
-pub(crate) fn has_token(headers: &Fields, name: &HeaderName, token: &str) -> bool {
-    tokens(headers, name).any(|found| found.eq_ignore_ascii_case(token.as_bytes()))
 }
 
 #[cfg(test)]

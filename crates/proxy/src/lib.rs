@@ -9,14 +9,13 @@
 //! ```
 //!
 //! Start reading in `request`, whose `live` is the life of a request as a list of steps. The
-//! HTTP/1.1 is our own (`http1`, decision 0017); HTTP/2 is the h2 crate's towards clients and
-//! hyper's towards replicas.
+//! HTTP/1.1 is our own (`tidegate-http1`, decision 0017); HTTP/2 is the h2 crate's towards clients
+//! and hyper's towards replicas.
 
 mod access_log;
 pub mod admin;
 mod alarm;
 pub mod application;
-mod ascii_class;
 pub mod channel;
 mod classes;
 mod client;
@@ -33,10 +32,8 @@ pub mod fuzzing;
 pub mod gate;
 pub mod health;
 mod hop;
-mod http1;
 mod listen;
 mod memory;
-mod message;
 pub mod metrics;
 mod operator_log;
 mod pipe;
@@ -56,6 +53,9 @@ pub mod ticker;
 mod upstream;
 mod wall_clock;
 mod worker;
+
+use tidegate_http1 as http1;
+use tidegate_http1::message;
 
 pub use classes::Classes;
 pub use listen::ListenError;

@@ -10,6 +10,12 @@ pub(crate) fn rfc3339(at: SystemTime) -> String {
     format!("{at:.3}")
 }
 
+/// As `02/Jan/2026:03:04:05 +0000`, the time of the Common Log Format.
+pub(crate) fn common_log(at: SystemTime) -> String {
+    let at = Timestamp::try_from(at).unwrap_or(Timestamp::UNIX_EPOCH);
+    at.strftime("%d/%b/%Y:%H:%M:%S +0000").to_string()
+}
+
 /// The time of day for a sentence, `21:14 UTC`, with the date when it is not of the last 20 hours.
 pub(crate) fn in_words(at: SystemTime, now: SystemTime) -> String {
     let recent = now.duration_since(at).unwrap_or_default() < Duration::from_secs(20 * 3600);
@@ -44,6 +50,16 @@ mod tests {
         let ago = parse_since("10m", at).unwrap();
         assert_eq!(at.duration_since(ago).unwrap(), Duration::from_secs(600));
         assert_eq!(parse_since("yesterday", at), None);
+    }
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        let at = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_millis(seconds * 1000 + 7);
+        assert_eq!(rfc3339(at(0)), "1970-01-01T00:00:00.007Z");
+        assert_eq!(rfc3339(at(951_782_399)), "2000-02-28T23:59:59.007Z");
+        assert_eq!(rfc3339(at(951_782_400)), "2000-02-29T00:00:00.007Z");
+        assert_eq!(common_log(at(1_709_251_200)), "01/Mar/2024:00:00:00 +0000");
+        assert_eq!(common_log(at(4_102_444_799)), "31/Dec/2099:23:59:59 +0000");
     }
 
     #[test]

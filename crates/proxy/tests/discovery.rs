@@ -16,8 +16,9 @@ use parking_lot::Mutex;
 use simple_dns::rdata::{A, RData, SRV};
 use simple_dns::{CLASS, Name, Packet, PacketFlag, QTYPE, RCODE, ResourceRecord, TYPE};
 use tidegate_proxy::{Proxy, Running, config};
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream, UdpSocket, UnixListener};
+use tidegate_testing::Client;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, UdpSocket, UnixListener};
 
 /// What the name server knows.
 #[derive(Debug, Clone, Default)]
@@ -198,29 +199,13 @@ async fn until(desk: &Desk, wanted: &[&str]) {
 }
 
 /// One request on a connection; its status and body.
-async fn ask(stream: &mut BufReader<TcpStream>) -> (u16, String) {
-    stream
-        .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
-        .await
-        .unwrap();
-    let (mut line, mut status, mut length) = (String::new(), 0, 0);
-    while line != "\r\n" {
-        line.clear();
-        stream.read_line(&mut line).await.unwrap();
-        if let Some(rest) = line.strip_prefix("HTTP/1.1 ") {
-            status = rest[..3].parse().unwrap();
-        }
-        if let Some(rest) = line.strip_prefix("content-length: ") {
-            length = rest.trim().parse().unwrap();
-        }
-    }
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).await.unwrap();
-    (status, String::from_utf8_lossy(&body).into_owned())
+async fn ask(client: &mut Client) -> (u16, String) {
+    let answer = client.ask("GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    (answer.status, answer.text())
 }
 
-async fn connect(proxy: &Running) -> BufReader<TcpStream> {
-    BufReader::new(TcpStream::connect(proxy.local_addr()).await.unwrap())
+async fn connect(proxy: &Running) -> Client {
+    Client::connect(proxy.local_addr()).await
 }
 
 #[tokio::test]
@@ -240,7 +225,7 @@ async fn dns_that_flaps_under_load_loses_no_request() {
         .map(|_| {
             let (over, addr) = (Arc::clone(&over), proxy.local_addr());
             tokio::spawn(async move {
-                let mut stream = BufReader::new(TcpStream::connect(addr).await.unwrap());
+                let mut stream = Client::connect(addr).await;
                 let (mut asked, mut lost) = (0, 0);
                 while !over.load(Ordering::SeqCst) {
                     asked += 1;

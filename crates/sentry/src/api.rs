@@ -290,12 +290,18 @@ pub struct Refusal {
     pub reason: ShedReason,
     /// The class refused.
     pub class: ClassId,
-    /// When it makes sense to come back, from the drain rate.
+    /// When it makes sense to come back, from the drain rate; at most
+    /// [`Refusal::RETRY_AFTER_MAX`].
     pub retry_after: Duration,
     /// What the decision compared, in the unit of the reason ([`ShedReason::unit`]).
     pub measured: f64,
     /// What it was compared with.
     pub limit: f64,
+}
+
+impl Refusal {
+    /// Longest [`Refusal::retry_after`]: a forecast of more than this is not worth the name.
+    pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 }
 
 /// Which mechanism refused a request.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, O
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
+use tidegate_control::filter::PeakEwma;
 
 use crate::api::{Report, is_time};
 use crate::atomic::{AtomicF64, add_one};
@@ -27,6 +28,9 @@ pub(crate) enum Health {
     /// Removed from the configuration; its id may be given to another once nothing is in flight.
     Retired,
 }
+
+/// How fast a slow answer is forgotten. Chosen: as Linkerd's default decay.
+const RECENT_TIME_CONSTANT: Duration = Duration::from_secs(10);
 
 /// One replica as the request path sees it: its window and who is in flight.
 #[derive(Debug)]
@@ -63,7 +67,7 @@ impl Replica {
             served: AtomicU64::new(0),
             occupancy: Occupancy::new(),
             ages: Ages::default(),
-            recent: PeakEwma::default(),
+            recent: PeakEwma::new(RECENT_TIME_CONSTANT).expect("the constant is a time"),
             pace: Pace::new(),
             reports: ReplicaReports::new(),
             weight: AtomicU32::new(1),
@@ -238,7 +242,7 @@ impl Replica {
     pub(crate) fn on_served(&self, now: Timestamp, residence: Duration, inside: u32) {
         add_one(&self.served);
         self.occupancy.on_done(inside, self.limit());
-        self.recent.record(now, residence.as_secs_f64());
+        self.recent.on_sample(now, residence.as_secs_f64());
         self.pace.record(residence.as_secs_f64());
     }
 
@@ -251,15 +255,15 @@ impl Replica {
 
     /// A request failed. A replica that fails fast must not look like a fast one.
     pub(crate) fn on_failure(&self, now: Timestamp) {
-        let worse = self.recent.read(now).unwrap_or(0.0) * 2.0;
+        let worse = self.recent.value(now).unwrap_or(0.0) * 2.0;
         let penalty = worse.clamp(FAILURE_SECONDS_MIN, FAILURE_SECONDS_MAX);
-        self.recent.record(now, penalty);
+        self.recent.on_sample(now, penalty);
         self.pace.on_late();
     }
 
     /// Its response time lately, for balancing; none before the first sample.
     pub(crate) fn recent_seconds(&self, now: Timestamp) -> Option<f64> {
-        self.recent.read(now)
+        self.recent.value(now)
     }
 
     /// Begins anew with this response time.
@@ -408,62 +412,6 @@ impl Ages {
     fn overdue(&self) -> u32 {
         u32::try_from(self.overdue.load(Ordering::Relaxed)).unwrap_or(0)
     }
-}
-
-/// Peak EWMA in one atomic: rises to a larger sample at once, falls with time.
-///
-/// The upper half holds the value (f32 seconds), the lower half the time of the last sample in
-/// milliseconds (wrapping after 49 days, which only makes one sample look fresh or old).
-#[derive(Debug, Default)]
-struct PeakEwma(AtomicU64);
-
-impl PeakEwma {
-    /// Chosen: as Linkerd's default decay.
-    const TIME_CONSTANT_MS: f64 = 10_000.0;
-
-    fn record(&self, now: Timestamp, sample_seconds: f64) {
-        let update = |packed: u64| Some(pack(self.after(packed, now, sample_seconds), now));
-        let _ = self
-            .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
-    }
-
-    fn restart(&self, now: Timestamp, seconds: f64) {
-        self.0.store(pack(seconds, now), Ordering::Relaxed);
-    }
-
-    fn after(&self, packed: u64, now: Timestamp, sample: f64) -> f64 {
-        let (value, past) = unpack(packed, now);
-        if packed == 0 || sample > value {
-            return sample;
-        }
-        value * past + sample * (1.0 - past)
-    }
-
-    fn read(&self, now: Timestamp) -> Option<f64> {
-        let packed = self.0.load(Ordering::Relaxed);
-        let (value, past) = unpack(packed, now);
-        (packed != 0).then_some(value * past)
-    }
-}
-
-fn pack(value: f64, now: Timestamp) -> u64 {
-    // At least the smallest normal number: zero stands for "no sample".
-    let bits = (value as f32).max(f32::MIN_POSITIVE).to_bits();
-    u64::from(bits) << 32 | u64::from(millis(now))
-}
-
-/// The value and what is left of its weight after the time since.
-fn unpack(packed: u64, now: Timestamp) -> (f64, f64) {
-    let value = f64::from(f32::from_bits((packed >> 32) as u32));
-    // Two cores may read the clock in either order: a little negative is no time at all.
-    let elapsed_ms = (millis(now).wrapping_sub(packed as u32) as i32).max(0);
-    let past = (-f64::from(elapsed_ms) / PeakEwma::TIME_CONSTANT_MS).exp();
-    (value, past)
-}
-
-fn millis(at: Timestamp) -> u32 {
-    (at.as_nanos() / 1_000_000) as u32
 }
 
 #[cfg(test)]

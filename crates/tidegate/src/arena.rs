@@ -7,47 +7,22 @@ use std::process::ExitCode;
 use tidegate_sim::arena::{self, Contender, Entry};
 use tidegate_sim::my_service::MyService;
 
-use crate::check::print;
+use crate::comparison;
 use crate::error::CliError;
 use crate::my_service;
-use crate::progress::Shown;
-use crate::sim::{Args, origin};
-
-/// Seeds per pair when none are asked for.
-const REPETITIONS: u32 = 3;
+use crate::sim::Args;
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let entries = selected(args)?;
     let contenders = contenders(&args.contender)?;
-    let first = args.seed.unwrap_or(1);
-    let seeds: Vec<u64> = (0..u64::from(args.repetitions.unwrap_or(REPETITIONS)))
-        .map(|offset| first.wrapping_add(offset))
-        .collect();
-    let origin = origin();
-    eprintln!(
-        "tidegate {} (commit {}), seeds {seeds:?}",
-        origin.version, origin.commit
-    );
     if args.random.is_some() {
         for entry in &entries {
             eprintln!("{}: {}", entry.name, entry.scenario.title);
         }
     }
-    let progress = Shown::new();
-    let report = arena::run(&entries, &contenders, &seeds, &progress);
-    progress.finish();
-    let usage = |error: &dyn std::fmt::Display| CliError::Usage(error.to_string());
-    let report = report.map_err(|error| usage(&error))?;
-    let page = report
-        .write(&args.out, origin)
-        .map_err(|error| usage(&error))?;
-    print(&if args.json {
-        report.json()
-    } else {
-        report.table()
-    })?;
-    eprintln!("report: {}", page.display());
-    Ok(ExitCode::SUCCESS)
+    comparison::run(args, |seeds, progress| {
+        arena::run(&entries, &contenders, seeds, progress)
+    })
 }
 
 /// All scenarios, or those that were named.

@@ -11,6 +11,7 @@ mod channel;
 mod characterize;
 mod check;
 mod client;
+mod comparison;
 mod completions;
 mod ctl;
 mod demo;

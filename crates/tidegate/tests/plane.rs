@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside of their functions
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tidegate_testing::blocking;
 
 /// Longest wait for anything, on a machine that does other things too.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -54,17 +55,8 @@ impl Drop for Running {
 }
 
 fn call(addr: &str, method: &str, path: &str, body: &str) -> Value {
-    let mut stream = TcpStream::connect(addr).unwrap();
-    let length = body.len();
-    let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
-         content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
-    );
-    stream.write_all(head.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let body = answer.split_once("\r\n\r\n").unwrap().1;
-    serde_json::from_str(body).unwrap_or_else(|e| panic!("{e}: {answer}"))
+    let answer = blocking::call(addr, method, path, body);
+    serde_json::from_str(&answer.text()).unwrap_or_else(|e| panic!("{e}: {answer:?}"))
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {

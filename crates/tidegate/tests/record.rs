@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tidegate_record::{Decision, Recording};
+use tidegate_testing::blocking;
 
 /// A process that says where it listens, ended with the test.
 struct Process {
@@ -289,11 +289,8 @@ fn recording_is_begun_and_ended_by_operators() {
 
 /// A request with these header lines; its status.
 fn ask(proxy: &Process, head: &str) -> u16 {
-    let mut stream = TcpStream::connect(proxy.addr("listen")).unwrap();
-    write!(stream, "{head}connection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer.split(' ').nth(1).unwrap().parse().unwrap()
+    let request = format!("{head}connection: close\r\n\r\n");
+    blocking::ask(proxy.addr("listen"), request).status
 }
 
 #[test]

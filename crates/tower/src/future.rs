@@ -12,6 +12,7 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use pin_project_lite::pin_project;
+use tidegate_http1::event_stream::is_event_stream;
 use tidegate_sentry::{Ending, Refusal};
 use tower_service::Service;
 
@@ -182,6 +183,5 @@ fn ending(status: StatusCode) -> Ending {
 fn is_stream<B>(response: &Response<B>) -> bool {
     let content_type = response.headers().get(CONTENT_TYPE);
     let content_type = content_type.map_or(&b""[..], HeaderValue::as_bytes);
-    response.status() == StatusCode::SWITCHING_PROTOCOLS
-        || content_type.starts_with(b"text/event-stream")
+    response.status() == StatusCode::SWITCHING_PROTOCOLS || is_event_stream(content_type)
 }

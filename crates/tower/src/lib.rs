@@ -56,7 +56,6 @@
 
 mod body;
 mod clock;
-mod deadline;
 mod future;
 mod gate;
 mod layer;

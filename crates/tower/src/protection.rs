@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use http::request::Parts;
 use tidegate_config::Dur;
+use tidegate_http1::grpc;
 use tidegate_sentry::policing::PathHasher;
 use tidegate_sentry::{
     Arrival, ClassConfig, ClassId, Event, ModeName, Sentry, SentryConfig, SentryError,
 };
 
 use crate::clock::Clock;
-use crate::deadline;
 use crate::gate::Gate;
 use crate::layer::ProtectLayer;
 use crate::ticker::{Driver, EventSink};
@@ -216,9 +216,11 @@ impl fmt::Debug for Rules {
 
 impl Rules {
     pub(crate) fn arrival(&self, gate: &Gate, request: &Parts) -> Arrival {
+        let timeout = request.headers.get(grpc::TIMEOUT);
+        let left = timeout.and_then(|value| grpc::timeout(value.as_bytes()));
         Arrival {
             class: self.class(request),
-            deadline: deadline::of(&request.headers).map(|left| gate.now() + left),
+            deadline: left.map(|left| gate.now() + left),
             path: self
                 .paths
                 .as_ref()

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
+use tidegate_http1::event_stream;
 use tokio::sync::watch;
 
 use super::limits::Place;
@@ -30,7 +31,7 @@ impl Packed {
         let text = to_text(bytes);
         Self {
             seq,
-            event: Bytes::from(format!("id: {seq}\ndata: {text}\n\n")),
+            event: event_stream::event(seq, None, &text),
             text: text.into(),
         }
     }

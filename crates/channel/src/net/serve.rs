@@ -19,6 +19,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use tidegate_http1::event_stream;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -379,7 +380,7 @@ fn text(content_type: &'static str, body: String) -> Answered {
 
 fn events(events: Events) -> Answered {
     let mut response = Response::new(Either::Right(events));
-    let content_type = HeaderValue::from_static("text/event-stream");
+    let content_type = HeaderValue::from_static(event_stream::MEDIA_TYPE);
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }

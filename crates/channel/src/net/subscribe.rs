@@ -1,22 +1,24 @@
 //! Listening to one parent.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use tidegate_http1::event_stream::{Reader, TooLong};
 
 use super::CHANNEL_PATH;
 use super::http::{Dialer, HttpError};
 use crate::message::{BYTES_MAX, from_text};
 
-/// Longest line of a stream: a message as text, and its name.
-const LINE_MAX: usize = 2 * BYTES_MAX;
+/// Longest event of a stream: a message as text, and its name.
+const EVENT_BYTES_MAX: usize = 2 * BYTES_MAX;
 
 /// A stream of messages, not yet verified.
 #[derive(Debug)]
 pub struct Subscription {
     body: Incoming,
-    lines: Lines,
+    messages: Messages,
 }
 
 impl Subscription {
@@ -28,52 +30,47 @@ impl Subscription {
         let response = dialer.open(base, CHANNEL_PATH, None).await?;
         Ok(Self {
             body: response.into_body(),
-            lines: Lines::default(),
+            messages: Messages::default(),
         })
     }
 
-    /// The next message; `None` when the parent is gone or talks nonsense.
+    /// The next message; `None` when the parent is gone or sends an event without end.
     pub async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
-            if let Some(message) = self.lines.message() {
+            if let Some(message) = self.messages.complete.pop_front() {
                 return Some(message);
             }
             let frame = self.body.frame().await?.ok()?;
-            if let Ok(data) = frame.into_data()
-                && !self.lines.add(&data)
-            {
-                return None;
+            if let Ok(data) = frame.into_data() {
+                self.messages.add(&data).ok()?;
             }
         }
     }
 }
 
-/// Takes messages out of the bytes of an event stream. Of its fields only `data` matters here, and
-/// a message is one line.
-#[derive(Debug, Default)]
-pub struct Lines {
-    pending: Vec<u8>,
+/// Takes messages out of the bytes of an event stream: of its fields only `data` matters here.
+#[derive(Debug)]
+struct Messages {
+    reader: Reader,
+    complete: VecDeque<Vec<u8>>,
 }
 
-impl Lines {
-    /// Adds what has arrived; false when a line is longer than any message.
-    pub fn add(&mut self, data: &[u8]) -> bool {
-        self.pending.extend_from_slice(data);
-        let unfinished = self.pending.iter().rev().take_while(|&&b| b != b'\n');
-        unfinished.count() <= LINE_MAX
-    }
-
-    /// The next message among the complete lines.
-    pub fn message(&mut self) -> Option<Vec<u8>> {
-        while let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
-            let line: Vec<u8> = self.pending.drain(..=end).collect();
-            let text = std::str::from_utf8(&line).ok();
-            let data = text.and_then(|line| line.strip_prefix("data:"));
-            if let Some(message) = data.and_then(|data| from_text(data.trim())) {
-                return Some(message);
-            }
+impl Default for Messages {
+    fn default() -> Self {
+        Self {
+            reader: Reader::new(EVENT_BYTES_MAX),
+            complete: VecDeque::new(),
         }
-        None
+    }
+}
+
+impl Messages {
+    /// Adds what has arrived.
+    fn add(&mut self, mut data: &[u8]) -> Result<(), TooLong> {
+        while let Some(event) = self.reader.read(&mut data)? {
+            self.complete.extend(from_text(event.data.trim()));
+        }
+        Ok(())
     }
 }
 
@@ -129,19 +126,18 @@ mod tests {
             to_text(b"second"),
         );
         for size in 1..20 {
-            let mut lines = Lines::default();
-            let mut found = Vec::new();
+            let mut messages = Messages::default();
             for part in stream.as_bytes().chunks(size) {
-                assert!(lines.add(part));
-                found.extend(std::iter::from_fn(|| lines.message()));
+                messages.add(part).unwrap();
             }
-            assert_eq!(found, [b"first".to_vec(), b"second".to_vec()]);
+            assert_eq!(messages.complete, [b"first".to_vec(), b"second".to_vec()]);
         }
     }
 
     #[test]
     fn an_endless_line_is_not_kept() {
-        assert!(!Lines::default().add(&[b'x'; LINE_MAX + 1]));
+        let endless = [b'x'; EVENT_BYTES_MAX + 1];
+        assert!(Messages::default().add(&endless).is_err());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use http_body_util::{BodyExt as _, Either, Full, Limited};
 use hyper::body::{Body as _, Incoming};
 use serde::Serialize;
 use tidegate_config::Size;
+use tidegate_http1::event_stream;
 
 use super::config::{AppConfig, Params, SlowPath};
 use super::core::Served;
@@ -163,7 +164,7 @@ fn page(length: u64) -> Bytes {
 
 fn stream(query: Option<&str>) -> Response<Body> {
     let mut answer = Response::new(Either::Right(Events::from_query(query)));
-    let events = HeaderValue::from_static("text/event-stream");
+    let events = HeaderValue::from_static(event_stream::MEDIA_TYPE);
     answer.headers_mut().insert(header::CONTENT_TYPE, events);
     answer
 }

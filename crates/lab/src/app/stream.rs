@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
 use tidegate_config::Dur;
+use tidegate_http1::event_stream;
 use tokio::time::{Interval, interval};
 
 /// Streams end by themselves: a day of events per second is a mistake.
@@ -58,8 +59,9 @@ impl Body for Events {
         }
         ready!(self.ticks.poll_tick(context));
         self.sent += 1;
-        let event = format!("id: {0}\ndata: {0} of {1}\n\n", self.sent, self.total);
-        Poll::Ready(Some(Ok(Frame::data(event.into()))))
+        let data = format!("{} of {}", self.sent, self.total);
+        let event = event_stream::event(self.sent, None, &data);
+        Poll::Ready(Some(Ok(Frame::data(event))))
     }
 }
 

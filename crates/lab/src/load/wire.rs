@@ -1,16 +1,15 @@
-//! HTTP/1.1 as bytes: a request is written once, an answer is read as its bytes come (RFC 9112).
+//! HTTP/1.1 of the load generator: a request is written once, an answer is read as its bytes come.
 //!
 //! Of an answer only what the report needs is kept: status, refusal and when to come back. Its body
-//! is counted off, not kept.
+//! is counted off, not kept. The codec is the proxy's, and as strict (`tidegate-http1`).
 
-use bytes::{Buf as _, Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use tidegate_http1::body::{Decoder, Piece};
+use tidegate_http1::message::{self, Fields};
+use tidegate_http1::{response, write};
 
 use super::outcome::SHED_HEADER;
-
-/// An answer's head is shorter than this, or it is none.
-const HEAD_BYTES_MAX: usize = 64 << 10;
-const HEADERS_MAX: usize = 100;
 
 /// Not HTTP/1.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,109 +17,79 @@ pub(super) struct Malformed;
 
 /// A request in the form in which it is sent.
 pub(super) fn written(request: &Request<Bytes>) -> Bytes {
-    let (method, body, headers) = (request.method(), request.body(), request.headers());
-    let mut text = format!("{method} {} HTTP/1.1\r\n", request.uri()).into_bytes();
-    let mut add = |name: &HeaderName, value: &[u8]| {
-        text.extend_from_slice(name.as_str().as_bytes());
-        text.extend_from_slice(b": ");
-        text.extend_from_slice(value);
-        text.extend_from_slice(b"\r\n");
-    };
-    for (name, value) in headers {
-        add(name, value.as_bytes());
-    }
-    let has_length = headers.contains_key(header::CONTENT_LENGTH);
-    let expects_body = [Method::POST, Method::PUT, Method::PATCH].contains(method);
-    if !has_length && (expects_body || !body.is_empty()) {
-        add(&header::CONTENT_LENGTH, body.len().to_string().as_bytes());
-    }
-    text.extend_from_slice(b"\r\n");
-    text.extend_from_slice(body);
+    let request = message::Request::from(request.clone());
+    let mut text = Vec::new();
+    write::request(&mut text, &request, Some(request.body.len() as u64));
+    text.extend_from_slice(&request.body);
     text.into()
 }
 
 /// An answer on its way.
 #[derive(Debug)]
 pub(super) struct Answer {
-    to_head: bool,
-    stage: Stage,
+    method: Method,
     head: Response<()>,
+    /// There as soon as the head is complete.
+    body: Option<Decoder>,
     keeps_open: bool,
-}
-
-/// What comes next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Head,
-    /// So many bytes of body.
-    Body(u64),
-    ChunkSize,
-    /// So many bytes of a chunk, with the line's end behind it.
-    Chunk(u64),
-    Trailers,
-    /// Everything until the connection ends.
-    UntilClose,
-    Done,
 }
 
 impl Answer {
     /// The answer to a HEAD has no body.
     pub(super) fn new(to_head: bool) -> Self {
         Self {
-            to_head,
-            stage: Stage::Head,
+            method: if to_head { Method::HEAD } else { Method::GET },
             head: Response::new(()),
+            body: None,
             keeps_open: true,
         }
     }
 
     /// Takes what belongs to it from the front of `bytes`; returns how many bytes of body that was.
     pub(super) fn take(&mut self, bytes: &mut BytesMut) -> Result<u64, Malformed> {
-        let mut body = 0;
+        let mut length = 0;
         loop {
-            let before = self.stage;
-            match before {
-                Stage::Head => self.take_head(bytes)?,
-                Stage::Body(left) => {
-                    let taken = skip(bytes, left);
-                    body += taken;
-                    self.stage = match left - taken {
-                        0 => Stage::Done,
-                        left => Stage::Body(left),
-                    };
+            let Some(body) = &mut self.body else {
+                if !self.take_head(bytes)? {
+                    return Ok(length);
                 }
-                Stage::Chunk(left) => {
-                    let taken = skip(bytes, left);
-                    body += taken;
-                    self.stage = match left - taken {
-                        0 => Stage::ChunkSize,
-                        left => Stage::Chunk(left),
-                    };
-                }
-                Stage::ChunkSize => self.take_chunk_size(bytes)?,
-                Stage::Trailers => self.take_trailer(bytes)?,
-                Stage::UntilClose => body += skip(bytes, u64::MAX),
-                Stage::Done => {}
+                continue;
+            };
+            if body.is_end() {
+                return Ok(length);
             }
-            if self.stage == before || self.stage == Stage::Done {
-                return Ok(body);
+            match body.decode(bytes).map_err(|_| Malformed)? {
+                Some(Piece::Data(data)) => length += data.len() as u64,
+                Some(Piece::Trailers(_) | Piece::End) => {}
+                None => return Ok(length),
             }
         }
+    }
+
+    /// Takes one head; false if it is not complete. That of an interim answer is passed over.
+    fn take_head(&mut self, bytes: &mut BytesMut) -> Result<bool, Malformed> {
+        let Some(head) = response::read(bytes, &self.method).map_err(|_| Malformed)? else {
+            return Ok(false);
+        };
+        let status = head.response.status;
+        let switches = status == StatusCode::SWITCHING_PROTOCOLS;
+        if switches || !status.is_informational() {
+            *self.head.status_mut() = status;
+            *self.head.headers_mut() = reported(&head.response.headers);
+            self.keeps_open = head.keep_alive && !switches;
+            self.body = Some(Decoder::new(head.framing, response::LIMITS));
+        }
+        Ok(true)
     }
 
     /// The connection ended.
     pub(super) fn on_close(&mut self) -> Result<(), Malformed> {
-        match self.stage {
-            Stage::UntilClose | Stage::Done => {
-                self.stage = Stage::Done;
-                Ok(())
-            }
-            _ => Err(Malformed),
-        }
+        let body = self.body.as_mut().ok_or(Malformed)?;
+        body.end_of_input().then_some(()).ok_or(Malformed)
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.stage == Stage::Done
+        self.body.as_ref().is_some_and(Decoder::is_end)
     }
 
     /// Whether another request may follow on the connection.
@@ -131,126 +100,13 @@ impl Answer {
     pub(super) fn into_head(self) -> Response<()> {
         self.head
     }
-
-    fn take_head(&mut self, bytes: &mut BytesMut) -> Result<(), Malformed> {
-        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
-        let mut parsed = httparse::Response::new(&mut headers);
-        let length = match parsed.parse(bytes).map_err(|_| Malformed)? {
-            httparse::Status::Complete(length) => length,
-            httparse::Status::Partial if bytes.len() < HEAD_BYTES_MAX => return Ok(()),
-            httparse::Status::Partial => return Err(Malformed),
-        };
-        let code = parsed.code.ok_or(Malformed)?;
-        if code != 101 && code < 200 {
-            // An interim answer: the head of the real one follows.
-            bytes.advance(length);
-            return self.take_head(bytes);
-        }
-        let framing = Framing::of(parsed.headers)?;
-        *self.head.status_mut() = StatusCode::from_u16(code).map_err(|_| Malformed)?;
-        *self.head.headers_mut() = reported(parsed.headers);
-        self.stage = match framing {
-            _ if self.to_head || matches!(code, 101 | 204 | 304) => Stage::Done,
-            Framing { chunked: true, .. } => Stage::ChunkSize,
-            Framing {
-                length: Some(0), ..
-            } => Stage::Done,
-            Framing {
-                length: Some(length),
-                ..
-            } => Stage::Body(length),
-            Framing { length: None, .. } => Stage::UntilClose,
-        };
-        self.keeps_open = parsed.version == Some(1)
-            && !framing.closes
-            && self.stage != Stage::UntilClose
-            && code != 101;
-        bytes.advance(length);
-        Ok(())
-    }
-
-    fn take_chunk_size(&mut self, bytes: &mut BytesMut) -> Result<(), Malformed> {
-        if let httparse::Status::Complete((line, size)) =
-            httparse::parse_chunk_size(bytes).map_err(|_| Malformed)?
-        {
-            bytes.advance(line);
-            self.stage = match size {
-                0 => Stage::Trailers,
-                size => Stage::Chunk(size.saturating_add(2)),
-            };
-        }
-        Ok(())
-    }
-
-    fn take_trailer(&mut self, bytes: &mut BytesMut) -> Result<(), Malformed> {
-        while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
-            let last = bytes[..end].iter().all(|&byte| byte == b'\r');
-            bytes.advance(end + 1);
-            if last {
-                self.stage = Stage::Done;
-                return Ok(());
-            }
-        }
-        match bytes.len() < HEAD_BYTES_MAX {
-            true => Ok(()),
-            false => Err(Malformed),
-        }
-    }
-}
-
-/// Drops up to `most` bytes; returns how many.
-fn skip(bytes: &mut BytesMut, most: u64) -> u64 {
-    let count = usize::try_from(most).map_or(bytes.len(), |most| most.min(bytes.len()));
-    bytes.advance(count);
-    count as u64
-}
-
-/// Where an answer ends, by its headers.
-#[derive(Debug, Clone, Copy, Default)]
-struct Framing {
-    length: Option<u64>,
-    chunked: bool,
-    closes: bool,
-}
-
-impl Framing {
-    fn of(headers: &[httparse::Header<'_>]) -> Result<Self, Malformed> {
-        let mut framing = Self::default();
-        for header in headers {
-            let is = |name: &HeaderName| header.name.eq_ignore_ascii_case(name.as_str());
-            if is(&header::CONTENT_LENGTH) {
-                let text = std::str::from_utf8(header.value).map_err(|_| Malformed)?;
-                framing.length = Some(text.trim().parse().map_err(|_| Malformed)?);
-            } else if is(&header::TRANSFER_ENCODING) {
-                framing.chunked |= has_word(header.value, "chunked");
-            } else if is(&header::CONNECTION) {
-                framing.closes |= has_word(header.value, "close");
-            }
-        }
-        Ok(framing)
-    }
-}
-
-fn has_word(list: &[u8], word: &str) -> bool {
-    let words = list.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-    words
-        .into_iter()
-        .any(|one| one.eq_ignore_ascii_case(word.as_bytes()))
 }
 
 /// The headers that the report is about.
-fn reported(headers: &[httparse::Header<'_>]) -> HeaderMap {
-    let mut kept = HeaderMap::new();
-    for name in [SHED_HEADER, header::RETRY_AFTER] {
-        let found = headers
-            .iter()
-            .find(|header| header.name.eq_ignore_ascii_case(name.as_str()));
-        let value = found.and_then(|header| HeaderValue::from_bytes(header.value).ok());
-        if let Some(value) = value {
-            kept.insert(name, value);
-        }
-    }
-    kept
+fn reported(headers: &Fields) -> HeaderMap {
+    let names = [SHED_HEADER, header::RETRY_AFTER].into_iter();
+    let found = names.filter_map(|name| headers.get(&name).cloned().map(|value| (name, value)));
+    found.collect()
 }
 
 #[cfg(test)]

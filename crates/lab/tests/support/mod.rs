@@ -11,7 +11,7 @@ use tidegate_lab::app::{AppConfig, parse_law};
 use tidegate_lab::load::{self, LoadConfig, LoadReport};
 use tidegate_sim::workload::RateFunction;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 /// Longer than any machine takes: a test that waits this long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -49,34 +49,22 @@ pub(crate) async fn post(addr: SocketAddr, path: &str, body: &str) -> String {
     fetch(addr, &format!("POST {path} HTTP/1.1\r\n"), body).await
 }
 
-/// Sends one request and returns the whole answer; the server closes after it.
+/// Sends one request and returns head and body of the answer.
 pub(crate) async fn fetch(addr: SocketAddr, head: &str, body: &str) -> String {
-    let mut socket = TcpStream::connect(addr).await.expect("connects");
     let length = body.len();
     let request =
         format!("{head}host: test\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
-    socket.write_all(request.as_bytes()).await.expect("writes");
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).await.expect("reads");
-    answer
+    let answer = tidegate_testing::ask(addr, request).await;
+    answer.head.clone() + &answer.text()
 }
 
 /// A server that answers the n-th request with what `script` returns for it, and closes.
 pub(crate) async fn scripted(script: fn(usize) -> &'static str) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
-    let addr = listener.local_addr().expect("has an address");
-    tokio::spawn(async move {
-        for turn in 0.. {
-            let Ok((mut socket, _)) = listener.accept().await else {
-                return;
-            };
-            tokio::spawn(async move {
-                let mut head = [0; 4096];
-                let _ = socket.read(&mut head).await;
-                let _ = socket.write_all(script(turn).as_bytes()).await;
-                let _ = socket.shutdown().await;
-            });
-        }
-    });
-    addr
+    let answer = move |mut socket: TcpStream, turn: usize| async move {
+        let mut head = [0; 4096];
+        let _ = socket.read(&mut head).await;
+        let _ = socket.write_all(script(turn).as_bytes()).await;
+        let _ = socket.shutdown().await;
+    };
+    tidegate_testing::raw_service(answer).await
 }

@@ -13,8 +13,9 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::sync::Arc;
+use tidegate_http1::hop;
 
-use super::hop;
+use super::hop::prepare;
 use super::upstream::Upstream;
 use crate::nucleus::Nucleus;
 use crate::report::Room;
@@ -62,7 +63,7 @@ impl Forwarder {
         request.headers_mut().insert(wire::OPTIONAL, flag);
         let upgrade = hop::upgrade(request.headers()).is_some();
         let front = upgrade.then(|| hyper::upgrade::on(&mut request));
-        hop::prepare(&mut request);
+        prepare(&mut request);
         *request.uri_mut() = self.upstream.uri(request.uri());
         *request.version_mut() = match self.upstream.http2() {
             true => Version::HTTP_2,
@@ -88,7 +89,7 @@ fn switch(
         let back = hyper::upgrade::on(&mut response);
         tokio::spawn(tunnel(front?, back));
     }
-    hop::strip(response.headers_mut());
+    hop::strip_but_upgrade(response.headers_mut());
     Some(response)
 }
 

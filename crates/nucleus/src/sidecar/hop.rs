@@ -1,27 +1,18 @@
-//! Headers that concern one connection only (RFC 9110, section 7.6.1).
+//! The headers of a request on its way to the service.
 //!
 //! The sidecar stands between the proxy, which has cleaned the request already, and a service on
-//! the same machine. It removes what the connection in front of it was told, and nothing else;
+//! the same machine. It removes what concerned the connection in front of it, and nothing else;
 //! `trailer` describes the message and stays.
 
-use http::header::{CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
-
-use crate::report::takes_trailers;
-
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+use http::header::HOST;
+use http::{HeaderValue, Request};
+use tidegate_http1::hop;
 
 /// Makes a request fit for the connection to the service.
 pub(super) fn prepare<A>(request: &mut Request<A>) {
     let host = request.uri().authority().cloned();
     let headers = request.headers_mut();
-    let trailers = takes_trailers(headers);
-    strip(headers);
-    headers.remove(TE);
-    if trailers {
-        headers.insert(TE, HeaderValue::from_static("trailers"));
-    }
+    hop::strip_but_upgrade(headers);
     // HTTP/2 has the host in the URI, which is about to name the service.
     if let (Some(host), false) = (host, headers.contains_key(HOST))
         && let Ok(host) = HeaderValue::from_str(host.as_str())
@@ -30,44 +21,10 @@ pub(super) fn prepare<A>(request: &mut Request<A>) {
     }
 }
 
-/// Removes what concerns one connection, except for a wish (or consent) to upgrade it.
-pub(super) fn strip(headers: &mut HeaderMap) {
-    let nominated: Vec<HeaderName> = tokens(headers)
-        .filter_map(|token| token.parse().ok())
-        .filter(|name| *name != UPGRADE)
-        .collect();
-    let upgrade = upgrade(headers).cloned();
-    let fixed = [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TRANSFER_ENCODING];
-    for name in nominated.into_iter().chain(fixed).chain([UPGRADE]) {
-        headers.remove(name);
-    }
-    if let Some(protocol) = upgrade {
-        headers.insert(UPGRADE, protocol);
-        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    }
-}
-
-/// The protocol that a message asks for, or consents to.
-pub(super) fn upgrade(headers: &HeaderMap) -> Option<&HeaderValue> {
-    let protocol = headers.get(UPGRADE)?;
-    tokens(headers)
-        .any(|token| token.eq_ignore_ascii_case("upgrade"))
-        .then_some(protocol)
-}
-
-/// The elements of `connection`.
-fn tokens(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::HeaderName;
 
     fn request(uri: &str, pairs: &[(&'static str, &'static str)]) -> Request<()> {
         let mut request = Request::builder().uri(uri);

@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tidegate_http1::event_stream;
 use tidegate_sentry::SentryConfig;
 
 use super::applications::{self, PoolView};
@@ -175,7 +176,7 @@ fn events(operator: &Operator, parts: &Parts) -> Result<Answer, ApiError> {
         )
     })?;
     let mut response = Response::new(Either::Right(subscription));
-    set_type(&mut response, "text/event-stream");
+    set_type(&mut response, event_stream::MEDIA_TYPE);
     Ok(response)
 }
 

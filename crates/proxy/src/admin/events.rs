@@ -16,6 +16,7 @@ use http_body::{Body, Frame};
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tidegate_http1::event_stream;
 use tidegate_sentry::Event;
 use tokio::sync::mpsc;
 
@@ -157,7 +158,7 @@ struct Kept {
 impl Kept {
     fn frame(&self) -> Bytes {
         let Self { id, name, data, .. } = self;
-        format!("id: {id}\nevent: {name}\ndata: {data}\n\n").into()
+        event_stream::event(id, Some(name), data)
     }
 }
 
@@ -193,7 +194,7 @@ impl Events {
         let past = inner.past(&filter);
         let (sender, events) = mpsc::channel(QUEUE + past.len() + 1);
         // Something to read at once tells the client that it is connected.
-        let _ = sender.try_send(Bytes::from_static(b": connected\n\n"));
+        let _ = sender.try_send(event_stream::comment("connected"));
         for kept in past {
             let _ = sender.try_send(kept.frame());
         }
@@ -269,7 +270,7 @@ impl Events {
 
     /// Sends a comment, so that a client that is gone is found out.
     pub fn keep_alive(&self) {
-        let comment = Bytes::from_static(b": still here\n\n");
+        let comment = event_stream::comment("still here");
         self.0.lock().send(&comment, |_| true);
     }
 }

@@ -3,6 +3,7 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tidegate_http1::event_stream;
 use tidegate_sentry::{ModeName, SentryConfig};
 
 use super::applications::{List, PoolView, Replicas};
@@ -290,7 +291,7 @@ pub(super) static ROUTES: [Route; 32] = [
         "/api/events",
         Endpoint::Events,
         "Server-sent events with time of day: what the engine does (`step` of a controller, `window`, `mode`, `health`, `switch`, `measured` and so on), per class and second what was admitted, refused and earned (`classes`), samples of refusals with class, reason, what was measured and the limit (`shed`), the log (`notice`). `types=overload,window` chooses types, `since=10m` (or a time, RFC 3339) and `after=ID` begin with the history, `follow=false` answers with the history alone, as a JSON array. A reader that does not keep up is closed.",
-        Answer::Text("text/event-stream"),
+        Answer::Text(event_stream::MEDIA_TYPE),
     ),
     post(
         "/api/mode",

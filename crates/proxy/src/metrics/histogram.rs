@@ -1,9 +1,8 @@
 //! A histogram of durations that is cheap to write, by one thread: an addition or two per value.
 //!
-//! Buckets are log-linear, as in HdrHistogram: every power of two of microseconds (an octave) is
-//! cut into `2^SUB_BITS` equal parts, so a bucket is at most 1/8 as wide as its lower edge and a
-//! quantile read from the middle of its bucket is off by 6 % at most. Written fine, exported
-//! coarse: Prometheus gets two edges per octave.
+//! The buckets are those of [`log_linear`] in microseconds: a quantile read from the middle of its
+//! bucket is off by 6 % at most. Written fine, exported coarse: Prometheus gets two edges per
+//! octave.
 //!
 //! Readers add up relaxed counters while the writer goes on, so a snapshot may miss what was
 //! written while it was taken; it never counts anything twice.
@@ -11,13 +10,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tidegate_control::log_linear::{self, PER_OCTAVE, lower_edge};
+
 use super::{bump, increase};
 
-const SUB_BITS: u32 = 3;
-const SUBS: usize = 1 << SUB_BITS;
 /// Octaves above the linear part: up to 2^30 µs, 18 minutes; longer times share the last bucket.
 const OCTAVES: usize = 27;
-const BUCKETS: usize = SUBS * (OCTAVES + 1);
+const BUCKETS: usize = PER_OCTAVE * (OCTAVES + 1);
 
 /// First exported octave: 2^6 µs.
 const EXPORT_FROM: u32 = 6;
@@ -26,22 +25,7 @@ const EXPORT_TO: u32 = 26;
 
 /// The bucket of a time in microseconds.
 fn bucket_of(micros: u64) -> usize {
-    if micros < SUBS as u64 {
-        return micros as usize;
-    }
-    let exponent = micros.ilog2();
-    let sub = (micros >> (exponent - SUB_BITS)) as usize - SUBS;
-    let octave = (exponent - SUB_BITS + 1) as usize;
-    (octave * SUBS + sub).min(BUCKETS - 1)
-}
-
-/// The smallest time in microseconds that falls into a bucket.
-fn lower_edge(bucket: usize) -> u64 {
-    let (octave, sub) = (bucket / SUBS, bucket % SUBS);
-    match octave {
-        0 => sub as u64,
-        octave => ((SUBS + sub) as u64) << (octave - 1),
-    }
+    log_linear::bucket(micros).min(BUCKETS - 1)
 }
 
 /// A histogram of durations that is cheap to write, by one thread: an addition or two per value.
@@ -136,8 +120,8 @@ impl Snapshot {
             below += count;
             below >= rank
         })?;
-        let width = lower_edge(bucket + 1) - lower_edge(bucket);
-        Some(Duration::from_micros(lower_edge(bucket) + width / 2))
+        let half = log_linear::width(bucket) / 2;
+        Some(Duration::from_micros(lower_edge(bucket) + half))
     }
 
     /// Upper edges in seconds, and how many values lie below each, for Prometheus.
@@ -156,7 +140,7 @@ impl Snapshot {
 fn exported_edges() -> impl Iterator<Item = usize> {
     (EXPORT_FROM..=EXPORT_TO).flat_map(|octave| {
         let start = bucket_of(1 << octave);
-        [start, start + SUBS / 2]
+        [start, start + PER_OCTAVE / 2]
     })
 }
 

@@ -47,8 +47,8 @@ pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 /// Bytes of an id that was made here.
 const ID_BYTES_USUAL: usize = 16;
 
-/// Longest `retry-after`: a forecast of more than this is not worth the name.
-const RETRY_AFTER_MAX_S: usize = 120;
+/// Longest `retry-after` of the engine.
+const RETRY_AFTER_MAX_S: usize = Refusal::RETRY_AFTER_MAX.as_secs() as usize;
 
 /// Longest `retry-after` of a client that was told to wait: a day.
 const HELD_MAX_S: f64 = 86_400.0;
@@ -619,7 +619,7 @@ mod tests {
         for (wait, header) in [
             (Duration::ZERO, "1"),
             (Duration::from_millis(1001), "2"),
-            (Duration::from_secs(9999), "120"),
+            (Duration::from_secs(9999), "60"),
         ] {
             let response = answer(&refusals, &refusal(wait), Format::Text);
             assert_eq!(response.headers[RETRY_AFTER], header);

@@ -11,8 +11,8 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Uri, Version};
 
 use super::known_headers::KnownHeaders;
-use crate::ascii_class;
 use crate::fault::Invalid;
+use crate::http1::ascii_class;
 use crate::message::Request;
 
 /// Checks what the grammar does not: method, target, host and expectation. Gives the host; `None`

@@ -1,12 +1,13 @@
 //! When an answer is worthless: the proxy's own limit, or earlier if the client says so.
 //!
-//! `grpc-timeout` is 1 to 8 digits and a unit (gRPC over HTTP/2, "Timeout"); `tidegate-deadline-ms`
-//! is a number. A client can only shorten its time: whoever lies to us gets a 504 for it, and the
-//! replica is not held to blame.
+//! `grpc-timeout` is a number and a unit ([`grpc::timeout`]), `tidegate-deadline-ms` a number. A
+//! client can only shorten its time: whoever lies to us gets a 504 for it, and the replica is not
+//! held to blame.
 
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
+use tidegate_http1::grpc;
 
 use super::known_headers::KnownHeaders;
 
@@ -23,7 +24,10 @@ pub(crate) struct Allowance {
 /// The shortest of the proxy's and the client's.
 pub(crate) fn allowance(known: &KnownHeaders<'_>, limit: Duration) -> Allowance {
     let millis = known.deadline_ms.and_then(asked_ms);
-    let grpc = known.grpc_timeout.and_then(asked_grpc);
+    let grpc = known
+        .grpc_timeout
+        .map(HeaderValue::as_bytes)
+        .and_then(grpc::timeout);
     match [millis, grpc].into_iter().flatten().min() {
         Some(time) if time < limit => Allowance {
             time,
@@ -40,21 +44,6 @@ fn asked_ms(value: &HeaderValue) -> Option<Duration> {
     digits(value.to_str().ok()?).map(Duration::from_millis)
 }
 
-fn asked_grpc(value: &HeaderValue) -> Option<Duration> {
-    let value = value.to_str().ok()?;
-    let (number, unit) = value.split_at_checked(value.len().checked_sub(1)?)?;
-    let number = digits(number).filter(|_| number.len() <= 8)?;
-    Some(match unit {
-        "H" => Duration::from_secs(number * 3600),
-        "M" => Duration::from_secs(number * 60),
-        "S" => Duration::from_secs(number),
-        "m" => Duration::from_millis(number),
-        "u" => Duration::from_micros(number),
-        "n" => Duration::from_nanos(number),
-        _ => return None,
-    })
-}
-
 /// A number without sign or space.
 fn digits(text: &str) -> Option<u64> {
     match text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -68,7 +57,7 @@ mod tests {
     use super::*;
     use crate::message::Fields;
 
-    const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+    const GRPC_TIMEOUT: HeaderName = grpc::TIMEOUT;
     const LIMIT: Duration = Duration::from_secs(30);
 
     fn asked(name: HeaderName, value: &str) -> Allowance {

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, VIA};
 use http::{HeaderValue, StatusCode, Version};
 use http_body::{Body, Frame};
+use tidegate_http1::event_stream::is_event_stream;
 use tidegate_sentry::{Ending, ReplicaId};
 
 use crate::client::Protocol;
@@ -173,7 +174,7 @@ fn kind(headers: &Fields) -> Kind {
         .get(CONTENT_TYPE)
         .map_or(&b""[..], HeaderValue::as_bytes);
     match content_type {
-        t if t.starts_with(b"text/event-stream") => Kind::Stream,
+        t if is_event_stream(t) => Kind::Stream,
         t if t.starts_with(b"application/grpc") => Kind::Grpc,
         _ => Kind::Plain,
     }

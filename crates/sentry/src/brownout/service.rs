@@ -1,12 +1,9 @@
 //! ILAC at the replica: the service-time controller (paper 004, section III-B).
 //!
 //! A replica that serves `u` requests at once takes about `K u` for each; `K` is its speed, unknown
-//! and changing. The controller estimates `K` and integrates with a gain that is the inverse of the
-//! estimate, so that the loop has the same poles at every speed (eq. 9 and 11):
-//!
-//! ```text
-//! K(k+1) = K(k)/2 + mean service time / (2 u_a)       u(k+1) = u(k) + 0.16/K (r_s - mean service time)
-//! ```
+//! and changing. The controller is an [`AdaptiveIntegral`] (eq. 9 and 11): it estimates `K` and
+//! integrates with a gain that is the inverse of the estimate, so that the loop has the same poles
+//! at every speed. An interval without a full response repeats the last error.
 //!
 //! `u_a` is `u` rounded up (eq. after 8), at least 1: a replica that asks for nothing would never
 //! be heard of again. Only full responses are samples.
@@ -14,6 +11,11 @@
 //! The balancer is told by *demand*: each completed request asks for `1 + (u_a_new - u_a)` others
 //! ([`ServiceControl::on_completion`]). Anti-windup: `u` stays between 0 and five more than the
 //! replica holds at the moment, because asking for more than there is to be had is no information.
+
+use tidegate_control::ControlError;
+use tidegate_control::controller::{
+    ActuatorConfig, AdaptiveIntegral, AdaptiveIntegralConfig, Controller, Integration,
+};
 
 use super::TickSamples;
 
@@ -30,6 +32,18 @@ pub struct ServiceControlConfig {
     pub headroom: f64,
 }
 
+impl ServiceControlConfig {
+    fn integral(&self) -> Result<AdaptiveIntegral, ControlError> {
+        AdaptiveIntegral::new(AdaptiveIntegralConfig {
+            gain: self.loop_gain,
+            plant_gain: self.initial_gain_s,
+            weight: self.estimate_weight,
+            integration: Integration::Forward,
+            actuator: ActuatorConfig::within(0.0, f64::MAX),
+        })
+    }
+}
+
 impl Default for ServiceControlConfig {
     fn default() -> Self {
         Self {
@@ -44,29 +58,26 @@ impl Default for ServiceControlConfig {
 /// The replica's side of ILAC; the proxy runs one on behalf of a replica that has none.
 #[derive(Debug, Clone)]
 pub struct ServiceControl {
-    config: ServiceControlConfig,
+    headroom: f64,
     served: TickSamples,
     setpoint_s: f64,
-    gain_s: f64,
-    error_s: f64,
-    integral: f64,
-    output: f64,
+    integral: AdaptiveIntegral,
     /// What has been asked for by demands so far.
     asked: i64,
 }
 
 impl ServiceControl {
-    /// Starts with one request at a time.
+    /// Starts with one request at a time. Parameters without which there is no loop (a gain of
+    /// zero, a weight above one) are replaced by the paper's.
     #[must_use]
     pub fn new(config: ServiceControlConfig) -> Self {
+        let paper = ServiceControlConfig::default();
+        let integral = config.integral().or_else(|_| paper.integral());
         Self {
-            config,
+            headroom: config.headroom,
             served: TickSamples::default(),
             setpoint_s: 0.0,
-            gain_s: config.initial_gain_s,
-            error_s: 0.0,
-            integral: 0.0,
-            output: 0.0,
+            integral: integral.expect("the paper's parameters make a loop"),
             asked: 1,
         }
     }
@@ -98,18 +109,16 @@ impl ServiceControl {
 
     /// The same for somebody who measured the mean service time of full responses elsewhere.
     pub fn tick_measured(&mut self, mean_s: Option<f64>, present: usize) {
-        if let Some(mean_s) = mean_s {
-            let weight = self.config.estimate_weight;
-            self.gain_s += weight * (mean_s / self.asked as f64 - self.gain_s);
-            self.error_s = self.setpoint_s - mean_s;
+        self.integral.set_max(self.headroom + present as f64);
+        match mean_s {
+            Some(mean_s) => {
+                let asked = self.asked as f64;
+                self.integral.step_applied(self.setpoint_s, mean_s, asked);
+            }
+            None => {
+                self.integral.step_unmeasured();
+            }
         }
-        self.integral = self
-            .integral
-            .clamp(0.0, self.config.headroom + present as f64);
-        self.output = self.integral;
-        // A full response takes some time, so the estimate is positive; the floor is for a clock
-        // that stood still.
-        self.integral += self.config.loop_gain / self.gain_s.max(1e-9) * self.error_s;
     }
 
     /// The replica may hold so many requests at once from now on, whoever decided it: what it takes
@@ -121,27 +130,28 @@ impl ServiceControl {
     /// Goes on from a concurrency that somebody else had found, without a jump.
     pub fn track(&mut self, concurrency: u32) {
         self.grant(concurrency);
-        self.integral = f64::from(concurrency.saturating_sub(1));
-        self.output = self.integral;
+        self.integral.set_max(f64::MAX);
+        self.integral
+            .track(f64::from(concurrency.saturating_sub(1)));
     }
 
     /// `u_a`: how many requests the replica should hold at once.
     #[must_use]
     pub fn concurrency(&self) -> i64 {
-        (self.output.floor() as i64).saturating_add(1)
+        (self.output().floor() as i64).saturating_add(1)
     }
 
     /// `u`, before it is rounded.
     #[must_use]
     pub fn output(&self) -> f64 {
-        self.output
+        self.integral.output()
     }
 
     /// The estimate of `K`: seconds per concurrent request. A replica whose estimate leaves the
     /// pack is a faulty one.
     #[must_use]
     pub fn gain_s(&self) -> f64 {
-        self.gain_s
+        self.integral.plant_gain()
     }
 }
 

@@ -17,9 +17,8 @@ use crate::clamp::within;
 use crate::gate::Passed;
 use crate::plan::Plan;
 
-/// Nobody is told to come back sooner, or later, than this.
-const RETRY_MIN: f64 = 1.0;
-const RETRY_MAX: f64 = 60.0;
+/// Shortest [`Refusal::retry_after`], in seconds.
+const RETRY_AFTER_MIN_S: f64 = 1.0;
 
 impl<T> Sentry<T> {
     /// Decides about a request that arrives. `waiter` is called only when it has to wait; it must
@@ -356,7 +355,8 @@ impl<T> Sentry<T> {
         let drained = forecast.response_seconds(self.queued_ahead(plan, class));
         let at_gate = || self.gate.wait_seconds();
         let seconds = drained.or_else(at_gate).unwrap_or(0.0) * forecast.pressure.load();
-        Duration::from_secs_f64(within(seconds, RETRY_MIN, RETRY_MAX))
+        let longest = Refusal::RETRY_AFTER_MAX.as_secs_f64();
+        Duration::from_secs_f64(within(seconds, RETRY_AFTER_MIN_S, longest))
     }
 }
 

@@ -1,38 +1,38 @@
 //! Log-linear histograms of durations: filled by many threads, emptied by one.
 //!
-//! A bucket is an eighth of an octave, so that a quantile is off by at most 6 % of itself;
+//! The buckets are those of [`log_linear`], so that a quantile is off by at most 6 % of itself;
 //! means are exact. From 1 µs to 18 minutes in 240 buckets; what lies outside counts at the ends.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Buckets per octave, as a power of two.
-const SUB_BITS: u32 = 3;
+use tidegate_control::log_linear::{self, PER_OCTAVE};
+
 /// Durations below 2^10 ns (1 µs) share the first bucket.
 const LOWEST_BITS: u32 = 10;
 /// Durations from 2^40 ns (18 minutes) share the last one.
 const HIGHEST_BITS: u32 = 40;
-const BUCKETS: usize = ((HIGHEST_BITS - LOWEST_BITS) << SUB_BITS) as usize;
+const BUCKETS: usize = (HIGHEST_BITS - LOWEST_BITS) as usize * PER_OCTAVE;
+
+/// Bits of a nanosecond count that no bucket tells apart: the lowest octave begins where the
+/// buckets of [`log_linear`] begin to grow.
+const UNIT_BITS: u32 = LOWEST_BITS - PER_OCTAVE.ilog2();
 
 fn bucket_of(nanos: u64) -> usize {
     let nanos = nanos.clamp(1 << LOWEST_BITS, (1 << HIGHEST_BITS) - 1);
-    let octave = nanos.ilog2();
-    let sub = (nanos >> (octave - SUB_BITS)) & ((1 << SUB_BITS) - 1);
-    ((octave - LOWEST_BITS) << SUB_BITS) as usize + sub as usize
+    log_linear::bucket(nanos >> UNIT_BITS) - PER_OCTAVE
 }
 
 /// The middle of a bucket, in seconds.
 fn middle_seconds(bucket: usize) -> f64 {
-    let octave = LOWEST_BITS + (bucket >> SUB_BITS) as u32;
-    let sub = (bucket & ((1 << SUB_BITS) - 1)) as f64;
-    let eighth = 1.0 / f64::from(1 << SUB_BITS);
-    (1_u64 << octave) as f64 * (1.0 + (sub + 0.5) * eighth) * 1e-9
+    let edge = log_linear::lower_edge(bucket + PER_OCTAVE) << UNIT_BITS;
+    let width = log_linear::width(bucket + PER_OCTAVE) << UNIT_BITS;
+    (edge + width / 2) as f64 * 1e-9
 }
 
 /// How wide a bucket is, in seconds.
 fn width_seconds(bucket: usize) -> f64 {
-    let octave = LOWEST_BITS + (bucket >> SUB_BITS) as u32;
-    (1_u64 << (octave - SUB_BITS)) as f64 * 1e-9
+    (log_linear::width(bucket + PER_OCTAVE) << UNIT_BITS) as f64 * 1e-9
 }
 
 /// What requests write into.

@@ -2,6 +2,7 @@
 
 pub(crate) mod show;
 
+use std::error::Error;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
@@ -9,11 +10,15 @@ use clap::{Subcommand, ValueEnum};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tidegate_config::Dur;
+use tidegate_http1::event_stream::Reader;
 
 use crate::admin_client::{Admin, application};
 use crate::check::print;
 use crate::error::CliError;
 use crate::runtime;
+
+/// Longest event that is read: the largest carry a few kilobytes.
+const EVENT_BYTES_MAX: usize = 1 << 20;
 
 /// Looks into a running proxy and steers it.
 ///
@@ -291,17 +296,20 @@ impl Args {
     }
 
     async fn follow(&self, mut body: hyper::body::Incoming) -> Result<(), CliError> {
-        let mut pending = String::new();
+        let mut reader = Reader::new(EVENT_BYTES_MAX);
         while let Some(frame) = body.frame().await {
-            let broken = |error| CliError::Usage(format!("the stream broke off: {error}"));
-            let data = frame.map_err(broken)?.into_data().unwrap_or_default();
-            pending += &String::from_utf8_lossy(&data);
-            while let Some((event, rest)) = pending.split_once("\n\n") {
-                let line = event.lines().find_map(|line| line.strip_prefix("data: "));
-                if let Some(event) = line.and_then(|data| serde_json::from_str(data).ok()) {
+            let broken = |error: &dyn Error| {
+                CliError::Usage(format!(
+                    "the stream of events broke off: {error}; call again"
+                ))
+            };
+            let data = frame.map_err(|error| broken(&error))?.into_data();
+            let data = data.unwrap_or_default();
+            let mut data = &data[..];
+            while let Some(event) = reader.read(&mut data).map_err(|error| broken(&error))? {
+                if let Ok(event) = serde_json::from_str(&event.data) {
                     self.event(&event)?;
                 }
-                pending = rest.to_owned();
             }
         }
         Err(CliError::Usage(

@@ -1,4 +1,4 @@
-//! Requests and responses as the proxy handles them.
+//! Requests and responses with their headers in a list.
 //!
 //! They are what the types of the crate `http` are, but for their headers. A hash map of headers is
 //! made for look-ups, and pays for them with a table that is filled, grown and dropped with every
@@ -16,49 +16,66 @@ const OURS: usize = 6;
 
 /// Headers in the order of their arrival.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Fields(Vec<(HeaderName, HeaderValue)>);
+pub struct Fields(Vec<(HeaderName, HeaderValue)>);
 
 impl Fields {
-    pub(crate) fn new() -> Self {
+    /// No headers.
+    #[inline]
+    #[must_use]
+    pub fn new() -> Self {
         Self::default()
     }
 
     /// With room for so many headers of a request, and for what we add on their way.
-    pub(crate) fn with_room(fields: usize) -> Self {
+    #[inline]
+    #[must_use]
+    pub fn with_room(fields: usize) -> Self {
         Self(Vec::with_capacity(fields + OURS))
     }
 
     /// With room for so many headers of a response.
-    pub(crate) fn of_response(fields: usize) -> Self {
+    #[inline]
+    #[must_use]
+    pub fn of_response(fields: usize) -> Self {
         Self(Vec::with_capacity(fields + 1))
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Header lines.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether there is no header.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+    /// Names and values in their order.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
         self.0.iter().map(|(name, value)| (name, value))
     }
 
     /// The name of every header, as often as it is there.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &HeaderName> {
+    #[inline]
+    pub fn names(&self) -> impl Iterator<Item = &HeaderName> {
         self.0.iter().map(|(name, _)| name)
     }
 
     /// The first value.
-    pub(crate) fn get(&self, name: impl Borrow<HeaderName>) -> Option<&HeaderValue> {
+    pub fn get(&self, name: impl Borrow<HeaderName>) -> Option<&HeaderValue> {
         let name = name.borrow();
         let found = self.0.iter().find(|(other, _)| other == name);
         found.map(|(_, value)| value)
     }
 
-    pub(crate) fn get_all<'a>(
+    /// The values of a header in their order.
+    #[inline]
+    pub fn get_all<'a>(
         &'a self,
         name: impl Borrow<HeaderName> + 'a,
     ) -> impl Iterator<Item = &'a HeaderValue> {
@@ -66,17 +83,19 @@ impl Fields {
         self.0.iter().filter_map(same)
     }
 
-    pub(crate) fn contains(&self, name: impl Borrow<HeaderName>) -> bool {
+    /// Whether there is such a header.
+    pub fn contains(&self, name: impl Borrow<HeaderName>) -> bool {
         self.get(name).is_some()
     }
 
     /// Adds a value behind those that are there.
-    pub(crate) fn append(&mut self, name: HeaderName, value: HeaderValue) {
+    #[inline]
+    pub fn append(&mut self, name: HeaderName, value: HeaderValue) {
         self.0.push((name, value));
     }
 
     /// Sets a value in place of all that are there.
-    pub(crate) fn insert(&mut self, name: HeaderName, value: HeaderValue) {
+    pub fn insert(&mut self, name: HeaderName, value: HeaderValue) {
         let Some(at) = self.0.iter().position(|(other, _)| *other == name) else {
             return self.append(name, value);
         };
@@ -89,23 +108,20 @@ impl Fields {
     }
 
     /// Sets a value where there is none.
-    pub(crate) fn insert_if_absent(
-        &mut self,
-        name: HeaderName,
-        value: impl FnOnce() -> HeaderValue,
-    ) {
+    pub fn insert_if_absent(&mut self, name: HeaderName, value: impl FnOnce() -> HeaderValue) {
         if !self.contains(&name) {
             self.append(name, value());
         }
     }
 
-    pub(crate) fn remove(&mut self, name: impl Borrow<HeaderName>) {
+    /// Removes all values of a header.
+    pub fn remove(&mut self, name: impl Borrow<HeaderName>) {
         let name = name.borrow();
         self.retain(|other| other != name);
     }
 
     /// Keeps the headers whose names pass.
-    pub(crate) fn retain(&mut self, mut passes: impl FnMut(&HeaderName) -> bool) {
+    pub fn retain(&mut self, mut passes: impl FnMut(&HeaderName) -> bool) {
         self.0.retain(|(name, _)| passes(name));
     }
 }
@@ -140,7 +156,7 @@ impl From<Fields> for HeaderMap {
     }
 }
 
-#[cfg(test)]
+/// The first value, as a map of headers gives it. It panics where there is none.
 impl<N> std::ops::Index<N> for Fields
 where
     HeaderName: PartialEq<N>,
@@ -155,16 +171,23 @@ where
 
 /// A request.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Request<B> {
-    pub(crate) method: Method,
-    pub(crate) uri: Uri,
-    pub(crate) version: Version,
-    pub(crate) headers: Fields,
-    pub(crate) body: B,
+pub struct Request<B> {
+    /// What is to be done.
+    pub method: Method,
+    /// With what.
+    pub uri: Uri,
+    /// The version of HTTP in which it came.
+    pub version: Version,
+    /// Its headers.
+    pub headers: Fields,
+    /// Its body.
+    pub body: B,
 }
 
 impl<B> Request<B> {
-    pub(crate) fn map<C>(self, map: impl FnOnce(B) -> C) -> Request<C> {
+    /// The same with another body.
+    #[inline]
+    pub fn map<C>(self, map: impl FnOnce(B) -> C) -> Request<C> {
         Request {
             method: self.method,
             uri: self.uri,
@@ -201,15 +224,22 @@ impl<B> From<Request<B>> for http::Request<B> {
 
 /// A response.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Response<B> {
-    pub(crate) status: StatusCode,
-    pub(crate) version: Version,
-    pub(crate) headers: Fields,
-    pub(crate) body: B,
+pub struct Response<B> {
+    /// What became of the request.
+    pub status: StatusCode,
+    /// The version of HTTP in which it came.
+    pub version: Version,
+    /// Its headers.
+    pub headers: Fields,
+    /// Its body.
+    pub body: B,
 }
 
 impl<B> Response<B> {
-    pub(crate) fn new(status: StatusCode, body: B) -> Self {
+    /// A response in HTTP/1.1 without headers.
+    #[inline]
+    #[must_use]
+    pub fn new(status: StatusCode, body: B) -> Self {
         Self {
             status,
             version: Version::HTTP_11,
@@ -218,7 +248,9 @@ impl<B> Response<B> {
         }
     }
 
-    pub(crate) fn map<C>(self, map: impl FnOnce(B) -> C) -> Response<C> {
+    /// The same with another body.
+    #[inline]
+    pub fn map<C>(self, map: impl FnOnce(B) -> C) -> Response<C> {
         Response {
             status: self.status,
             version: self.version,

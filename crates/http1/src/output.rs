@@ -1,10 +1,14 @@
 //! What is to be written to a connection: small pieces put together, large ones not copied.
 
-use std::io::{self, IoSlice};
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+#[cfg(feature = "io")]
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
 
 use bytes::Bytes;
+#[cfg(feature = "io")]
 use tokio::io::AsyncWrite;
 
 /// Data up to this size is copied behind what waits already: a copy within the cache is cheaper
@@ -12,12 +16,13 @@ use tokio::io::AsyncWrite;
 const COPY_MAX: usize = 4096;
 /// More than this does not wait together.
 const TOGETHER_MAX: usize = 16 << 10;
+#[cfg(feature = "io")]
 /// What an idle connection may keep.
 const KEPT_MAX: usize = 2048;
 
 /// Bytes that wait to be written.
 #[derive(Debug, Default)]
-pub(crate) struct Output {
+pub struct Output {
     small: Vec<u8>,
     /// Bytes of `small` that have been written.
     written: usize,
@@ -31,26 +36,34 @@ pub(crate) struct Output {
 
 impl Output {
     /// Where small pieces are put together; to be used only while [`Output::has_room`].
-    pub(crate) fn small(&mut self) -> &mut Vec<u8> {
+    #[inline]
+    pub fn small(&mut self) -> &mut Vec<u8> {
         &mut self.small
     }
 
     /// Whether more may be added before something has been written.
-    pub(crate) fn has_room(&self) -> bool {
+    #[inline]
+    #[must_use]
+    pub fn has_room(&self) -> bool {
         self.large.is_empty() && self.ending.is_empty() && self.small.len() < TOGETHER_MAX
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether nothing waits.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.small.len() == self.written && self.large.is_empty() && self.ending.is_empty()
     }
 
     /// Whether anything has been written since [`Output::renew`].
-    pub(crate) fn is_touched(&self) -> bool {
+    #[inline]
+    #[must_use]
+    pub fn is_touched(&self) -> bool {
         self.touched
     }
 
     /// Forgets that anything has been written, and what has not been.
-    pub(crate) fn renew(&mut self) {
+    pub fn renew(&mut self) {
         self.small.clear();
         self.written = 0;
         self.large = Bytes::new();
@@ -59,7 +72,7 @@ impl Output {
     }
 
     /// Adds data, and a few bytes behind it.
-    pub(crate) fn push(&mut self, data: Bytes, ending: &'static [u8]) {
+    pub fn push(&mut self, data: Bytes, ending: &'static [u8]) {
         if data.len() <= COPY_MAX {
             self.small.extend_from_slice(&data);
             self.small.extend_from_slice(ending);
@@ -70,7 +83,11 @@ impl Output {
     }
 
     /// Ready when everything is written.
-    pub(crate) fn poll_write<W: AsyncWrite + Unpin>(
+    ///
+    /// # Errors
+    /// What the connection reports.
+    #[cfg(feature = "io")]
+    pub fn poll_write<W: AsyncWrite + Unpin>(
         &mut self,
         writer: &mut W,
         cx: &mut Context<'_>,
@@ -97,6 +114,7 @@ impl Output {
         Poll::Ready(Ok(()))
     }
 
+    #[cfg(feature = "io")]
     fn advance(&mut self, len: usize) {
         self.touched = true;
         let of_small = len.min(self.small.len() - self.written);

@@ -17,7 +17,7 @@ use http::header::{
 use super::Violation;
 
 /// The name of a header, however it is spelled.
-pub(super) fn read(name: &[u8]) -> Result<HeaderName, Violation> {
+pub(crate) fn read(name: &[u8]) -> Result<HeaderName, Violation> {
     match usual(name) {
         Some(name) => Ok(name),
         None => HeaderName::from_bytes(name).map_err(|_| Violation::FieldName),

@@ -19,17 +19,20 @@ const METHOD_BYTES_MAX: usize = 24;
 
 /// A head that is complete.
 #[derive(Debug)]
-pub(crate) struct Head {
-    pub(crate) request: Request<()>,
-    pub(crate) framing: Framing,
+pub struct Head {
+    /// The request without its body.
+    pub request: Request<()>,
+    /// Where its body ends.
+    pub framing: Framing,
     /// Whether the client wants to go on using the connection.
-    pub(crate) keep_alive: bool,
-    pub(crate) expects_continue: bool,
+    pub keep_alive: bool,
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub expects_continue: bool,
 }
 
 /// Reads heads, one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct HeadReader {
+pub struct HeadReader {
     /// Bytes of complete lines.
     judged: usize,
     /// Bytes known to hold no further line end.
@@ -60,13 +63,18 @@ struct Field {
 
 impl HeadReader {
     /// Whether part of a head has been read.
-    pub(crate) fn has_begun(&self) -> bool {
+    #[inline]
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
         self.searched > 0
     }
 
     /// Takes a head out of `input`, which starts where the head starts, in every call. `None`: it
     /// is not complete yet.
-    pub(crate) fn read(
+    ///
+    /// # Errors
+    /// What is wrong with it; the connection cannot be read on.
+    pub fn read(
         &mut self,
         input: &mut BytesMut,
         limits: &HeadLimits,

@@ -6,7 +6,7 @@ use super::field;
 /// A chunk line is a few hex digits; extensions are allowed, and nobody uses long ones.
 const LINE_BYTES_MAX: usize = 256;
 
-pub(super) enum ChunkLine {
+pub(crate) enum ChunkLine {
     Incomplete,
     /// The chunk of size 0: trailers follow.
     Last {
@@ -19,7 +19,7 @@ pub(super) enum ChunkLine {
 }
 
 /// Reads the line in front of a chunk's data.
-pub(super) fn line(bytes: &[u8]) -> Result<ChunkLine, Violation> {
+pub(crate) fn line(bytes: &[u8]) -> Result<ChunkLine, Violation> {
     let searched = &bytes[..bytes.len().min(LINE_BYTES_MAX)];
     let Some((line, len)) = field::line(searched).map_err(|_| Violation::Chunk)? else {
         return match bytes.len() < LINE_BYTES_MAX {
@@ -57,13 +57,13 @@ fn is_extension(extension: &[u8]) -> bool {
     }
 }
 
-pub(super) enum ChunkEnd {
+pub(crate) enum ChunkEnd {
     Incomplete,
     Complete { len: usize },
 }
 
 /// Reads the CRLF behind a chunk's data.
-pub(super) fn end(bytes: &[u8]) -> Result<ChunkEnd, Violation> {
+pub(crate) fn end(bytes: &[u8]) -> Result<ChunkEnd, Violation> {
     match bytes {
         [] | [b'\r'] => Ok(ChunkEnd::Incomplete),
         [b'\r', b'\n', ..] => Ok(ChunkEnd::Complete { len: 2 }),

@@ -14,24 +14,28 @@ use crate::hop::elements;
 use crate::message::{Fields, Response};
 
 /// The head of a response: not with all memory are replicas trusted.
-pub(crate) const LIMITS: HeadLimits = HeadLimits {
+pub const LIMITS: HeadLimits = HeadLimits {
     bytes: 256 << 10,
     fields: 100,
 };
 
 /// A head that is complete.
 #[derive(Debug)]
-pub(crate) struct Head {
-    pub(crate) response: Response<()>,
+pub struct Head {
+    /// The response without its body.
+    pub response: Response<()>,
     /// Of an informational response it means nothing: it has no body.
-    pub(crate) framing: Framing,
+    pub framing: Framing,
     /// Whether the connection can be used again after the body.
-    pub(crate) keep_alive: bool,
+    pub keep_alive: bool,
 }
 
 /// Takes the head of a response to a request with `method` out of `input`; `None` if it is not
 /// complete yet.
-pub(crate) fn read(input: &mut BytesMut, method: &Method) -> Result<Option<Head>, Violation> {
+///
+/// # Errors
+/// What is wrong with it; the connection cannot be read on.
+pub fn read(input: &mut BytesMut, method: &Method) -> Result<Option<Head>, Violation> {
     let Some(extent) = Extent::of(input)? else {
         return match input.len() > LIMITS.bytes {
             true => Err(Violation::HeadTooLarge),

@@ -13,7 +13,10 @@ const ROOM: usize = 1024;
 
 /// Reads what is there behind what `input` holds, which is made larger by `step` bytes if there is
 /// no room to speak of. 0 is the end.
-pub(crate) fn poll_fill<R: AsyncRead + Unpin>(
+///
+/// # Errors
+/// What the connection reports.
+pub fn poll_fill<R: AsyncRead + Unpin>(
     reader: &mut R,
     cx: &mut Context<'_>,
     input: &mut BytesMut,
@@ -25,8 +28,8 @@ pub(crate) fn poll_fill<R: AsyncRead + Unpin>(
     pin!(reader.read_buf(input)).poll(cx)
 }
 
-/// Whether nothing has been said on a connection, neither a word nor goodbye.
-pub(crate) fn is_quiet<R: AsyncRead + Unpin>(reader: &mut R) -> bool {
+/// Whether nothing is to be read from a connection, neither bytes nor its end.
+pub fn is_quiet<R: AsyncRead + Unpin>(reader: &mut R) -> bool {
     let mut byte = [0];
     let mut cx = Context::from_waker(Waker::noop());
     let read = Pin::new(reader).poll_read(&mut cx, &mut ReadBuf::new(&mut byte));

@@ -13,7 +13,7 @@ use crate::message::{Fields, Request, Response};
 
 /// How a body is framed on its way out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Encoder {
+pub enum Encoder {
     /// Bytes that may still come.
     Length(u64),
     /// With the names of the trailers that were announced, if anybody wants them.
@@ -24,7 +24,7 @@ pub(crate) enum Encoder {
 
 impl Encoder {
     /// Adds data to the output.
-    pub(crate) fn data(&mut self, data: Bytes, output: &mut Output) {
+    pub fn data(&mut self, data: Bytes, output: &mut Output) {
         match self {
             _ if data.is_empty() => {}
             Self::Length(left) => {
@@ -42,7 +42,7 @@ impl Encoder {
     }
 
     /// Adds the end of the body. False if less has come than was promised.
-    pub(crate) fn end(&self, trailers: Option<&HeaderMap>, output: &mut Output) -> bool {
+    pub fn end(&self, trailers: Option<&HeaderMap>, output: &mut Output) -> bool {
         match self {
             Self::Length(left) => *left == 0,
             Self::UntilClose => true,
@@ -61,7 +61,9 @@ impl Encoder {
     }
 
     /// Whether all that was promised has been added.
-    pub(crate) fn is_complete(&self) -> bool {
+    #[inline]
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
         *self == Self::Length(0)
     }
 }
@@ -95,7 +97,7 @@ fn announced(headers: &Fields) -> Vec<HeaderName> {
 }
 
 /// Writes the head of a request whose body has `length` bytes, if that is known.
-pub(crate) fn request<B>(out: &mut Vec<u8>, request: &Request<B>, length: Option<u64>) -> Encoder {
+pub fn request<B>(out: &mut Vec<u8>, request: &Request<B>, length: Option<u64>) -> Encoder {
     let headers = &request.headers;
     let target = request.uri.path_and_query();
     out.extend_from_slice(request.method.as_str().as_bytes());
@@ -128,18 +130,21 @@ fn announces_nothing<B>(request: &Request<B>) -> bool {
 
 /// What a response's head depends on beside the response.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asker {
-    pub(crate) version: Version,
+pub struct Asker {
+    /// The version of the request.
+    pub version: Version,
     /// Whether the request was HEAD.
-    pub(crate) head: bool,
+    pub head: bool,
     /// Whether the client takes trailers.
-    pub(crate) trailers: bool,
+    pub trailers: bool,
     /// Whether the connection can be used again.
-    pub(crate) keep_alive: bool,
+    pub keep_alive: bool,
 }
 
 impl Asker {
-    pub(crate) fn of<B>(request: &Request<B>, keep_alive: bool) -> Self {
+    /// What of a request its response depends on.
+    #[must_use]
+    pub fn of<B>(request: &Request<B>, keep_alive: bool) -> Self {
         Self {
             version: request.version,
             head: request.method == Method::HEAD,
@@ -149,14 +154,16 @@ impl Asker {
     }
 
     /// Whether a response that was made beforehand will do: version and body as usual.
-    pub(crate) fn takes_ready_words(&self) -> bool {
+    #[inline]
+    #[must_use]
+    pub fn takes_ready_words(&self) -> bool {
         self.version == Version::HTTP_11 && !self.head
     }
 }
 
 /// Writes the head of a response whose body has `length` bytes, if that is known. Says how the
 /// body is framed; `asker` learns whether the connection stays.
-pub(crate) fn response<B>(
+pub fn response<B>(
     out: &mut Vec<u8>,
     response: &Response<B>,
     length: Option<u64>,
@@ -198,12 +205,8 @@ pub(crate) fn response<B>(
 }
 
 /// The start of a response of `length` bytes, up to the value of `last`.
-pub(crate) fn start(
-    status: StatusCode,
-    headers: &Fields,
-    length: usize,
-    last: &HeaderName,
-) -> Vec<u8> {
+#[must_use]
+pub fn start(status: StatusCode, headers: &Fields, length: usize, last: &HeaderName) -> Vec<u8> {
     let mut out = Vec::new();
     status_line(&mut out, status, false);
     fields(&mut out, headers, |_| true);
@@ -214,7 +217,7 @@ pub(crate) fn start(
 }
 
 /// Writes an informational response.
-pub(crate) fn interim(out: &mut Vec<u8>, status: StatusCode, headers: &Fields) {
+pub fn interim(out: &mut Vec<u8>, status: StatusCode, headers: &Fields) {
     status_line(out, status, false);
     fields(out, headers, |name| {
         !matches!(*name, CONTENT_LENGTH | TRANSFER_ENCODING | CONNECTION)

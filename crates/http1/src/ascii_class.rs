@@ -1,7 +1,8 @@
 //! Which bytes a grammar allows.
 
 /// A table that is true for ASCII letters, digits and `others`.
-pub(crate) const fn with(others: &[u8]) -> [bool; 256] {
+#[must_use]
+pub const fn with(others: &[u8]) -> [bool; 256] {
     let mut table = [false; 256];
     let mut byte = 0;
     while byte < 128 {

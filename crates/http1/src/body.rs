@@ -10,8 +10,10 @@ use super::{HeadLimits, Violation, field};
 
 /// How a body is framed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Framing {
+pub enum Framing {
+    /// So many bytes.
     Length(u64),
+    /// In chunks, with trailers behind them.
     Chunked,
     /// It ends with the connection: responses only.
     UntilClose,
@@ -19,16 +21,18 @@ pub(crate) enum Framing {
 
 /// The next piece of a body.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Piece {
+pub enum Piece {
+    /// Bytes of the body.
     Data(Bytes),
-    /// They are the end.
+    /// Headers behind the body; they are its end.
     Trailers(HeaderMap),
+    /// The body is complete.
     End,
 }
 
 /// Takes a body out of its framing, as it arrives.
 #[derive(Debug)]
-pub(crate) struct Decoder {
+pub struct Decoder {
     state: State,
     limits: HeadLimits,
 }
@@ -51,7 +55,9 @@ struct Trailers {
 }
 
 impl Decoder {
-    pub(crate) fn new(framing: Framing, limits: HeadLimits) -> Self {
+    /// A body that begins; the limits are those of its trailers.
+    #[must_use]
+    pub fn new(framing: Framing, limits: HeadLimits) -> Self {
         let state = match framing {
             Framing::Length(0) => State::End,
             Framing::Length(length) => State::Length(length),
@@ -62,7 +68,8 @@ impl Decoder {
     }
 
     /// A body that is not there.
-    pub(crate) fn none() -> Self {
+    #[must_use]
+    pub fn none() -> Self {
         let limits = HeadLimits {
             bytes: 0,
             fields: 0,
@@ -70,12 +77,17 @@ impl Decoder {
         Self::new(Framing::Length(0), limits)
     }
 
-    pub(crate) fn is_end(&self) -> bool {
+    /// Whether the body is complete.
+    #[inline]
+    #[must_use]
+    pub fn is_end(&self) -> bool {
         matches!(self.state, State::End)
     }
 
     /// Bytes still to come, where that is known.
-    pub(crate) fn remaining(&self) -> Option<u64> {
+    #[inline]
+    #[must_use]
+    pub fn remaining(&self) -> Option<u64> {
         match self.state {
             State::Length(left) => Some(left),
             State::End => Some(0),
@@ -84,7 +96,10 @@ impl Decoder {
     }
 
     /// The next piece, taken from the front of `input`; `None` if it takes more bytes.
-    pub(crate) fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Piece>, Violation> {
+    ///
+    /// # Errors
+    /// When the framing is malformed or the trailers exceed their limits.
+    pub fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Piece>, Violation> {
         loop {
             match &mut self.state {
                 State::End => return Ok(Some(Piece::End)),
@@ -128,7 +143,7 @@ impl Decoder {
     }
 
     /// The connection has ended: is that the end of the body, or is it broken off?
-    pub(crate) fn end_of_input(&mut self) -> bool {
+    pub fn end_of_input(&mut self) -> bool {
         if let State::UntilClose = self.state {
             self.state = State::End;
         }

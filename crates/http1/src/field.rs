@@ -6,7 +6,7 @@ use super::Violation;
 use crate::ascii_class;
 
 /// The first line of `bytes` without its CRLF, and its length with it; `None` if it is incomplete.
-pub(super) fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Violation> {
+pub(crate) fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Violation> {
     let Some(at) = memchr(b'\n', bytes) else {
         return Ok(None);
     };
@@ -14,12 +14,12 @@ pub(super) fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Violation> {
 }
 
 /// A line up to its LF, without the CR that has to stand before it.
-pub(super) fn without_cr(line: &[u8]) -> Result<&[u8], Violation> {
+pub(crate) fn without_cr(line: &[u8]) -> Result<&[u8], Violation> {
     line.strip_suffix(b"\r").ok_or(Violation::BareLf)
 }
 
 /// Splits a header line into name and value, and judges both.
-pub(super) fn split(line: &[u8]) -> Result<(&[u8], &[u8]), Violation> {
+pub(crate) fn split(line: &[u8]) -> Result<(&[u8], &[u8]), Violation> {
     let (name, value) = cut(line)?;
     match is_field_value(value) {
         true => Ok((name, value)),
@@ -28,7 +28,7 @@ pub(super) fn split(line: &[u8]) -> Result<(&[u8], &[u8]), Violation> {
 }
 
 /// The same for those who make a `HeaderValue` of the value, which judges it.
-pub(super) fn cut(line: &[u8]) -> Result<(&[u8], &[u8]), Violation> {
+pub(crate) fn cut(line: &[u8]) -> Result<(&[u8], &[u8]), Violation> {
     if matches!(line.first(), Some(b' ' | b'\t')) {
         return Err(Violation::Folded);
     }
@@ -52,7 +52,7 @@ fn without_space(mut value: &[u8]) -> &[u8] {
 }
 
 /// Where `part` of `line` begins in it.
-pub(super) fn offset(line: &[u8], part: &[u8]) -> usize {
+pub(crate) fn offset(line: &[u8], part: &[u8]) -> usize {
     match part {
         // What is empty begins nowhere in particular.
         [] => line.len(),
@@ -61,7 +61,7 @@ pub(super) fn offset(line: &[u8], part: &[u8]) -> usize {
 }
 
 /// The number in a `Content-Length`. 19 digits fit into 64 bits whatever they are.
-pub(super) fn length(value: &[u8]) -> Option<u64> {
+pub(crate) fn length(value: &[u8]) -> Option<u64> {
     let digits = (1..=19).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
     let number = |number, digit: &u8| number * 10 + u64::from(digit - b'0');
     digits.then(|| value.iter().fold(0, number))
@@ -69,13 +69,13 @@ pub(super) fn length(value: &[u8]) -> Option<u64> {
 
 /// Whether there is no control character but tab. Written without a branch per byte, so that the
 /// compiler makes it a few vector instructions: it reads every byte of every head.
-pub(super) fn is_field_value(value: &[u8]) -> bool {
+pub(crate) fn is_field_value(value: &[u8]) -> bool {
     let control = |byte: u8| ((byte < 0x20) & (byte != b'\t')) | (byte == 0x7f);
     !value.iter().fold(false, |bad, &byte| bad | control(byte))
 }
 
 /// Whether `byte` is a `tchar`.
-pub(super) const fn is_token_byte(byte: u8) -> bool {
+pub(crate) const fn is_token_byte(byte: u8) -> bool {
     TOKEN[byte as usize]
 }
 

@@ -1,0 +1,84 @@
+//! A comparison in the simulator: every contender on the same seeds, a table and a report.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use tidegate_sim::arena::ArenaReport;
+use tidegate_sim::experiment::{Origin, Progress};
+use tidegate_sim::plane::PlaneReport;
+
+use crate::check::print;
+use crate::error::CliError;
+use crate::progress::Shown;
+use crate::sim::{Args, origin};
+
+/// Seeds per pair when none are asked for.
+const REPETITIONS: u32 = 3;
+
+/// What a comparison found, in each of its forms.
+pub(crate) trait Comparison {
+    /// As a table for people.
+    fn table(&self) -> String;
+    /// For programs.
+    fn json(&self) -> String;
+    /// Writes the page with all of it; returns where it is.
+    fn write(&self, folder: &Path, origin: Origin) -> Result<PathBuf, CliError>;
+}
+
+/// Runs a comparison with the seeds that were asked for, prints it and writes its report.
+pub(crate) fn run<C: Comparison, E: Display>(
+    args: &Args,
+    compare: impl FnOnce(&[u64], &dyn Progress) -> Result<C, E>,
+) -> Result<ExitCode, CliError> {
+    let seeds = seeds(args);
+    let origin = origin();
+    eprintln!(
+        "tidegate {} (commit {}), seeds {seeds:?}",
+        origin.version, origin.commit
+    );
+    let progress = Shown::new();
+    let found = compare(&seeds, &progress);
+    progress.finish();
+    let found = found.map_err(|error| usage(&error))?;
+    let page = found.write(&args.out, origin)?;
+    print(&if args.json {
+        found.json()
+    } else {
+        found.table()
+    })?;
+    eprintln!("report: {}", page.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn seeds(args: &Args) -> Vec<u64> {
+    let first = args.seed.unwrap_or(1);
+    let count = u64::from(args.repetitions.unwrap_or(REPETITIONS));
+    (0..count)
+        .map(|offset| first.wrapping_add(offset))
+        .collect()
+}
+
+fn usage(error: &dyn Display) -> CliError {
+    CliError::Usage(error.to_string())
+}
+
+macro_rules! comparison {
+    ($($report:ty),+) => {$(
+        impl Comparison for $report {
+            fn table(&self) -> String {
+                Self::table(self)
+            }
+
+            fn json(&self) -> String {
+                Self::json(self)
+            }
+
+            fn write(&self, folder: &Path, origin: Origin) -> Result<PathBuf, CliError> {
+                Self::write(self, folder, origin).map_err(|error| usage(&error))
+            }
+        }
+    )+};
+}
+
+comparison!(ArenaReport, PlaneReport);
