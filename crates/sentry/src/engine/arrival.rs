@@ -303,6 +303,7 @@ impl<T> Sentry<T> {
                 self.content.decide(now - origin.oldest, queued, state)
             }
         };
+        self.content.enter(content);
         Permit {
             number: 0,
             replica,

@@ -55,6 +55,7 @@ impl<T> Sentry<T> {
             return;
         }
         permit.streaming = true;
+        self.content.leave(permit.content);
         let plan = self.plan.load();
         let replica = &plan.replicas[usize::from(permit.replica.0)];
         replica.depart(now, permit.place, false);
@@ -81,6 +82,7 @@ impl<T> Sentry<T> {
             replica.end_stream();
             return;
         }
+        self.content.leave(permit.content);
         replica.depart(now, permit.place, ending == Ending::Served);
         let rest = match ending {
             Ending::Abandoned if !self.bypass() => departed_seconds(&plan, now, &permit),

@@ -44,6 +44,7 @@ impl<T> Sentry<T> {
         permit.generation = replica.retake(now);
         permit.place = replica.admit(now, permit.place.bound);
         self.gate.return_to(Passed { counted });
+        self.content.enter(permit.content);
         permit.streaming = false;
         permit.admitted += now - since;
     }

@@ -50,6 +50,7 @@ impl<T> Sentry<T> {
             return Err(permit);
         }
         permit.disarm();
+        self.content.leave(permit.content);
         self.parked.fetch_add(1, Ordering::SeqCst);
         plan.class(permit.class)
             .queued

@@ -70,6 +70,8 @@ pub(crate) struct ContentGate {
     requests: AtomicU64,
     full: AtomicU64,
     waited_ns: AtomicU64,
+    /// Requests to be served in full that hold a slot.
+    full_inside: AtomicU32,
     full_responses: AtomicHistogram,
 }
 
@@ -84,6 +86,7 @@ impl ContentGate {
             requests: AtomicU64::new(0),
             full: AtomicU64::new(0),
             waited_ns: AtomicU64::new(0),
+            full_inside: AtomicU32::new(0),
             full_responses: AtomicHistogram::new(),
         }
     }
@@ -134,6 +137,25 @@ impl ContentGate {
             optional,
             service_target: target.ok(),
         })
+    }
+
+    /// A request takes a slot.
+    pub(crate) fn enter(&self, content: Option<Content>) {
+        if content.is_some_and(|content| content.optional) {
+            self.full_inside.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A request gives its slot back.
+    pub(crate) fn leave(&self, content: Option<Content>) {
+        if content.is_some_and(|content| content.optional) {
+            self.full_inside.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Requests to be served in full that hold a slot.
+    pub(crate) fn full_inside(&self) -> u32 {
+        self.full_inside.load(Ordering::Relaxed)
     }
 
     /// A full response was completed, so long after its request had arrived.
@@ -187,6 +209,23 @@ mod tests {
         assert_eq!(gate.take(&mut Histogram::default()), Dispatched::default());
         let crowded = gate.decide(Duration::ZERO, 101, &replica);
         assert!(!crowded.expect("it is on").optional, "the queue is long");
+    }
+
+    #[test]
+    fn full_requests_inside_are_those_that_hold_a_slot() {
+        let gate = ContentGate::new();
+        let content = |optional| {
+            Some(Content {
+                optional,
+                service_target: None,
+            })
+        };
+        for content in [content(true), content(false), None, content(true)] {
+            gate.enter(content);
+        }
+        gate.leave(content(false));
+        gate.leave(content(true));
+        assert_eq!(gate.full_inside(), 1);
     }
 
     #[test]

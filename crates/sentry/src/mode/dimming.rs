@@ -58,14 +58,21 @@ const FLOOR_OF_SETPOINT: f64 = 0.25;
 const FULL_SHARE_SCARCE: f64 = 0.03;
 const FULL_SHARE_AMPLE: f64 = 0.1;
 
-/// Time constant of the share of full responses, in seconds.
-const FULL_SHARE_SECONDS: f64 = 8.0;
+/// Time constant of the share of full responses, in setpoints and at least in seconds. A limit that
+/// is raised by a setpoint fills the queue with full responses; were that a large part of what is
+/// looked back on, the limit would rise on account of its own rise.
+const FULL_SHARE_SETPOINTS: f64 = 8.0;
+const FULL_SHARE_SECONDS_MIN: f64 = 8.0;
 
 /// Time constant of the offered rate, in seconds: 75 requests/s are known to 3 % then.
 const OFFERED_SECONDS: f64 = 8.0;
 
 /// Share of the queue's bound up to which content is served, where the capacity is unknown.
 const QUEUE_OF_BOUND: f64 = 0.5;
+
+/// Largest share of the requests in service that may be full responses for what is served to show
+/// what could be served without them.
+const FULL_INSIDE_MAX: f64 = 0.2;
 
 /// How long dimming must have been without effect before requests are shed.
 const EXHAUSTED_SECONDS: f64 = 0.5;
@@ -91,8 +98,10 @@ pub(crate) struct Dimming {
     reduced: DrainMeter,
     /// Requests that arrive per second, over seconds.
     offered_rate: Option<f64>,
-    /// Nothing was dispatched in full in the last period, and requests waited.
-    all_reduced: bool,
+    /// Share of full responses among the requests in service, at the end of the last period.
+    full_inside: f64,
+    /// For how long nothing was dispatched in full.
+    reduced_s: f64,
     /// What a full response takes at present.
     expected_full_s: f64,
     threshold_s: f64,
@@ -125,7 +134,8 @@ impl Dimming {
             dispatched_lately: 0.0,
             reduced: DrainMeter::default(),
             offered_rate: None,
-            all_reduced: false,
+            full_inside: 0.0,
+            reduced_s: 0.0,
             expected_full_s: 0.0,
             threshold_s: config.setpoint_s,
             queued_max: u32::MAX,
@@ -171,12 +181,17 @@ impl Dimming {
     /// Ends a sampling period.
     pub(crate) fn step(&mut self, step: &mut Step<'_>) {
         self.watch_offered(step);
+        let (full_before, inside_before) = (self.responses.count(), self.full_inside);
         let dispatched = step.content.take(&mut self.responses);
+        let full_served = self.responses.count() - full_before;
+        self.full_inside = full_inside(step);
+        let inside = f64::midpoint(inside_before, self.full_inside);
         self.full_share = dispatched.full_share().or(self.full_share);
         for (_, replica) in step.plan.up() {
             replica.reports.doubt_expectation();
         }
-        self.watch_capacity(step, &dispatched);
+        self.watch_share(step.interval.seconds, &dispatched);
+        self.watch_reduced(step, &dispatched, full_served, inside);
         self.expected_full_s = expected_full_s(step.plan);
         self.threshold_s = self.threshold_s();
         let before = self.charge.refusing;
@@ -188,6 +203,8 @@ impl Dimming {
             queued: step.plan.queued(),
             shed: step.interval.counts.shed > 0,
             beyond_reduced: self.offered_beyond_reduced(),
+            reduced_inside: self.full_inside <= FULL_INSIDE_MAX
+                || self.reduced_s > self.setpoint_s(),
         });
         if !self.charge.refusing {
             let response_s = self.take_quantile();
@@ -213,19 +230,36 @@ impl Dimming {
         measured
     }
 
-    /// How much is served in full, and how much is served while nothing is.
-    fn watch_capacity(&mut self, step: &Step<'_>, dispatched: &Dispatched) {
-        let (served, seconds) = (step.interval.counts.served as f64, step.interval.seconds);
-        // Requests, not periods: where content is served, fewer requests are.
-        let left = 1.0 - (seconds / FULL_SHARE_SECONDS).min(1.0);
+    /// How much is dispatched in full. Requests count, not periods: where content is served, fewer
+    /// requests are.
+    fn watch_share(&mut self, seconds: f64, dispatched: &Dispatched) {
+        let back_s = (FULL_SHARE_SETPOINTS * self.setpoint_s()).max(FULL_SHARE_SECONDS_MIN);
+        let left = 1.0 - (seconds / back_s).min(1.0);
         self.full_lately = left * self.full_lately + dispatched.full as f64;
         self.dispatched_lately = left * self.dispatched_lately + dispatched.requests as f64;
-        let all_reduced = dispatched.requests > 0 && dispatched.full == 0 && step.plan.queued() > 0;
-        // What was dispatched in full a period ago may still be in service.
-        if all_reduced && self.all_reduced {
-            self.reduced.on_tick(&Counts::of(served, seconds));
+    }
+
+    /// How much is served while nothing is dispatched in full. Full responses of before take their
+    /// `share` of the replicas until they end: a capacity measured before that is theirs.
+    fn watch_reduced(
+        &mut self,
+        step: &Step<'_>,
+        dispatched: &Dispatched,
+        full_served: f64,
+        share: f64,
+    ) {
+        let seconds = step.interval.seconds;
+        let all_reduced = dispatched.requests > 0 && dispatched.full == 0;
+        self.reduced_s = if all_reduced {
+            self.reduced_s + seconds
+        } else {
+            0.0
+        };
+        if all_reduced && step.plan.queued() > 0 && share <= FULL_INSIDE_MAX {
+            let served = (step.interval.counts.served as f64 - full_served).max(0.0);
+            self.reduced
+                .on_tick(&Counts::of(served, seconds * (1.0 - share)));
         }
-        self.all_reduced = all_reduced;
     }
 
     fn full_share_lately(&self) -> f64 {
@@ -326,6 +360,12 @@ impl Dimming {
     }
 }
 
+/// Share of full responses among the requests in service.
+fn full_inside(step: &Step<'_>) -> f64 {
+    let inside = step.plan.in_flight().max(1);
+    (f64::from(step.content.full_inside()) / f64::from(inside)).min(1.0)
+}
+
 /// Mean of what the replicas take for a full response at present.
 fn expected_full_s(plan: &Plan) -> f64 {
     let (sum, count) = plan.up().fold((0.0, 0.0), |(sum, count), (_, replica)| {
@@ -386,6 +426,8 @@ struct Look {
     shed: bool,
     /// Whether more arrives than is served without optional content, once that was seen.
     beyond_reduced: Option<bool>,
+    /// Full responses that were dispatched before have left the replicas, by and large.
+    reduced_inside: bool,
 }
 
 impl Look {
@@ -396,7 +438,8 @@ impl Look {
             // A queue that dimming alone shortens needs no shedding.
             Some(waited_s) => {
                 let grows = self.beyond_reduced.unwrap_or(true);
-                self.dispatched.full == 0 && waited_s > long_s && grows
+                let reduced = self.dispatched.full == 0 && self.reduced_inside;
+                reduced && waited_s > long_s && grows
             }
             None => self.queued > 0,
         }
@@ -457,7 +500,21 @@ mod tests {
             queued: 5,
             shed,
             beyond_reduced: None,
+            reduced_inside: true,
         }
+    }
+
+    #[test]
+    fn full_responses_in_service_are_waited_for() {
+        let mut charge = Charge::default();
+        let before = Look {
+            reduced_inside: false,
+            ..look(1300, 1.0, false)
+        };
+        (0..20).for_each(|_| charge.on_tick(&before));
+        assert!(!charge.refusing, "dimming has had no effect yet");
+        (0..2).for_each(|_| charge.on_tick(&look(1300, 1.0, false)));
+        assert!(charge.refusing);
     }
 
     #[test]
