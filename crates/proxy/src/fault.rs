@@ -9,7 +9,7 @@ use tidegate_sentry::Refusal;
 use crate::channel::Held;
 use crate::edge::Closed;
 use crate::http1::Violation;
-use crate::metrics::UpstreamFailure;
+use crate::metrics::{Outcome, UpstreamFailure};
 
 /// Why a request is not answered by a replica.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,6 +118,16 @@ impl Fault {
             Self::TooManyUploads => true,
             Self::Upstream(_) | Self::Deadline => false,
             Self::TooManyResets | Self::Departed => true,
+        }
+    }
+
+    /// What it is to the client.
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self {
+            Self::Shed(_) | Self::TooManyUploads | Self::Held(_) => Outcome::Shed,
+            Self::Upstream(_) | Self::Deadline | Self::ResponseTooLarge => Outcome::Failed,
+            Self::Departed => Outcome::Abandoned,
+            _ => Outcome::Rejected,
         }
     }
 

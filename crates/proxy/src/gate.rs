@@ -306,6 +306,10 @@ impl Slot {
         if let Some(row) = watched.and_then(|it| it.row.as_ref()) {
             row.left(now, &permit, self.ending);
         }
+        let trace = watched.and_then(|it| it.trace.as_ref());
+        if let Some(trace) = trace {
+            trace.left(now, &permit, self.ending);
+        }
         if self.ending == Ending::Served {
             let (service, response) = (now - permit.admitted(), now - permit.arrived());
             let (class, replica) = (permit.class(), permit.replica());
@@ -313,6 +317,9 @@ impl Slot {
             metrics.record_served(class, replica, service, response);
             if let Some(sampled) = watched.and_then(|it| it.sampled.as_ref()) {
                 sampled.served(service);
+            }
+            if let Some(exemplar) = trace.and_then(|it| it.exemplar(response.as_secs_f64())) {
+                metrics.record_response_exemplar(class, exemplar);
             }
         }
         self.application.shared.give_back(now, permit, self.ending);

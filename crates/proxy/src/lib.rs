@@ -50,6 +50,7 @@ pub mod settings;
 pub mod state;
 mod tcp;
 pub mod ticker;
+pub mod trace;
 mod upstream;
 mod wall_clock;
 mod worker;

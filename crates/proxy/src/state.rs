@@ -25,6 +25,7 @@ use crate::record::{RecordCommand, RecordingError, RecordingStatus, Recordings};
 use crate::request::upload_places::UploadPlaces;
 use crate::router::Router;
 use crate::settings::{Next, Scope, Settings, SettingsError};
+use crate::trace::Traces;
 
 /// Called for every event of an engine, with its application.
 pub type Observer = dyn Fn(&Application, &Event) + Send + Sync;
@@ -61,6 +62,7 @@ pub struct State {
     pub(crate) connections_by_address: ConnectionsByAddress,
     pub(crate) descriptors: Descriptors,
     recordings: Arc<Recordings>,
+    traces: Arc<Traces>,
 }
 
 impl fmt::Debug for State {
@@ -165,6 +167,8 @@ impl State {
         recordings.reconfigured(&config, clock.now());
         let applications = table(&config, &changes, outside.as_ref());
         let limits = applications.outside.settings().head_limits();
+        let traces = Traces::new(threads);
+        traces.configure(&config.tracing);
         Ok(Arc::new(Self {
             clock,
             metrics,
@@ -187,6 +191,7 @@ impl State {
             connections_by_address: ConnectionsByAddress::default(),
             descriptors: Descriptors::of_process(),
             recordings,
+            traces: Arc::new(traces),
         }))
     }
 
@@ -242,6 +247,7 @@ impl State {
         self.head_fields.store(fields, Ordering::Relaxed);
         let stays = |it: &&Arc<Application>| next.iter().any(|next| Arc::ptr_eq(next, it));
         let gone = old.iter().filter(|it| !stays(it));
+        self.traces.configure(&config.tracing);
         let mut removed = self.removed.lock();
         removed.extend(gone.map(Arc::downgrade));
         drop(removed);
@@ -407,6 +413,12 @@ impl State {
             self.recordings.stop();
         }
         Ok(self.recordings.status())
+    }
+
+    /// What is recorded of requests for distributed traces.
+    #[must_use]
+    pub fn traces(&self) -> &Arc<Traces> {
+        &self.traces
     }
 
     /// How the recording goes.

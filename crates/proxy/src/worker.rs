@@ -33,6 +33,7 @@ use crate::metrics::{Core, RequestIds, Sampler, TurnedAway};
 use crate::response::slow_reader::SlowReaders;
 use crate::settings::Settings;
 use crate::state::{Applications, State};
+use crate::trace::Tracer;
 use crate::upstream::budget::Budget;
 use crate::upstream::pool::Pool;
 
@@ -71,6 +72,7 @@ pub(crate) struct Worker {
     pub(crate) pool: Pool,
     pub(crate) lobby: Lobby,
     pub(crate) ids: RequestIds,
+    pub(crate) tracer: Tracer,
     /// The applications that were in force when they were last asked for, and their edition.
     applications: RefCell<Rc<LocalApplications>>,
     edition: Cell<u64>,
@@ -128,6 +130,7 @@ impl Worker {
             index,
             edition: Cell::new(state.edition()),
             applications: RefCell::new(Rc::new(LocalApplications::new(&state, index, None))),
+            tracer: Tracer::new(Arc::clone(state.traces())),
             state,
             alarms: Alarms::default(),
             slow_readers: SlowReaders::default(),

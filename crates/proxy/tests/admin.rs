@@ -17,6 +17,7 @@ use tidegate_proxy::config::{self, Config};
 use tidegate_proxy::metrics::{RequestId, UpstreamFailure};
 use tidegate_proxy::reload::Source;
 use tidegate_proxy::state::State;
+use tidegate_proxy::trace::TraceId;
 use tidegate_sentry::{Arrival, ClassId, Ending, ReplicaId, Verdict};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -402,7 +403,8 @@ async fn refused_request_is_looked_up_by_its_id() {
     let given = HeaderValue::from_static("edge:7/a+b");
     let id = RequestId::given(&given).expect("it can stand in a log");
     let core = state.metrics().core(0);
-    core.remember_refusal(&id, state.now(), &refusal);
+    let trace = TraceId::new(0xabc);
+    core.remember_refusal(&id, state.now(), &refusal, trace);
     let found = desk.get("/api/requests?id=edge%3A7%2Fa%2Bb").await.json();
     assert_eq!(found["id"], "edge:7/a+b");
     assert_eq!(
@@ -416,11 +418,43 @@ async fn refused_request_is_looked_up_by_its_id() {
             .contains("The operator drains"),
         "{found}"
     );
+    assert_eq!(found["trace_id"], "00000000000000000000000000000abc");
+    assert!(
+        found["words"].as_str().unwrap().ends_with("0abc."),
+        "{found}"
+    );
     assert_eq!(
         desk.get("/api/requests?id=0000000000000000").await.status,
         404
     );
     assert_eq!(desk.get("/api/requests?id=").await.status, 400);
+}
+
+#[tokio::test]
+async fn metrics_are_in_the_format_that_the_scraper_likes_best() {
+    let desk = Desk::start(PLAIN);
+    let ask = async |accept: &'static str| {
+        let mut request = desk.request(Method::GET, "/metrics", "");
+        let value = HeaderValue::from_static(accept);
+        request.headers_mut().insert("accept", value);
+        desk.send(request).await
+    };
+    for (accept, kind) in [
+        ("*/*", "text/plain; version=0.0.4"),
+        (
+            "application/openmetrics-text;version=1.0.0,*/*;q=0.1",
+            "application/openmetrics-text",
+        ),
+        (
+            "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
+             encoding=delimited,text/plain;q=0.3",
+            "application/vnd.google.protobuf",
+        ),
+    ] {
+        let answered = ask(accept).await;
+        let found = answered.headers()["content-type"].to_str().unwrap();
+        assert!(found.starts_with(kind), "{found}");
+    }
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use tidegate_proxy::config::Config;
 use crate::Cli;
 
 /// Pages that `make book` prints by `tidegate reference`.
-const MADE: [&str; 2] = ["commands.md", "signals.md"];
+const MADE: [&str; 1] = ["commands.md"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
+use http::header::{
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue,
+};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full, Limited};
@@ -23,7 +25,7 @@ use super::status::{ApplicationStatus, RefusalView, StatusView};
 use super::{Operator, exposition, guard, openapi};
 use crate::application::Application;
 use crate::channel::{Channel, ChannelCommand};
-use crate::metrics::text;
+use crate::metrics::family::Format;
 use crate::record::{RecordCommand, RecordingError};
 use crate::reload::{ReloadError, Trigger};
 use crate::settings::SettingsError;
@@ -59,7 +61,7 @@ async fn call(operator: &Arc<Operator>, request: Request<Incoming>) -> Result<An
         Endpoint::Config => json(&*operator.state.config()),
         Endpoint::Events => events(operator, &parts),
         Endpoint::OpenApi => json(&openapi::document()),
-        Endpoint::Metrics => Ok(whole(text::CONTENT_TYPE, exposition::page(operator))),
+        Endpoint::Metrics => Ok(metrics(operator, &parts)),
         Endpoint::Alive => Ok(whole("text/plain", "alive\n")),
         Endpoint::Ready => ready(operator),
         Endpoint::Applications => json(&applications::List::of(operator)),
@@ -178,6 +180,15 @@ fn events(operator: &Operator, parts: &Parts) -> Result<Answer, ApiError> {
     let mut response = Response::new(Either::Right(subscription));
     set_type(&mut response, event_stream::MEDIA_TYPE);
     Ok(response)
+}
+
+/// All metrics, in the format that the scraper likes best.
+fn metrics(operator: &Operator, parts: &Parts) -> Answer {
+    let accept = parts.headers.get_all(ACCEPT).iter();
+    let accept: Vec<_> = accept.filter_map(|value| value.to_str().ok()).collect();
+    let format = Format::of(&accept.join(","));
+    let page = format.write(&exposition::families(operator));
+    whole(format.content_type(), page)
 }
 
 /// The history of the application that `application=NAME` names, or of the only one.

@@ -59,10 +59,12 @@ use crate::config::{DEFAULT, Secret};
 use crate::discover;
 use crate::health::{self, Trip};
 use crate::listen::inherited::Inherited;
+use crate::metrics::Family;
 use crate::operator_log::{self, Level};
 use crate::reload::{ReloadError, Reloader, Source, Trigger, WATCH_PERIOD};
 use crate::saved_state;
 use crate::state::State;
+use crate::trace::Traces;
 use journal::{Journal, Line};
 use recent::Picture;
 use watch::Watch;
@@ -189,6 +191,12 @@ impl Operations {
         listener.local_addr().ok()
     }
 
+    /// What an exporter of metrics and traces reads.
+    #[must_use]
+    pub fn telemetry(&self) -> Telemetry {
+        Telemetry(Arc::clone(&self.operator))
+    }
+
     /// Its listening sockets with their names, as [`Bound::sockets`](crate::Bound::sockets).
     ///
     /// # Errors
@@ -242,6 +250,30 @@ impl Operations {
                 reload_beside(&operator, Trigger::Asked).await;
             }
         }
+    }
+}
+
+/// What an exporter of metrics and traces reads of a proxy.
+#[derive(Debug)]
+pub struct Telemetry(Arc<Operator>);
+
+impl Telemetry {
+    /// All metrics, as they are now.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<Family> {
+        exposition::families(&self.0)
+    }
+
+    /// What is recorded of requests.
+    #[must_use]
+    pub fn traces(&self) -> &Arc<Traces> {
+        self.0.state.traces()
+    }
+
+    /// When counting began.
+    #[must_use]
+    pub fn started_at(&self) -> SystemTime {
+        self.0.started_at
     }
 }
 

@@ -377,7 +377,7 @@ pub(super) static ROUTES: [Route; 32] = [
     get(
         "/metrics",
         Endpoint::Metrics,
-        "Metrics in the text format of Prometheus.",
+        "Metrics in the text format of Prometheus, as OpenMetrics with exemplars, or as Prometheus's protobuf messages with native histograms, by `Accept`.",
         Answer::Text("text/plain"),
     ),
     open(get(

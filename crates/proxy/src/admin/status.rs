@@ -337,6 +337,9 @@ pub(super) struct RefusalView {
     words: String,
     /// What an operator can do.
     remedy: &'static str,
+    /// The trace in which it is recorded, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
 }
 
 impl RefusalView {
@@ -350,11 +353,14 @@ impl RefusalView {
             .to_owned();
         let why = reasons::words(refusal.reason, refusal.measured, refusal.limit);
         let (_, remedy) = reasons::meaning(refusal.reason);
+        let trace_id = found.trace.map(|trace| trace.to_string());
+        let recorded = trace_id.as_ref().map(|id| format!(" Its trace is {id}."));
         Self {
             id: id.to_owned(),
             words: format!(
-                "Shed at {} in class {class}. {why} What helps: {remedy}.",
-                rfc3339(time)
+                "Shed at {} in class {class}. {why} What helps: {remedy}.{}",
+                rfc3339(time),
+                recorded.unwrap_or_default()
             ),
             time: rfc3339(time),
             class,
@@ -364,6 +370,7 @@ impl RefusalView {
             unit: refusal.reason.unit(),
             retry_after_seconds: refusal.retry_after.as_secs_f64(),
             remedy,
+            trace_id,
         }
     }
 }

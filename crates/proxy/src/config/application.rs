@@ -176,6 +176,7 @@ impl Application {
             access_log: top.access_log.clone(),
             record: top.record.clone(),
             log: top.log,
+            tracing: top.tracing.clone(),
             admin: top.admin.clone(),
             state_file: top.state_file.clone(),
             channel: self.channel.clone(),

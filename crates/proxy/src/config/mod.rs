@@ -38,6 +38,7 @@ mod place;
 pub mod reference;
 mod secrets;
 mod summary;
+mod tracing;
 mod traffic;
 mod types;
 mod upstream;
@@ -61,6 +62,7 @@ pub use health::{ActiveHealth, Health, PassiveHealth};
 pub use listen::{Certificate, ClientCertificate, Listener};
 pub use load::{Loaded, check, load, load_with};
 pub use operate::{AccessLog, Admin, LineFormat, Log, LogFormat, LogTarget, Record};
+pub use tracing::Tracing;
 pub use traffic::{Forward, Limits, RefusalTexts, Retry, Sticky, Timeouts};
 pub use types::{Addr, Secret, StatusRange};
 pub use upstream::{Discover, HostHeader, Http2, Origin, Replica, Upstream, UpstreamTls};
@@ -129,6 +131,8 @@ pub struct Config {
     /// Lines about the proxy itself, on standard error: `"text"`, `"json"`, or a table.
     #[serde(deserialize_with = "types::short")]
     pub log: Log,
+    /// Distributed traces; only while spans are exported, by default.
+    pub tracing: Tracing,
     /// The admin listener: an address, `"off"`, or a table.
     #[serde(deserialize_with = "types::short")]
     pub admin: Admin,

@@ -6,10 +6,14 @@
 //! [`Core`], and nobody else does, so a record is an addition that need not be atomic; readers add
 //! the cores up.
 
+mod exemplar;
+pub mod family;
 mod histogram;
+mod open_metrics;
+mod protobuf;
 mod refusals;
 mod request_id;
-pub mod text;
+mod text;
 mod top;
 
 use std::array;
@@ -19,17 +23,21 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate_control::Timestamp;
-use tidegate_sentry::{ClassId, Refusal, ReplicaId};
+use tidegate_sentry::{ClassId, Refusal, ReplicaId, ShedReason};
 
+use crate::trace::TraceId;
+pub use exemplar::Exemplar;
+use exemplar::Exemplars;
+pub use family::{Family, Kind, Metric};
 use histogram::Histogram;
-pub use histogram::Snapshot;
+pub use histogram::{SCHEMA, Snapshot};
 use refusals::Refusals;
 pub use refusals::Remembered;
 pub use request_id::RequestId;
 pub(crate) use request_id::RequestIds;
 use top::TopTables;
 pub use top::{Heavy, Top};
-pub(crate) use top::{Outcome, Sampled, Sampler};
+pub(crate) use top::{Outcome as SampledOutcome, Sampled, Sampler};
 
 /// Classes that are told apart; the engine allows no more.
 const CLASSES_MAX: usize = 64;
@@ -114,6 +122,44 @@ impl Direction {
         match self {
             Self::Request => "request",
             Self::Response => "response",
+        }
+    }
+}
+
+/// What a client was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The replica's answer, whole.
+    Served,
+    /// A refusal for load.
+    Shed,
+    /// A refusal of a request that is malformed, forbidden or beyond a quota.
+    Rejected,
+    /// An answer in place of a replica that failed, or one that broke off.
+    Failed,
+    /// Nothing: the client left.
+    Abandoned,
+}
+
+impl Outcome {
+    /// Every outcome, in the order of the histograms.
+    pub const ALL: [Self; 5] = [
+        Self::Served,
+        Self::Shed,
+        Self::Rejected,
+        Self::Failed,
+        Self::Abandoned,
+    ];
+
+    /// The word in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Served => "served",
+            Self::Shed => "shed",
+            Self::Rejected => "rejected",
+            Self::Failed => "failed",
+            Self::Abandoned => "abandoned",
         }
     }
 }
@@ -210,6 +256,9 @@ struct Times {
     waiting: Histogram,
     service: Histogram,
     response: Histogram,
+    /// By [`Outcome`]; most have one or two.
+    client: [OnceLock<Box<Histogram>>; Outcome::ALL.len()],
+    exemplars: Mutex<Exemplars>,
 }
 
 impl Default for Core {
@@ -258,6 +307,27 @@ impl Core {
         }
     }
 
+    /// A request has ended for its client, this long after its arrival.
+    pub fn record_client(&self, class: ClassId, outcome: Outcome, took: Duration) {
+        let histogram = &self.times(class).client[outcome as usize];
+        histogram.get_or_init(Box::default).record(took);
+    }
+
+    /// A request that was served, recorded for its trace, is an example of its response time.
+    pub(crate) fn record_response_exemplar(&self, class: ClassId, exemplar: Exemplar) {
+        self.times(class).exemplars.lock().response(exemplar);
+    }
+
+    /// A request that was shed, recorded for its trace, is an example of the reason.
+    pub(crate) fn record_shed_exemplar(
+        &self,
+        class: ClassId,
+        reason: ShedReason,
+        exemplar: Exemplar,
+    ) {
+        self.times(class).exemplars.lock().shed(reason, exemplar);
+    }
+
     /// A request was shed. The engine has counted it; this only keeps one now and then to show why
     /// requests are shed, when somebody watches.
     pub fn record_shed(&self, refusal: &Refusal) {
@@ -268,11 +338,18 @@ impl Core {
     }
 
     /// A refusal is answered: it is found by its id for a while.
-    pub fn remember_refusal(&self, id: &RequestId, at: Timestamp, refusal: &Refusal) {
+    pub fn remember_refusal(
+        &self,
+        id: &RequestId,
+        at: Timestamp,
+        refusal: &Refusal,
+        trace: Option<TraceId>,
+    ) {
         self.refusals.lock().remember(Remembered {
             number: id.number(),
             at,
             refusal: *refusal,
+            trace,
         });
     }
 
@@ -282,7 +359,7 @@ impl Core {
         now: Timestamp,
         path: &str,
         tenant: Option<&str>,
-        outcome: Outcome,
+        outcome: SampledOutcome,
     ) {
         self.top.lock().add(now, path, tenant, outcome);
     }
@@ -361,7 +438,14 @@ impl Core {
             }
             times.waiting.add_to(&mut totals.classes[index].waiting);
             times.service.add_to(&mut totals.classes[index].service);
-            times.response.add_to(&mut totals.classes[index].response);
+            let class = &mut totals.classes[index];
+            times.response.add_to(&mut class.response);
+            for (total, histogram) in class.client.iter_mut().zip(&times.client) {
+                if let Some(histogram) = histogram.get() {
+                    histogram.add_to(total.get_or_insert_default());
+                }
+            }
+            class.exemplars.add(&times.exemplars.lock());
         }
         for (index, times) in self.replicas.iter().enumerate() {
             let Some(times) = times.get() else { continue };
@@ -451,6 +535,10 @@ pub struct ClassTimes {
     pub service: Snapshot,
     /// From arrival to the end of the response.
     pub response: Snapshot,
+    /// From arrival until the answer was handed over to the client's connection, by [`Outcome`].
+    pub client: [Option<Snapshot>; Outcome::ALL.len()],
+    /// Requests that stand for others, where they are recorded for their traces.
+    pub(crate) exemplars: Exemplars,
 }
 
 impl ClassTimes {
@@ -461,6 +549,8 @@ impl ClassTimes {
             waiting: self.waiting.since(&earlier.waiting),
             service: self.service.since(&earlier.service),
             response: self.response.since(&earlier.response),
+            client: Default::default(),
+            exemplars: Exemplars::default(),
         }
     }
 

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use tidegate_control::Timestamp;
 use tidegate_sentry::Refusal;
 
+use crate::trace::TraceId;
+
 /// Refusals that each worker thread keeps. Chosen: some 100 KiB, and seconds of a large overload.
 const KEPT: usize = 1024;
 
@@ -17,6 +19,8 @@ pub struct Remembered {
     pub at: Timestamp,
     /// What was decided.
     pub refusal: Refusal,
+    /// The trace in which it is recorded.
+    pub trace: Option<TraceId>,
 }
 
 /// The refusals of one worker thread.
@@ -61,6 +65,7 @@ mod tests {
                 number: number as u64,
                 at: Timestamp::ZERO,
                 refusal,
+                trace: None,
             });
         }
         let last = refusals.find(2 * KEPT as u64 - 1).expect("it is the last");

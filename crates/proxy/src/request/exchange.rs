@@ -1,7 +1,6 @@
 //! One request and its response, from the arrival to the last byte: what is counted and logged.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use http::StatusCode;
 use tidegate_control::Timestamp;
@@ -16,10 +15,11 @@ use crate::edge::companions::Handed;
 use crate::fault::Fault;
 use crate::gate::Slot;
 use crate::message::Request;
-use crate::metrics::{Direction, RequestId, Sampled, UpstreamFailure};
+use crate::metrics::{Direction, Outcome, RequestId, Sampled, UpstreamFailure};
 use crate::record::Row;
 use crate::refuse::{Format, REQUEST_ID};
 use crate::settings::Settings;
+use crate::trace::Trace;
 use crate::worker::{LocalApplication, Worker};
 
 /// The account of a request that is being served. It outlives the request: the response's body
@@ -39,6 +39,11 @@ pub(crate) struct Exchange {
     pub(crate) passage: Option<Box<Passage>>,
     /// The application whose canary serves it, and that it may return to.
     pub(crate) main: Option<Rc<LocalApplication>>,
+    /// What its client is answered, as far as that is decided.
+    pub(crate) outcome: Outcome,
+    class: Option<ClassId>,
+    /// Whether a replica may have seen it.
+    sent: bool,
     record: Option<Box<Record>>,
     /// Who follows it.
     watched: Option<Rc<Watched>>,
@@ -68,6 +73,9 @@ impl Exchange {
             holds_back: false,
             passage: None,
             main: None,
+            outcome: Outcome::Served,
+            class: None,
+            sent: false,
             record: logs.then(|| Box::new(Record::new(request, client.peer))),
             end: End::Cancelled,
             application,
@@ -94,6 +102,7 @@ impl Exchange {
     /// What it asks for is known, whatever becomes of it.
     pub(crate) fn asked(&mut self, settings: &Settings, path: &str, reading: &Reading) {
         let (head, allowance) = (&reading.head, reading.allowance);
+        self.class = Some(head.class);
         if let Some(record) = &mut self.record {
             record.class = Some(head.class);
         }
@@ -113,7 +122,12 @@ impl Exchange {
         };
         let canary = std::mem::replace(&mut self.application, main);
         canary.shared.companion_returned(why);
+        let trace = self.traced().cloned();
         self.watched = Watched::begin(&self.application, self.arrived);
+        if let Some(trace) = trace {
+            trace.moved(&self.application);
+            self.watch(|watched| watched.trace = Some(trace));
+        }
         if let Some(row) = self.row() {
             row.classified(class);
         }
@@ -132,15 +146,40 @@ impl Exchange {
 
     /// It is one of those that are looked at.
     pub(crate) fn sample(&mut self, sampled: Sampled) {
-        let row = self.row().cloned();
-        let sampled = Some(sampled);
-        self.watched = Some(Rc::new(Watched { row, sampled }));
+        self.watch(|watched| watched.sampled = Some(sampled));
+    }
+
+    /// It is recorded for its trace.
+    pub(crate) fn trace(&mut self, trace: Trace) {
+        self.watch(|watched| watched.trace = Some(Rc::new(trace)));
+    }
+
+    /// Where it is recorded for its trace.
+    pub(crate) fn traced(&self) -> Option<&Rc<Trace>> {
+        self.watched.as_ref()?.trace.as_ref()
+    }
+
+    /// Whether a replica may have seen it.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.sent
+    }
+
+    /// Changes what follows it, as long as no slot holds that as well.
+    fn watch(&mut self, change: impl FnOnce(&mut Watched)) {
+        let watched = self.watched.get_or_insert_with(Rc::default);
+        if let Some(watched) = Rc::get_mut(watched) {
+            change(watched);
+        }
     }
 
     /// It was admitted to a replica.
     pub(crate) fn admitted(&mut self, slot: &mut Slot) {
+        self.sent = true;
         if let Some(row) = self.row() {
             row.admitted(slot.waited());
+        }
+        if let Some(trace) = self.traced() {
+            trace.admitted(slot.admitted(), slot.optional());
         }
         slot.attach(self.watched.clone());
         if let Some(record) = &mut self.record {
@@ -155,6 +194,9 @@ impl Exchange {
         self.application.metrics().record_response(status.as_u16());
         if let Some(row) = self.row() {
             row.answered(status.as_u16(), reason);
+        }
+        if let Some(trace) = self.traced() {
+            trace.answered(status, reason);
         }
         if let Some(record) = &mut self.record {
             record.status = status.as_u16();
@@ -171,13 +213,20 @@ impl Exchange {
         if let Some(sampled) = self.sampled() {
             sampled.shed();
         }
+        if let Some(trace) = self.traced() {
+            trace.shed(&refusal);
+        }
         refusal.into()
     }
 
     /// It is refused for load: that can be looked up by its id.
     pub(crate) fn refused(&self, refusal: &Refusal) {
         let metrics = self.application.metrics();
-        metrics.remember_refusal(&self.id, self.now(), refusal);
+        let trace = self.traced().map(|trace| trace.id());
+        if let Some(exemplar) = self.traced().and_then(|trace| trace.exemplar(1.0)) {
+            metrics.record_shed_exemplar(refusal.class, refusal.reason, exemplar);
+        }
+        metrics.remember_refusal(&self.id, self.now(), refusal, trace);
     }
 
     /// So many bytes of the body were passed on.
@@ -215,8 +264,22 @@ impl Exchange {
         self.end = End::Truncated(failure);
     }
 
-    fn since_arrival(&self) -> Duration {
-        self.now() - self.arrived
+    /// What its client was answered in the end.
+    fn final_outcome(&self) -> Outcome {
+        match self.end {
+            End::Complete => self.outcome,
+            End::Cancelled => Outcome::Abandoned,
+            End::Truncated(_) => Outcome::Failed,
+        }
+    }
+
+    /// Why it did not end as was decided, if it did not.
+    fn end_reason(&self) -> Option<&'static str> {
+        match self.end {
+            End::Complete => None,
+            End::Cancelled => Some("abandoned"),
+            End::Truncated(failure) => Some(failure.as_str()),
+        }
     }
 
     /// A client that cancels as fast as it asks is told to go away.
@@ -250,27 +313,22 @@ impl Drop for Exchange {
         if cancelled {
             self.charge_reset();
         }
-        if let Some(row) = self.row() {
-            let reason = match self.end {
-                End::Complete => None,
-                End::Cancelled => Some("abandoned"),
-                End::Truncated(failure) => Some(failure.as_str()),
-            };
-            row.ended(self.worker().state.now(), cancelled, reason);
+        let (now, reason) = (self.now(), self.end_reason());
+        if let Some(class) = self.class {
+            let (metrics, took) = (self.application.metrics(), now - self.arrived);
+            metrics.record_client(class, self.final_outcome(), took);
         }
-        let took = match self.record {
-            Some(_) => self.since_arrival(),
-            None => return,
-        };
+        if let Some(row) = self.row() {
+            row.ended(now, cancelled, reason);
+        }
+        if let Some(trace) = self.traced() {
+            trace.ended(now, reason);
+        }
         let Some(mut record) = self.record.take() else {
             return;
         };
-        record.took = took;
-        record.reason = match self.end {
-            End::Complete => record.reason,
-            End::Cancelled => Some("abandoned"),
-            End::Truncated(failure) => Some(failure.as_str()),
-        };
+        record.took = now - self.arrived;
+        record.reason = reason.or(record.reason);
         let log = &self.worker().settings().access_log;
         if let Some(log) = log
             && !log.write(

@@ -26,6 +26,9 @@ pub(crate) struct KnownHeaders<'a> {
     pub(crate) cost: Option<&'a HeaderValue>,
     pub(crate) grpc_timeout: Option<&'a HeaderValue>,
     pub(crate) load_format: Option<&'a HeaderValue>,
+    pub(crate) traceparent: Option<&'a HeaderValue>,
+    /// Whether there is more than one `traceparent`.
+    pub(crate) traceparents: bool,
     /// Whether a body is announced.
     pub(crate) body: bool,
     /// Number of headers. Cookies do not count: HTTP/2 may split them.
@@ -56,6 +59,10 @@ impl<'a> KnownHeaders<'a> {
                     "tidegate-cost" => found.cost = Some(value),
                     "grpc-timeout" => found.grpc_timeout = Some(value),
                     "endpoint-load-metrics-format" => found.load_format = Some(value),
+                    "traceparent" => {
+                        found.traceparents |= found.traceparent.is_some();
+                        found.traceparent = Some(value);
+                    }
                     _ => {}
                 },
             }

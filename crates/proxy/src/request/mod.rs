@@ -23,7 +23,7 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use http_body::Body as _;
 use tidegate_control::Timestamp;
-use tidegate_sentry::{Arrival, Refusal};
+use tidegate_sentry::{Arrival, ClassId, Refusal};
 
 use crate::alarm::{Alarm, Elapsed};
 use crate::channel::{self, Claim, Proven};
@@ -36,11 +36,12 @@ use crate::gate::{self, Entry, Slot, Wait};
 use crate::hop;
 use crate::http1::Violation;
 use crate::message::{self, Response};
-use crate::metrics::{Sampled, UpstreamFailure};
+use crate::metrics::{Outcome, Sampled, UpstreamFailure};
 use crate::refuse::{self, Shed};
 use crate::response::body::Outbound;
 use crate::response::{self, tunnel};
 use crate::settings::Settings;
+use crate::trace::{self, Beginning, Context as TraceContext, Trace};
 use crate::upstream::send::{Answer, Deadline, Sending};
 use crate::worker::{InForce, Worker};
 use exchange::Exchange;
@@ -151,7 +152,10 @@ pub(crate) fn serve(
         item: None,
     };
     match begin(&mut request, fits) {
-        Err(fault) => Serving::Done(Some(decline(request.exchange, &settings, fault))),
+        Err(fault) => {
+            trace_refusal(&mut request, &fault);
+            Serving::Done(Some(decline(request.exchange, &settings, fault)))
+        }
         Ok(mut entry) => Serving::Going(Box::pin(async move {
             let mut served = live(&mut request, &mut entry).await;
             let unseen = matches!(served, Err(Fault::Upstream(UpstreamFailure::Connect)));
@@ -164,7 +168,7 @@ pub(crate) fn serve(
             if let Some(entry) = entry.take() {
                 entry.end();
             }
-            conclude(request.exchange, served)
+            finish(request, served)
         })),
     }
 }
@@ -221,6 +225,7 @@ fn read(
     let reading = reading.inspect_err(|fault| note_edge(exchange, &message, fault))?;
     exchange.asked(settings, message.uri.path(), &reading);
     sample(exchange, settings, &message, &reading.head);
+    begin_trace(exchange, &message, &known, reading.head.class);
     exchange.passage = reading.passage;
     let mut body = Inbound::Empty;
     let mut message = message.map(|inbound| body = inbound);
@@ -249,6 +254,70 @@ fn sample(
     let (path, tenant) = Origin::of(exchange).names(settings, message, head);
     let sampled = Sampled::new(application, weight, path, tenant);
     exchange.sample(sampled);
+}
+
+/// Records a request for its trace, if it is one of those that are.
+fn begin_trace<B>(
+    exchange: &mut Exchange,
+    message: &message::Request<B>,
+    known: &KnownHeaders<'_>,
+    class: ClassId,
+) {
+    let tracer = &exchange.worker().tracer;
+    if !tracer.is_on() {
+        return;
+    }
+    let parent = known.traceparent.filter(|_| !known.traceparents);
+    let parent = parent.and_then(|value| TraceContext::parse(value.as_bytes()));
+    let chosen = tracer.choose(exchange.arrived, parent, exchange.client.trusted);
+    if let Some(identity) = chosen {
+        exchange.trace(follow(exchange, message, class, identity));
+    }
+}
+
+/// Records a refusal for its trace, if the request was not chosen before and no replica has seen
+/// it.
+fn trace_refusal(request: &mut Request, fault: &Fault) {
+    let Fault::Shed(refusal) = fault else {
+        return;
+    };
+    let exchange = &mut request.exchange;
+    if exchange.traced().is_some() || exchange.is_sent() {
+        return;
+    }
+    let tracer = &exchange.worker().tracer;
+    let chosen = tracer.choose_refusal(exchange.arrived, &request.message.headers);
+    if let Some(identity) = chosen {
+        let trace = follow(exchange, &request.message, request.head.class, identity);
+        trace.shed(refusal);
+        exchange.trace(trace);
+    }
+}
+
+fn follow<B>(
+    exchange: &Exchange,
+    message: &message::Request<B>,
+    class: ClassId,
+    identity: trace::Identity,
+) -> Trace {
+    let beginning = Beginning {
+        request_id: &exchange.id,
+        method: &message.method,
+        path: message.uri.path(),
+        version: message.version,
+        tls: exchange.client.tls,
+        class,
+        arrived: exchange.arrived,
+    };
+    let worker = exchange.worker();
+    let traces = &worker.tracer.traces;
+    Trace::begin(
+        traces,
+        worker.index,
+        &exchange.application,
+        identity,
+        &beginning,
+    )
 }
 
 /// Counts what the edge answers itself. A client that still writes is let finish.
@@ -371,6 +440,15 @@ fn take_slot(entry: &mut Option<Entry>) -> Slot {
     }
 }
 
+/// Turns what came of a request into what is said to the client. A function of its own: in the
+/// future, each of these would make it larger.
+fn finish(mut request: Request, served: Result<Response<Outbound>, Fault>) -> Served {
+    if let Err(fault) = &served {
+        trace_refusal(&mut request, fault);
+    }
+    conclude(request.exchange, served)
+}
+
 /// Turns what came of a request into what is said to the client.
 fn conclude(mut exchange: Exchange, served: Result<Response<Outbound>, Fault>) -> Served {
     match served {
@@ -403,6 +481,7 @@ fn decline(exchange: Exchange, settings: &InForce, fault: Fault) -> Served {
 
 /// The shortest way to end a request.
 fn turn_away(mut exchange: Exchange, settings: &InForce, refusal: &Refusal) -> Shed {
+    exchange.outcome = Outcome::Shed;
     exchange.refused(refusal);
     let shed = Shed::new(settings, refusal, exchange.format, exchange.id.clone());
     exchange.answered(shed.status(), Some(refusal.reason.as_str()));
@@ -413,6 +492,7 @@ fn turn_away(mut exchange: Exchange, settings: &InForce, refusal: &Refusal) -> S
 
 /// The response to a request that is not passed on.
 fn explain(mut exchange: Exchange, settings: &Settings, fault: &Fault) -> Response<Outbound> {
+    exchange.outcome = fault.outcome();
     exchange.answered(refuse::status(fault), Some(fault.as_str()));
     let response = settings
         .refusals
@@ -430,6 +510,7 @@ fn dismiss(exchange: Exchange, mut response: Response<Outbound>) -> Response<Out
 
 fn send_away(mut exchange: Exchange) -> h2::Reason {
     let fault = Fault::TooManyResets;
+    exchange.outcome = fault.outcome();
     exchange.answered(refuse::status(&fault), Some(fault.as_str()));
     exchange.send_away();
     exchange.complete();

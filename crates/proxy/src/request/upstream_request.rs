@@ -42,6 +42,12 @@ pub(crate) fn prepare(request: &mut super::Request, slot: &Slot) {
         let headers = &mut message.headers;
         headers.insert(REQUEST_ID, exchange.id.header());
     }
+    let tracer = &exchange.worker().tracer;
+    if let Some(trace) = exchange.traced() {
+        tracer.lead(&mut message.headers, trace);
+    } else if tracer.is_on() {
+        tracer.pass_on(&mut message.headers, exchange.client.trusted);
+    }
     if let Some(edge) = &settings.edge {
         edge.change_request(message);
     }

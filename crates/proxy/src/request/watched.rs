@@ -1,5 +1,5 @@
-//! Who follows a request: the recording, and the tables of the costliest paths. Most requests are
-//! followed by neither, so both share one pointer.
+//! What follows a request: the recording, the tables of the costliest paths, its trace. Most
+//! requests are followed by none of them, so all share one pointer.
 
 use std::rc::Rc;
 
@@ -7,6 +7,7 @@ use tidegate_control::Timestamp;
 
 use crate::metrics::Sampled;
 use crate::record::Row;
+use crate::trace::Trace;
 use crate::worker::LocalApplication;
 
 /// A request that is followed. The exchange and the slot hold it.
@@ -16,6 +17,8 @@ pub(crate) struct Watched {
     pub(crate) row: Option<Rc<Row>>,
     /// Where its cost is noted.
     pub(crate) sampled: Option<Sampled>,
+    /// Its trace.
+    pub(crate) trace: Option<Rc<Trace>>,
 }
 
 impl Watched {
@@ -28,6 +31,7 @@ impl Watched {
         Some(Rc::new(Self {
             row: Some(row),
             sampled: None,
+            trace: None,
         }))
     }
 }

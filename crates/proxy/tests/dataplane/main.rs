@@ -24,5 +24,6 @@ mod shutdown;
 mod support;
 mod tls;
 mod top;
+mod tracing;
 mod upgrade;
 mod uploads;
