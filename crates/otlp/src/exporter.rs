@@ -16,8 +16,8 @@ use crate::convert::{self, Form, Period};
 use crate::environment::{Environment, Signal, Target};
 use crate::proto::{PartialSuccess, Resource, TracesRequest};
 
-/// How often the rings of the workers are emptied. Chosen: they hold what many times the usual bound
-/// per second brings in that time.
+/// How often the rings of the workers are emptied. Chosen: they hold many times what the usual
+/// bound per second brings in that time.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// First pause after a message that was not taken; it doubles up to [`PAUSE_MAX`].

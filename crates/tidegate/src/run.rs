@@ -176,6 +176,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         Err(_) if upgrade::is_successor() => {}
         announced => announced?,
     }
+    // Ends last: what was recorded until then is sent.
+    let _exporter = export(&operations)?;
     let running = bound.start()?;
     let state = Arc::clone(running.state());
     systemd::ready();
@@ -187,6 +189,32 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let stopped = state.record(&RecordCommand::default());
     stopped.map_err(|error| CliError::Usage(error.to_string()))?;
     Ok(code)
+}
+
+/// Sends spans and metrics, if the environment says where to.
+#[cfg(feature = "otlp")]
+fn export(operations: &Operations) -> Result<Option<tidegate_otlp::Exporter>, CliError> {
+    let (environment, warnings) = tidegate_otlp::Environment::of_process();
+    warnings.iter().for_each(tidegate_proxy::warn);
+    if !environment.is_used() {
+        return Ok(None);
+    }
+    let exporter = tidegate_otlp::Exporter::start(environment, operations.telemetry());
+    exporter
+        .map(Some)
+        .map_err(|e| CliError::Usage(e.to_string()))
+}
+
+/// Says so where the environment asks for what this build has not.
+#[cfg(not(feature = "otlp"))]
+fn export(_: &Operations) -> Result<Option<()>, CliError> {
+    if std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").is_some() {
+        tidegate_proxy::warn(
+            "OTEL_EXPORTER_OTLP_ENDPOINT is ignored: this binary was built without the feature \
+             `otlp`",
+        );
+    }
+    Ok(None)
 }
 
 /// All listening sockets, to be passed on.
