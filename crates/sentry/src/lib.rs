@@ -65,6 +65,7 @@ pub use event::{Event, Measurement, Observer, Outlook};
 pub use mode::{Cause, PhaseName, tuning_page};
 pub use policing::PathKey;
 pub use quota::{QuotaExceeded, QuotaLimits, QuotaTable};
+pub use shadow::{Comparison, ShadowClass, ShadowEngine, ShadowStatus};
 pub use status::{
     BandStatus, BrownoutReplica, BrownoutStatus, ClassStatus, ControllerStatus, CostBandStatus,
     GuaranteeStatus, MomentsStatus, PolicingStatus, QueueStatus, ReplicaStatus, Standing, Status,
