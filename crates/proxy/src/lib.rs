@@ -50,6 +50,7 @@ mod response;
 mod router;
 mod saved_state;
 pub mod settings;
+mod shadow;
 pub mod state;
 mod tcp;
 pub mod ticker;

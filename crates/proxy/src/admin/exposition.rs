@@ -1,6 +1,8 @@
 //! The page that Prometheus reads.
 
-use tidegate_sentry::{BrownoutReplica, BrownoutStatus, ClassStatus, ReplicaStatus, Status};
+use tidegate_sentry::{
+    BrownoutReplica, BrownoutStatus, ClassStatus, ReplicaStatus, ShadowClass, Status,
+};
 
 use super::Operator;
 use super::process as usage;
@@ -50,6 +52,89 @@ fn application(text: &mut Text, application: &Application) {
     tokens(text, application);
     edge(text, application);
     companion(text, application);
+    shadow(text, application);
+}
+
+/// A counter of a shadow: name, help, value.
+type ShadowCounter = (&'static str, &'static str, fn(&ShadowClass) -> u64);
+
+/// What another configuration would have done, beside the models' view of the one in force.
+fn shadow(text: &mut Text, application: &Application) {
+    let Some(status) = application.shadow() else {
+        return;
+    };
+    let engines = [("modelled", &status.modelled), ("shadow", &status.shadow)];
+    let counters: [ShadowCounter; 3] = [
+        (
+            "tidegate_shadow_requests_total",
+            "Requests that a configuration got before models of the replicas: `modelled` is the one in force, `shadow` the other.",
+            |class| class.arrived,
+        ),
+        (
+            "tidegate_shadow_admitted_total",
+            "Of them those that it would have admitted.",
+            |class| class.admitted,
+        ),
+        (
+            "tidegate_shadow_in_target_total",
+            "Of them those that would have been answered within their target.",
+            |class| class.in_target,
+        ),
+    ];
+    for (name, help, count) in counters {
+        let mut family = text.counter(name, help);
+        for (engine, view) in engines {
+            for class in &view.classes {
+                let labels = [("class", class.name.as_str()), ("engine", engine)];
+                family.sample(&labels, count(class) as f64);
+            }
+        }
+    }
+    let mut shed = text.counter(
+        "tidegate_shadow_shed_total",
+        "Of them those that it would have refused, by reason.",
+    );
+    for (engine, view) in engines {
+        for class in &view.classes {
+            for (reason, count) in &class.shed {
+                let name = class.name.as_str();
+                let labels = [("class", name), ("engine", engine), ("reason", *reason)];
+                shed.sample(&labels, *count as f64);
+            }
+        }
+    }
+    let mut windows = text.gauge(
+        "tidegate_shadow_window",
+        "Windows that it would have, by replica; no sample where there is no bound.",
+    );
+    for (engine, view) in engines {
+        for (index, window) in view.windows.iter().enumerate() {
+            if let Some(window) = window {
+                let replica = index.to_string();
+                let labels = [("engine", engine), ("replica", replica.as_str())];
+                windows.sample(&labels, f64::from(*window));
+            }
+        }
+    }
+    let mut targets = text.gauge(
+        "tidegate_shadow_target_seconds",
+        "Targets that it has or derives, by class.",
+    );
+    for (engine, view) in engines {
+        for class in &view.classes {
+            if let Some(target) = class.target_seconds {
+                targets.sample(
+                    &[("class", class.name.as_str()), ("engine", engine)],
+                    target,
+                );
+            }
+        }
+    }
+    text.counter(
+        "tidegate_shadow_left_out_total",
+        "Requests that the models did not get, because more arrived at once than are kept.",
+    )
+    .sample(&[], status.left_out as f64);
 }
 
 /// What became of requests that another application gave to this one.
@@ -127,6 +212,11 @@ fn process(text: &mut Text, operator: &Operator) {
     usage::metrics(text, operator.started_at);
     text.gauge("tidegate_uptime_seconds", "Time since the start.")
         .sample(&[], operator.started.elapsed().as_secs_f64());
+    text.counter(
+        "tidegate_shadow_cpu_seconds_total",
+        "CPU time that was spent on configurations beside those in force.",
+    )
+    .sample(&[], operator.state.shadow_cpu().as_secs_f64());
     text.gauge("tidegate_threads", "Worker threads.")
         .sample(&[], operator.state.threads() as f64);
     let events = &operator.events;
