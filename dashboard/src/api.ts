@@ -52,6 +52,33 @@ export interface Class {
   recent: Rates;
 }
 
+export interface ShadowClass {
+  name: string;
+  target_seconds: number | null;
+  admitted_per_second: number;
+  in_target_per_second: number;
+  shed_per_second: number;
+  shed_per_second_by_reason: Record<string, number>;
+}
+
+export interface ShadowEngine {
+  mode: string;
+  capacity_per_second: number | null;
+  queued: number;
+  windows: (number | null)[];
+  response_p95_seconds: number | null;
+  total: ShadowClass;
+  classes: ShadowClass[];
+}
+
+export interface Shadow {
+  headline: string;
+  differences: string[];
+  in_force: ShadowEngine;
+  modelled: ShadowEngine;
+  shadow: ShadowEngine;
+}
+
 export interface Application {
   headline: string;
   mode: { name: string; since: string };
@@ -75,6 +102,7 @@ export interface Application {
   capacity_per_second: number | null;
   warnings: Warning[];
   advice: string[];
+  shadow?: Shadow;
   queue: { requests: number; bytes: number };
   replicas: Replica[];
   classes: Record<string, Class>;

@@ -7,6 +7,7 @@ import { Refused, get, hasToken, setToken } from "./api";
 import { Charts } from "./charts";
 import { clock, h, replace, table } from "./dom";
 import { applications, classes, help, now, replicas } from "./now";
+import { shadow } from "./shadow";
 import { steering } from "./steer";
 import { why } from "./why";
 
@@ -15,7 +16,7 @@ const HISTORY_EVERY = 5;
 const EVENTS_KEPT = 1000;
 const TYPES = "overload,window,step,mode,health,aside,standing,handover,target,policing,switch,shed,notice";
 
-const PARTS = ["top", "applications", "now", "help", "classes", "replicas", "history", "why", "steering", "channel"] as const;
+const PARTS = ["top", "applications", "now", "help", "classes", "replicas", "shadow", "history", "why", "steering", "channel"] as const;
 const parts = Object.fromEntries(PARTS.map((id) => [id, h("section", { id })])) as Record<(typeof PARTS)[number], HTMLElement>;
 document.getElementById("page")!.append(...Object.values(parts));
 
@@ -117,6 +118,7 @@ async function look(): Promise<void> {
   help(parts.help, status, application);
   classes(parts.classes, application);
   replicas(parts.replicas, chosen, application);
+  shadow(parts.shadow, application);
   steering(parts.steering, chosen, status, application);
   const last = events[events.length - 1]?.id ?? 0;
   const more = await get<Event[]>(`/api/events?follow=false&after=${last}&types=${TYPES}`);

@@ -13,7 +13,9 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use tidegate_control::Timestamp;
 use tidegate_sentry::transcript::Transcribed;
-use tidegate_sentry::{Ending, Permit, ReplicaId, Resolution, Sentry};
+use tidegate_sentry::{
+    Arrival, Comparison, Ending, Permit, ReplicaId, Resolution, Sentry, ShadowStatus,
+};
 use tokio::sync::Notify;
 
 use crate::channel::Channel;
@@ -53,6 +55,8 @@ pub struct Application {
     recordings: Arc<Recordings>,
     /// Its numbers in recordings.
     places: ArcSwap<Places>,
+    /// Another configuration beside the one in force.
+    comparison: Comparison,
 }
 
 impl Application {
@@ -75,6 +79,8 @@ impl Application {
         let ids: Vec<_> = (0..weights.len() as u16).map(ReplicaId).collect();
         let channel = config.channel.as_ref().map(Channel::new).transpose()?;
         let settings = Settings::first(config, pool, scope)?.finish(&ids);
+        let comparison = Comparison::default();
+        comparison.set(settings.shadow.clone())?;
         let application = Self {
             places: ArcSwap::from_pointee(recordings.places(name, &settings)),
             recordings: Arc::clone(recordings),
@@ -93,6 +99,7 @@ impl Application {
             uploads: UploadPlaces::default(),
             edge: EdgeCounters::default(),
             companion: CompanionCounters::default(),
+            comparison,
         };
         application.hold_draining();
         Ok(application)
@@ -127,6 +134,7 @@ impl Application {
         added.iter().for_each(|&id| self.board.reset(id));
         let released = self.settings().draining_only_here(&settings);
         self.record_settings(now, &settings);
+        self.comparison.set(settings.shadow.clone())?;
         self.settings.store(Arc::new(settings));
         self.edition.fetch_add(1, Ordering::Release);
         self.hold_draining();
@@ -236,7 +244,27 @@ impl Application {
 
     /// Gives a slot back, which others may wait for.
     pub(crate) fn give_back(&self, now: Timestamp, permit: Permit, ending: Ending) {
+        if ending == Ending::Served {
+            let seconds = (now - permit.admitted()).as_secs_f64();
+            self.comparison.on_served(now, permit.replica(), seconds);
+        }
         self.resolving(|sentry, wake| sentry.on_end(now, permit, ending, wake));
+    }
+
+    /// A request is about to be decided about: another configuration gets it too.
+    pub(crate) fn on_arrival(&self, now: Timestamp, arrival: &Arrival) {
+        self.comparison.on_arrival(now, arrival);
+    }
+
+    /// Another configuration beside the one in force.
+    pub(crate) fn comparison(&self) -> &Comparison {
+        &self.comparison
+    }
+
+    /// How that configuration compares with the one in force, where there is one.
+    #[must_use]
+    pub fn shadow(&self) -> Option<ShadowStatus> {
+        self.sentry.compared(self.now(), &self.comparison)
     }
 
     /// What the data plane counts of its requests.

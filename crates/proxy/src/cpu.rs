@@ -22,8 +22,9 @@ impl CpuMeter {
     }
 
     /// The share since the last look; `None` if that was just now.
-    pub(crate) fn look(&mut self, at: Instant) -> Option<f64> {
-        self.share(at, spent())
+    /// `aside` is what was spent so far beside the data plane, for shadows.
+    pub(crate) fn look(&mut self, at: Instant, aside: Duration) -> Option<f64> {
+        self.share(at, spent().saturating_sub(aside))
     }
 
     fn share(&mut self, at: Instant, spent: Duration) -> Option<f64> {
@@ -36,7 +37,16 @@ impl CpuMeter {
 
 /// User and system time of all threads so far.
 pub(crate) fn spent() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time_of(ClockId::ProcessCPUTime)
+}
+
+/// User and system time of this thread so far.
+pub(crate) fn spent_by_thread() -> Duration {
+    time_of(ClockId::ThreadCPUTime)
+}
+
+fn time_of(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
 }

@@ -65,6 +65,7 @@ pub(crate) fn enter(
 ) -> Result<Entry, Refusal> {
     let mut receiver = None;
     let waiter = || Waiter::new(&mut receiver);
+    application.shared.on_arrival(now, arrival);
     let verdict = application.shared.sentry().on_arrival(now, arrival, waiter);
     match (verdict, receiver) {
         (Verdict::Admit(permit), _) => {

@@ -47,6 +47,7 @@ mod response;
 mod router;
 mod saved_state;
 pub mod settings;
+mod shadow;
 pub mod state;
 mod tcp;
 pub mod ticker;

@@ -56,6 +56,9 @@ pub enum SettingsError {
     /// The recording cannot begin.
     #[error("record: {0}")]
     Record(#[from] crate::record::RecordingError),
+    /// The configuration beside the one in force is not usable.
+    #[error("{0}: {1}")]
+    Shadow(&'static str, String),
     /// One of several applications cannot be set up.
     #[error("application `{name}`: {cause}")]
     Application {
@@ -93,6 +96,8 @@ pub struct Settings {
     pub(crate) sticky: Option<Sticky>,
     /// Nothing where the file has no `[edge]`.
     pub(crate) edge: Option<Box<Edge>>,
+    /// The protection beside the one in force.
+    pub(crate) shadow: Option<Arc<SentryConfig>>,
     /// By listener; `None` is plain text.
     pub(crate) tls: Vec<Option<ServerTls>>,
     pub(crate) access_log: Option<AccessLog>,
@@ -213,6 +218,12 @@ pub(crate) struct Next {
     removed: Vec<ReplicaId>,
 }
 
+fn shadow(config: &Config) -> Result<Option<Arc<SentryConfig>>, SettingsError> {
+    let shadow = config.shadow.config(&config.protect);
+    let shadow = shadow.map_err(|(key, message)| SettingsError::Shadow(key, message))?;
+    Ok(shadow.map(Arc::new))
+}
+
 impl Next {
     fn compile(
         config: Config,
@@ -235,6 +246,7 @@ impl Next {
             refusals: Refusals::of(&config.refusal)?,
             sticky: None,
             edge: None,
+            shadow: shadow(&config)?,
             tls: match connections {
                 true => listen_tls::load(&config.listen)?,
                 false => Vec::new(),

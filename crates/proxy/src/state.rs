@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
@@ -63,6 +64,8 @@ pub struct State {
     pub(crate) descriptors: Descriptors,
     recordings: Arc<Recordings>,
     traces: Arc<Traces>,
+    /// CPU time of the shadows so far.
+    shadow_cpu_ns: AtomicU64,
 }
 
 impl fmt::Debug for State {
@@ -192,6 +195,7 @@ impl State {
             descriptors: Descriptors::of_process(),
             recordings,
             traces: Arc::new(traces),
+            shadow_cpu_ns: AtomicU64::new(0),
         }))
     }
 
@@ -425,6 +429,17 @@ impl State {
     #[must_use]
     pub fn recording(&self) -> RecordingStatus {
         self.recordings.status()
+    }
+
+    /// CPU time that the shadows took so far.
+    #[must_use]
+    pub fn shadow_cpu(&self) -> Duration {
+        Duration::from_nanos(self.shadow_cpu_ns.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_shadow_cpu(&self, spent: Duration) {
+        let nanos = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
+        self.shadow_cpu_ns.store(nanos, Ordering::Relaxed);
     }
 
     pub(crate) fn tell_observers(&self, application: &Application, event: &Event) {

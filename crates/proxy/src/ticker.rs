@@ -36,18 +36,23 @@ const CPU_PERIOD: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct Ticking {
     _alive: SyncSender<()>,
+    _shadow: SyncSender<()>,
 }
 
-/// Starts the thread.
+/// Starts the thread, and that of the shadows.
 ///
 /// # Errors
 /// When the system refuses another thread.
 pub fn start(state: Arc<State>) -> io::Result<Ticking> {
+    let shadow = crate::shadow::start(Arc::clone(&state))?;
     let (alive, ended) = sync_channel(0);
     std::thread::Builder::new()
         .name("ticker".to_owned())
         .spawn(move || run(&state, &ended))?;
-    Ok(Ticking { _alive: alive })
+    Ok(Ticking {
+        _alive: alive,
+        _shadow: shadow,
+    })
 }
 
 fn run(state: &State, ended: &Receiver<()>) {
@@ -78,7 +83,7 @@ fn run(state: &State, ended: &Receiver<()>) {
             if crowd.has_gone(state.connections()) {
                 tidegate_sockopt::release_free_memory();
             }
-            if let Some(share) = cpu.look(now) {
+            if let Some(share) = cpu.look(now, state.shadow_cpu()) {
                 let report = |it: &Arc<Application>| it.sentry().on_load(it.now(), share);
                 driven.iter().for_each(report);
             }

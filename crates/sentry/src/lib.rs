@@ -67,6 +67,7 @@ pub use mode::ablation;
 pub use mode::{Cause, PhaseName, tuning_page};
 pub use policing::PathKey;
 pub use quota::{QuotaExceeded, QuotaLimits, QuotaTable};
+pub use shadow::{Comparison, ShadowClass, ShadowEngine, ShadowStatus};
 pub use status::{
     BandStatus, BrownoutReplica, BrownoutStatus, ClassStatus, ControllerStatus, CostBandStatus,
     GuaranteeStatus, MomentsStatus, PolicingStatus, QueueStatus, ReplicaStatus, Standing, Status,

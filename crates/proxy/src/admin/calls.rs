@@ -25,6 +25,7 @@ use super::status::{ApplicationStatus, RefusalView, StatusView};
 use super::{Operator, exposition, guard, openapi};
 use crate::application::Application;
 use crate::channel::{Channel, ChannelCommand};
+use crate::config::patched as patched_config;
 use crate::metrics::family::Format;
 use crate::record::{RecordCommand, RecordingError};
 use crate::reload::{ReloadError, Trigger};
@@ -452,37 +453,7 @@ fn patched(protect: &SentryConfig, patch: &Value) -> Result<SentryConfig, ApiErr
             "the body is not an object; send { \"target\": \"300ms\" }",
         ));
     }
-    let mut value = serde_json::to_value(protect).map_err(|error| refused(&error.to_string()))?;
-    merge(&mut value, patch);
-    remove_nulls(&mut value); // TOML has none: what is not set is not there
-    let text = toml::to_string(&value).map_err(|error| refused(&error.to_string()))?;
-    tidegate_config::parse("parameters", &text).map_err(|error| refused(error.message()))
-}
-
-fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        target.clone_from(patch);
-        return;
-    };
-    if !target.is_object() {
-        *target = Value::Object(serde_json::Map::new());
-    }
-    let Value::Object(target) = target else {
-        return;
-    };
-    for (key, value) in patch {
-        match value {
-            Value::Null => drop(target.remove(key)),
-            value => merge(target.entry(key).or_insert(Value::Null), value),
-        }
-    }
-}
-
-fn remove_nulls(value: &mut Value) {
-    if let Value::Object(map) = value {
-        map.retain(|_, value| !value.is_null());
-        map.values_mut().for_each(remove_nulls);
-    }
+    patched_config(protect, patch).map_err(|message| refused(&message))
 }
 
 fn json(value: &impl Serialize) -> Result<Answer, ApiError> {
@@ -523,16 +494,6 @@ fn refusal(error: &ApiError) -> Answer {
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn a_merge_patch_changes_adds_and_removes() {
-        let mut value = json!({ "a": 1, "b": { "c": 2, "d": 3 } });
-        merge(
-            &mut value,
-            &json!({ "a": null, "b": { "c": 4 }, "e": { "f": 5 } }),
-        );
-        assert_eq!(value, json!({ "b": { "c": 4, "d": 3 }, "e": { "f": 5 } }));
-    }
 
     #[test]
     fn parameters_are_read_like_a_file() {

@@ -5,6 +5,7 @@ use tidegate_sentry::{BrownoutReplica, BrownoutStatus, ClassStatus, ReplicaStatu
 
 use super::Operator;
 use super::process as usage;
+use super::shadow;
 use crate::application::Application;
 use crate::channel::ChannelStatus;
 use crate::config::Companion;
@@ -19,6 +20,7 @@ use crate::trace::Traces;
 pub(super) fn catalogue() -> Vec<&'static Metric> {
     let lists = [
         COMPANION_METRICS,
+        shadow::SHADOW_METRICS,
         EDGE_METRICS,
         PROCESS_METRICS,
         DEFERRAL_METRICS,
@@ -85,6 +87,7 @@ fn application(page: &mut Page, application: &Application) {
     tokens(page, application);
     edge(page, application);
     companion(page, application);
+    shadow::metrics(page, application);
 }
 
 metrics! { COMPANION_METRICS:
@@ -185,6 +188,7 @@ fn process(page: &mut Page, operator: &Operator) {
     usage::metrics(page, operator.started_at);
     page.begin(&UPTIME_SECONDS)
         .sample(&[], operator.started.elapsed().as_secs_f64());
+    shadow::cost(page, operator);
     page.begin(&THREADS)
         .sample(&[], operator.state.threads() as f64);
     let events = &operator.events;

@@ -28,6 +28,7 @@ pub mod reasons;
 mod recent;
 mod routes;
 mod server;
+mod shadow;
 pub mod signals;
 mod status;
 mod ticker;

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate_sentry::{
     BrownoutStatus, ClassStatus, ControllerStatus, MomentsStatus, PolicingStatus, QueueStatus,
-    Refusal, ReplicaStatus, SentryConfig, Status,
+    Refusal, ReplicaStatus, SentryConfig, ShadowStatus, Status,
 };
 
 use super::Operator;
@@ -86,6 +86,9 @@ pub(super) struct ApplicationStatus {
     capacity_per_second: Option<f64>,
     /// What an operator should know about.
     warnings: Vec<Warning>,
+    /// Another configuration beside the one in force, where `[shadow]` has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shadow: Option<ShadowView>,
     /// What would help while requests are shed; empty otherwise.
     advice: Vec<String>,
     /// The paths and tenants that cost most and are shed most.
@@ -107,6 +110,16 @@ pub(super) struct ApplicationStatus {
     moments: MomentsStatus,
     /// Parts of reports that were not finite or not in their range.
     bad_reports: u64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct ShadowView {
+    /// Keys of `protect` that it has otherwise, with both values.
+    differences: Vec<String>,
+    /// What comes out, in one sentence.
+    headline: String,
+    #[serde(flatten)]
+    engines: ShadowStatus,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -203,6 +216,7 @@ impl ApplicationStatus {
             draining: switch("draining", engine.draining),
             capacity_per_second: engine.drain_rate,
             warnings: journal.warnings(),
+            shadow: shadow(application, &recent),
             top,
             queue: engine.queue,
             replicas,
@@ -219,6 +233,44 @@ impl ApplicationStatus {
             bad_reports: engine.bad_reports,
         }
     }
+}
+
+fn shadow(application: &Application, recent: &Recent) -> Option<ShadowView> {
+    let mut engines = application.shadow()?;
+    engines.in_force.response_p95_seconds = recent.total.response_p95_seconds;
+    let config = application.config();
+    Some(ShadowView {
+        differences: config.shadow.differences(&config.protect),
+        headline: shadow_headline(&engines),
+        engines,
+    })
+}
+
+/// What the other configuration would do, with the error of the models beside it.
+fn shadow_headline(engines: &ShadowStatus) -> String {
+    let good = |engine: &tidegate_sentry::ShadowEngine| engine.total.in_target_per_second;
+    let shed = |engine: &tidegate_sentry::ShadowEngine| engine.total.shed_per_second;
+    let (real, modelled, other) = (&engines.in_force, &engines.modelled, &engines.shadow);
+    if engines.seconds < 1.0 {
+        return "The comparison has just begun.".to_owned();
+    }
+    let known = match (engines.limits_known, engines.replicas_up) {
+        (known, up) if known >= up => String::new(),
+        (known, up) => format!(
+            " The limit of {} of {up} replicas was not seen yet, so their models serve everything.",
+            up - known.min(up)
+        ),
+    };
+    format!(
+        "The shadow would answer {:.1}/s in target and shed {:.1}/s; in force are {:.1}/s and \
+         {:.1}/s, by the models {:.1}/s and {:.1}/s.{known}",
+        good(other),
+        shed(other),
+        good(real),
+        shed(real),
+        good(modelled),
+        shed(modelled),
+    )
 }
 
 fn headline_of(now: SystemTime, engine: &Status, journal: &Journal, recent: &Recent) -> String {

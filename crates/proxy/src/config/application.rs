@@ -13,7 +13,8 @@ use tidegate_sentry::SentryConfig;
 
 use super::{
     Canary, Channel, ClassRule, Companion, Config, Edge, Forward, Health, KeySource, Limits,
-    Mirror, RefusalTexts, Retry, SessionKey, Sticky, Timeouts, TokenConfig, Upstream, upstream,
+    Mirror, RefusalTexts, Retry, SessionKey, Shadow, Sticky, Timeouts, TokenConfig, Upstream,
+    upstream,
 };
 
 /// The name of the application that the top of a file describes.
@@ -101,6 +102,10 @@ pub struct Application {
     #[schemars(skip)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<RefusalTexts>,
+    /// As `[shadow]`.
+    #[schemars(skip)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shadow: Option<Shadow>,
     /// As `[channel]`; one at the top of the file is no application's.
     #[schemars(skip)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -127,6 +132,7 @@ impl Application {
             ("forward", self.forward.is_some()),
             ("edge", self.edge.is_some()),
             ("refusal", self.refusal.is_some()),
+            ("shadow", self.shadow.is_some()),
         ]
         .into_iter()
         .filter_map(|(name, own)| own.then_some(name))
@@ -175,6 +181,7 @@ impl Application {
             refusal: own(&self.refusal, &top.refusal),
             access_log: top.access_log.clone(),
             record: top.record.clone(),
+            shadow: own(&self.shadow, &top.shadow),
             log: top.log,
             tracing: top.tracing.clone(),
             admin: top.admin.clone(),

@@ -67,7 +67,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "there are no middlewares; quotas, headers, redirects and networks are under [edge]",
     ),
     (
-        &["canary", "mirror", "shadow", "split", "traffic_split"],
+        &["canary", "mirror", "split", "traffic_split"],
         "a canary is an [[application]] of its own with `canary.of`, a mirror one with `mirror.of`",
     ),
     (

@@ -37,6 +37,7 @@ pub mod pem;
 mod place;
 pub mod reference;
 mod secrets;
+mod shadow;
 mod summary;
 mod tracing;
 mod traffic;
@@ -62,6 +63,8 @@ pub use health::{ActiveHealth, Health, PassiveHealth};
 pub use listen::{Certificate, ClientCertificate, Listener};
 pub use load::{Loaded, check, load, load_with};
 pub use operate::{AccessLog, Admin, LineFormat, Log, LogFormat, LogTarget, Record};
+pub(crate) use shadow::patched;
+pub use shadow::{Overrides, Shadow};
 pub use tracing::Tracing;
 pub use traffic::{Forward, Limits, RefusalTexts, Retry, Sticky, Timeouts};
 pub use types::{Addr, Secret, StatusRange};
@@ -128,6 +131,8 @@ pub struct Config {
     pub access_log: AccessLog,
     /// A recording of what passes; none by default.
     pub record: Record,
+    /// Another protection beside the one in force, which decides about no request.
+    pub shadow: Shadow,
     /// Lines about the proxy itself, on standard error: `"text"`, `"json"`, or a table.
     #[serde(deserialize_with = "types::short")]
     pub log: Log,
@@ -187,7 +192,8 @@ impl Config {
     /// The files it names and whose content is read when it is put in force.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let certificates = self.listen.iter().flat_map(|listener| &listener.tls);
-        let optional = [&self.admin.token_file]
+        let shadows = self.application.iter().filter_map(|it| it.shadow.as_ref());
+        let optional = [&self.admin.token_file, &self.shadow.file]
             .into_iter()
             .chain(part_files(
                 &self.upstream,
@@ -199,6 +205,7 @@ impl Config {
                 let refusal = it.refusal.as_ref().unwrap_or(&self.refusal);
                 part_files(&it.upstream, refusal, it.token.as_ref(), it.sticky.as_ref())
             }))
+            .chain(shadows.map(|shadow| &shadow.file))
             .chain(self.listen.iter().map(|listener| &listener.client_ca));
         certificates
             .flat_map(|certificate| [&certificate.cert, &certificate.key])
@@ -254,6 +261,12 @@ impl Config {
             resolve_sticky(base, it.sticky.as_mut());
         }
         self.admin.token_file.iter_mut().for_each(resolve);
+        self.shadow.file.iter_mut().for_each(resolve);
+        let shadows = self
+            .application
+            .iter_mut()
+            .filter_map(|it| it.shadow.as_mut());
+        shadows.filter_map(|it| it.file.as_mut()).for_each(resolve);
         self.state_file.iter_mut().for_each(resolve);
         self.record.dir.iter_mut().for_each(resolve);
         if let LogTarget::File(path) = &mut self.access_log.to {

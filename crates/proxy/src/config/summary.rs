@@ -46,6 +46,18 @@ impl Config {
         [self.replicas(), self.protection(), health(&self.health)]
             .into_iter()
             .chain(self.sticky.as_ref().map(sticky))
+            .chain(self.shadow())
+    }
+
+    /// What runs beside it.
+    fn shadow(&self) -> Option<String> {
+        let differences = self.shadow.differences(&self.protect).join(", ");
+        let words = match differences.as_str() {
+            "" => "nothing otherwise".to_owned(),
+            differences => format!("protect.{}", differences.replace(", ", ", protect.")),
+        };
+        let set = self.shadow.is_set();
+        set.then(|| format!("compares it with a shadow that has {words}"))
     }
 
     fn replicas(&self) -> String {

@@ -293,6 +293,8 @@ impl<T> Sentry<T> {
         if let Some(session) = origin.opens {
             plan.sessions.open(now, session);
         }
+        // The thread that freed the slot may have read its clock before this request arrived.
+        let now = now.max(origin.arrived);
         let state = &plan.replicas[usize::from(replica.0)];
         let generation = state.enter();
         let content = match (origin.returned, self.bypass()) {

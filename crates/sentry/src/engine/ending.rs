@@ -288,6 +288,30 @@ mod tests {
     }
 
     #[test]
+    fn admission_is_not_before_the_arrival_when_clocks_were_read_out_of_order() {
+        let at = |millis: u64| Timestamp::from_nanos(millis * 1_000_000);
+        let text = "mode = 'static'\nstatic.window = 1000\nlimits.slots = 1";
+        let config = tidegate_config::parse("test.toml", text).unwrap();
+        let sentry = Sentry::<()>::new(&config, 1, at(0), 1).unwrap();
+        let first = sentry.on_arrival(at(1), &Default::default(), || ());
+        let crate::Verdict::Admit(first) = first else {
+            panic!("the only slot is free: {first:?}");
+        };
+        let second = sentry.on_arrival(at(10), &Default::default(), || ());
+        assert!(matches!(second, crate::Verdict::Wait(_)), "{second:?}");
+        let mut admitted = Vec::new();
+        let mut wake = |(), resolution| match resolution {
+            crate::Resolution::Admit(permit) => admitted.push(permit),
+            crate::Resolution::Shed(refusal) => panic!("{refusal:?}"),
+        };
+        // This thread read its clock before the second request arrived, and was held up.
+        sentry.on_end(at(9), first, Ending::Served, &mut wake);
+        let second = admitted.pop().unwrap();
+        assert_eq!((second.arrived(), second.admitted()), (at(10), at(10)));
+        sentry.on_end(at(30), second, Ending::Served, &mut |(), _| {});
+    }
+
+    #[test]
     fn the_logarithmic_mean_lies_between() {
         assert!((logarithmic_mean(4.0, 4.0) - 4.0).abs() < 1e-12);
         assert!((logarithmic_mean(1.0, 100.0) - 99.0 / 100f64.ln()).abs() < 1e-9);

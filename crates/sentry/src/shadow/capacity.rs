@@ -9,7 +9,9 @@
 //! S = min over n of R(n),    X_max = max over n of X(n),    c = X_max S
 //! ```
 //!
-//! and it was seen at its capacity when `R(n)` was far above `S` for long enough. A replica whose
+//! and it was seen at its capacity when `R(n)` was far above `S` for long enough, or when its window
+//! was full while others waited for it: then the throughput of that time is what it can do at that
+//! window, and nothing is known of larger ones. A replica whose
 //! throughput falls beyond its knee (thrashing) is so credited with what it did at the knee, where
 //! enforcing would hold it. `X_max` is taken over unions of neighbouring bins, each by its lower
 //! confidence bound, so that the largest is not the luckiest.
@@ -32,6 +34,11 @@ const RATE_COUNT_MIN: f64 = 150.0;
 const RATE_CHANGE_MIN: f64 = 0.03;
 /// Seconds of a bin beyond which older ones fade, so that a change is followed within a minute.
 const BIN_SECONDS_MAX: f64 = 60.0;
+/// Half-life of what was seen with a full window, so that a change is followed within a minute.
+const FULL_HALF_LIFE_SECONDS: f64 = 30.0;
+/// Completions without which a full window says nothing about the capacity. Chosen: a standard
+/// error of an eighth.
+const FULL_COUNT_MIN: f64 = 60.0;
 /// Half-life of what was seen at concurrencies that do not occur any more.
 const HALF_LIFE_SECONDS: f64 = 600.0;
 
@@ -83,6 +90,9 @@ pub(super) struct Servers {
 pub(super) struct CapacityModel {
     open: Stretch,
     bins: Vec<Stretch>,
+    /// What it did lately while its window was full and others waited, by `log2` of the window: a
+    /// small one does not show what a larger one can do.
+    full: Vec<Stretch>,
     /// Throughput that the model is credited with.
     rate: Option<f64>,
 }
@@ -99,12 +109,30 @@ impl CapacityModel {
         });
         let share = 0.5_f64.powf(seconds / HALF_LIFE_SECONDS);
         self.bins.iter_mut().for_each(|bin| bin.fade(share));
+        let share = 0.5_f64.powf(seconds / FULL_HALF_LIFE_SECONDS);
+        self.full.iter_mut().for_each(|bin| bin.fade(share));
         let enough = self.open.count >= STRETCH_COUNT_MIN;
         if (enough && self.open.seconds >= STRETCH_SECONDS_MIN)
             || self.open.seconds >= STRETCH_SECONDS_MAX
         {
             self.close();
         }
+    }
+
+    /// Adds what was served in a tick in which the window was full while others waited.
+    pub(super) fn on_full(&mut self, count: u32, seconds: f64, window: u32) {
+        self.full.resize(BINS, Stretch::default());
+        let index = f64::from(window.max(1)).log2().floor() as usize;
+        self.full[index.min(BINS - 1)].add(&Stretch {
+            count: f64::from(count),
+            seconds,
+            ..Stretch::default()
+        });
+    }
+
+    /// Whether a limit was seen.
+    pub(super) fn is_known(&self) -> bool {
+        self.rate.is_some()
     }
 
     fn close(&mut self) {
@@ -130,7 +158,9 @@ impl CapacityModel {
                 seconds: 0.0,
             };
         };
-        let best = self.best_rate().filter(|_| self.queued(seconds));
+        let best = self
+            .full_rate()
+            .or_else(|| self.best_rate().filter(|_| self.queued(seconds)));
         let changed = |rate: f64, best: f64| (best / rate - 1.0).abs() > RATE_CHANGE_MIN;
         if let Some(best) = best
             && self.rate.is_none_or(|rate| changed(rate, best))
@@ -168,6 +198,12 @@ impl CapacityModel {
         count >= RATE_COUNT_MIN
     }
 
+    /// The largest throughput of a full window, of those of which enough was seen.
+    fn full_rate(&self) -> Option<f64> {
+        let enough = self.full.iter().filter(|it| it.count >= FULL_COUNT_MIN);
+        enough.map(|it| it.count / it.seconds).reduce(f64::max)
+    }
+
     /// The largest throughput of neighbouring bins together.
     fn best_rate(&self) -> Option<f64> {
         let mut best: Option<f64> = None;
@@ -202,6 +238,21 @@ mod tests {
         serve(&mut model, 50.0, 0.04, 20.0);
         serve(&mut model, 90.0, 0.05, 20.0);
         assert_eq!(model.servers().count, None);
+    }
+
+    #[test]
+    fn full_window_shows_the_capacity_without_a_queue_inside() {
+        let mut model = CapacityModel::default();
+        serve(&mut model, 40.0, 0.1, 20.0);
+        assert!(!model.is_known());
+        for _ in 0..100 {
+            model.on_tick(8, 0.88, 0.1, 8);
+            model.on_full(8, 0.1, 9);
+        }
+        let servers = model.servers();
+        assert_eq!(servers.count, Some(8));
+        let rate = 8.0 / servers.seconds;
+        assert!((78.0..=82.0).contains(&rate), "{rate}");
     }
 
     #[test]

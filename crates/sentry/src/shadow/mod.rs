@@ -1,10 +1,13 @@
-//! What enforcing would do, while a dry run admits everything.
+//! A second engine on the same arrivals, in front of models of the replicas.
 //!
-//! In a dry run nothing is queued and no window is full, so mode `auto` has nothing to measure: a
-//! replica in meltdown looks like a slow one. The shadow is a second engine that does enforce. It
-//! gets the same arrivals, in front of replicas that are models: [`CapacityModel`] learns from the
-//! real completions how much each replica can do, [`Station`] serves the shadow's requests at that
-//! rate. What the shadow sheds is what the dry run would have shed.
+//! It serves two purposes. In a dry run nothing is queued and no window is full, so mode `auto` has
+//! nothing to measure: a replica in meltdown looks like a slow one. The shadow is an engine that
+//! does enforce; what it sheds is what the dry run would have shed. And a [`Comparison`] runs
+//! another configuration beside the one in force.
+//!
+//! The shadow gets the arrivals of the real engine. Its replicas are models: [`CapacityModel`]
+//! learns from the real completions how much each replica can do, [`Station`] serves the shadow's
+//! requests at that rate.
 //!
 //! Requests only leave a record ([`Inbox`]); the shadow runs on the tick, in simulated time.
 //!
@@ -12,7 +15,10 @@
 //! was never reached, and paths whose costs differ: a station serves all requests alike.
 
 mod capacity;
+mod comparison;
+mod recent;
 mod station;
+mod status;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -20,10 +26,14 @@ use std::sync::Arc;
 use tidegate_control::Timestamp;
 
 use self::capacity::CapacityModel;
+pub use self::comparison::Comparison;
 use self::station::Station;
-use crate::api::{Arrival, Ending, Permit, ReplicaId, Resolution, ShedReason, Verdict};
+pub use self::status::{ShadowClass, ShadowEngine, ShadowStatus};
+use crate::api::Verdict;
+use crate::api::{Arrival, ClassId, Ending, Permit, ReplicaId, Report, Resolution, ShedReason};
 use crate::config::SentryConfig;
 use crate::engine::Sentry;
+use crate::error::SentryError;
 use crate::event::{Event, Observer};
 use crate::plan::Plan;
 use crate::random::Dice;
@@ -41,6 +51,8 @@ pub(crate) struct Inbox {
     arrivals: Vec<(Timestamp, Arrival)>,
     /// Per replica: requests served, and the seconds they took inside.
     served: Vec<Served>,
+    /// Arrivals for which there was no room.
+    left_out: u64,
 }
 
 /// Completions of a replica.
@@ -52,8 +64,15 @@ struct Served {
 
 impl Inbox {
     pub(crate) fn on_arrival(&mut self, now: Timestamp, arrival: &Arrival) {
-        if self.arrivals.len() < ARRIVALS_MAX {
+        self.on_arrival_within(ARRIVALS_MAX, now, arrival);
+    }
+
+    /// Keeps an arrival unless there are `most` already.
+    fn on_arrival_within(&mut self, most: usize, now: Timestamp, arrival: &Arrival) {
+        if self.arrivals.len() < most {
             self.arrivals.push((now, *arrival));
+        } else {
+            self.left_out += 1;
         }
     }
 
@@ -66,56 +85,110 @@ impl Inbox {
         served.count += 1;
         served.seconds += seconds;
     }
+
+    /// Moves everything to `other`, and keeps the memory.
+    fn drain_into(&mut self, other: &mut Self) {
+        other.arrivals.append(&mut self.arrivals);
+        if other.served.len() < self.served.len() {
+            other.served.resize(self.served.len(), Served::default());
+        }
+        for (sum, served) in other.served.iter_mut().zip(self.served.drain(..)) {
+            sum.count += served.count;
+            sum.seconds += served.seconds;
+        }
+        other.left_out += std::mem::take(&mut self.left_out);
+    }
+
+    /// Empty again, with its memory.
+    fn clear(&mut self) {
+        self.arrivals.clear();
+        self.served.clear();
+        self.left_out = 0;
+    }
 }
 
 /// A request of the shadow: nothing has to be known about it.
 #[derive(Debug, Clone, Copy)]
 struct Waiter;
 
+/// Time between two reports of a station's utilization, for modes that regulate it.
+const REPORT_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// The enforcing engine, and the models of the replicas it has.
 #[derive(Debug)]
 pub(crate) struct Shadow {
     sentry: Sentry<Waiter>,
-    config: Arc<SentryConfig>,
+    /// The plan's configuration for which it was made.
+    source: Arc<SentryConfig>,
+    /// By the plan's classes: the class of the same name, or else the last.
+    classes: Vec<ClassId>,
     models: Vec<CapacityModel>,
     stations: Vec<Station>,
     dice: Dice,
     now: Timestamp,
+    reported_at: Timestamp,
+    /// Whether each replica was full at the last tick.
+    full: Vec<bool>,
     /// Refusals that were passed on already, by class and reason.
     reported: Vec<[u64; ShedReason::ALL.len()]>,
 }
 
 impl Shadow {
-    /// A shadow of the plan; `None` where the mode needs none.
+    /// A shadow of the plan that enforces it; `None` where the mode needs none.
     pub(crate) fn new(plan: &Plan, now: Timestamp) -> Option<Box<Self>> {
+        Self::with(&plan.config, plan, now).ok()
+    }
+
+    /// A shadow with this configuration before the replicas of the plan. It enforces.
+    fn with(config: &SentryConfig, plan: &Plan, now: Timestamp) -> Result<Box<Self>, SentryError> {
         let config = SentryConfig {
             dry_run: false,
-            ..(*plan.config).clone()
+            ..config.clone()
         };
         let weight = |weight: u32| NonZeroU32::new(weight).unwrap_or(NonZeroU32::MIN);
         let weights = plan.replicas.iter().map(|replica| weight(replica.weight()));
         let weights: Vec<_> = weights.collect();
-        Some(Box::new(Self {
-            sentry: Sentry::weighted(&config, &weights, now, SEED).ok()?,
-            config: Arc::clone(&plan.config),
+        let sentry = Sentry::weighted(&config, &weights, now, SEED)?;
+        let own = sentry.plan_now();
+        let last = own.classes.len() - 1;
+        let class_of = |name: &str| own.classes.iter().position(|class| class.name == name);
+        let names = plan.classes.iter().map(|class| class.name.as_str());
+        Ok(Box::new(Self {
+            classes: names
+                .map(|name| ClassId(class_of(name).unwrap_or(last) as u16))
+                .collect(),
+            sentry,
+            source: Arc::clone(&plan.config),
             models: vec![CapacityModel::default(); weights.len()],
             stations: weights.iter().map(|_| Station::default()).collect(),
             dice: Dice::new(SEED),
             now,
+            reported_at: now,
+            full: vec![false; weights.len()],
             reported: Vec::new(),
         }))
     }
 
+    /// Whether it was made for this plan.
+    fn suits(&self, plan: &Plan) -> bool {
+        Arc::ptr_eq(&self.source, &plan.config) && self.models.len() == plan.replicas.len()
+    }
+
+    /// Takes over what another one has learned about the replicas.
+    fn learn_from(&mut self, now: Timestamp, before: Self) {
+        for (model, known) in self.models.iter_mut().zip(before.models) {
+            *model = known;
+        }
+        self.sentry.resume(now, &before.sentry.windows());
+    }
+
     /// The shadow after a change of the plan: a new engine, and what was learnt about replicas.
     pub(crate) fn following(self: Box<Self>, plan: &Plan, now: Timestamp) -> Option<Box<Self>> {
-        if Arc::ptr_eq(&self.config, &plan.config) && self.models.len() == plan.replicas.len() {
+        if self.suits(plan) {
             return Some(self);
         }
         let mut next = Self::new(plan, now)?;
-        for (model, known) in next.models.iter_mut().zip(self.models) {
-            *model = known;
-        }
-        next.sentry.resume(now, &self.sentry.windows());
+        next.learn_from(now, *self);
         Some(next)
     }
 
@@ -128,15 +201,26 @@ impl Shadow {
         mut inbox: Inbox,
         observer: &mut dyn Observer,
     ) {
-        self.learn(now, plan, &inbox.served);
         inbox.arrivals.sort_by_key(|(at, _)| *at);
-        for (at, arrival) in inbox.arrivals {
-            let at = at.max(self.now).min(now);
+        let observer = &mut |event: &Event| {
+            if matches!(event, Event::Overload { .. }) {
+                observer.on_event(event);
+            }
+        };
+        self.live(now, plan, &inbox, observer);
+        self.report(plan);
+    }
+
+    /// Lives through the time until now. The arrivals are in the order of time.
+    fn live(&mut self, now: Timestamp, plan: &Plan, inbox: &Inbox, observer: &mut dyn Observer) {
+        self.learn(now, plan, &inbox.served);
+        for (at, arrival) in &inbox.arrivals {
+            let at = (*at).max(self.now).min(now);
             self.advance(at, observer);
-            self.arrive(at, &arrival);
+            self.arrive(at, arrival);
         }
         self.advance(now, observer);
-        self.report(plan);
+        self.report_utilization(now);
     }
 
     pub(crate) fn overloaded(&self) -> Option<bool> {
@@ -157,8 +241,14 @@ impl Shadow {
             self.sentry
                 .set_health(self.now, id, replica.is_up(), &mut wake);
             let done = served.get(index).copied().unwrap_or_default();
-            self.models[index].on_tick(done.count, done.seconds, seconds, replica.in_flight());
-            self.stations[index].set(self.models[index].servers());
+            let full = plan.queued() > 0 && replica.in_flight() >= replica.limit();
+            let was_full = std::mem::replace(&mut self.full[index], full);
+            let model = &mut self.models[index];
+            model.on_tick(done.count, done.seconds, seconds, replica.in_flight());
+            if full && was_full {
+                model.on_full(done.count, seconds, replica.limit());
+            }
+            self.stations[index].set(model.servers());
         }
         self.start(self.now, started);
     }
@@ -180,13 +270,8 @@ impl Shadow {
 
     fn tick(&mut self, at: Timestamp, observer: &mut dyn Observer) {
         let mut started = Vec::new();
-        let mut observe = |event: &Event| {
-            if matches!(event, Event::Overload { .. }) {
-                observer.on_event(event);
-            }
-        };
         let mut wake = |_: Waiter, resolution| started.extend(admitted(resolution));
-        self.sentry.handle_timeout(at, &mut observe, &mut wake);
+        self.sentry.handle_timeout(at, observer, &mut wake);
         self.start(at, started);
     }
 
@@ -201,6 +286,11 @@ impl Shadow {
     }
 
     fn arrive(&mut self, at: Timestamp, arrival: &Arrival) {
+        let class = self.classes.get(usize::from(arrival.class.0));
+        let arrival = &Arrival {
+            class: class.copied().unwrap_or(arrival.class),
+            ..*arrival
+        };
         if let Verdict::Admit(permit) = self.sentry.on_arrival(at, arrival, || Waiter) {
             self.start(at, vec![permit]);
         }
@@ -210,6 +300,25 @@ impl Shadow {
         for permit in permits {
             let index = usize::from(permit.replica().0);
             self.stations[index].begin(at, permit, &self.dice);
+        }
+    }
+
+    /// Says how busy the models were, where their servers are known.
+    fn report_utilization(&mut self, now: Timestamp) {
+        let elapsed = now - self.reported_at;
+        if elapsed < REPORT_INTERVAL {
+            return;
+        }
+        self.reported_at = now;
+        for (index, station) in self.stations.iter_mut().enumerate() {
+            let utilization = station.utilization(now, elapsed);
+            let report = Report {
+                utilization,
+                ..Report::default()
+            };
+            if utilization.is_some() {
+                self.sentry.on_report(now, ReplicaId(index as u16), &report);
+            }
         }
     }
 

@@ -19,6 +19,9 @@ pub(super) struct Station {
     permits: Vec<Option<Permit>>,
     free: Vec<usize>,
     queue: VecDeque<Permit>,
+    /// Seconds of servers that were busy since the last report.
+    busy_seconds: f64,
+    counted_to: Timestamp,
 }
 
 impl Station {
@@ -31,13 +34,30 @@ impl Station {
         self.ends.peek().map(|Reverse((at, _))| *at)
     }
 
+    /// The share of the servers that was busy in the last `elapsed`; `None` while nobody knows how
+    /// many there are.
+    pub(super) fn utilization(&mut self, now: Timestamp, elapsed: Duration) -> Option<f64> {
+        self.count_busy(now);
+        let busy = std::mem::take(&mut self.busy_seconds);
+        let count = self.servers.and_then(|servers| servers.count)?;
+        Some((busy / (f64::from(count) * elapsed.as_secs_f64())).min(1.0))
+    }
+
+    fn count_busy(&mut self, now: Timestamp) {
+        let elapsed = (now - self.counted_to).as_secs_f64();
+        self.busy_seconds += elapsed * self.ends.len() as f64;
+        self.counted_to = now;
+    }
+
     pub(super) fn begin(&mut self, now: Timestamp, permit: Permit, dice: &Dice) {
+        self.count_busy(now);
         self.queue.push_back(permit);
         self.fill(now, dice);
     }
 
     /// The next one ends, and others may begin.
     pub(super) fn end(&mut self, now: Timestamp, dice: &Dice) -> Option<Permit> {
+        self.count_busy(now);
         let Reverse((_, place)) = self.ends.pop()?;
         self.free.push(place);
         let permit = self.permits[place].take();

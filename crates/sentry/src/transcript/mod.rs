@@ -28,6 +28,7 @@ use crate::config::SentryConfig;
 use crate::engine::Sentry;
 use crate::error::SentryError;
 use crate::event::{Event, Observer};
+use crate::shadow::{Comparison, ShadowStatus};
 use crate::status::Status;
 use call::{Answer, Call, Entry, EventHash, Header, Outcome, VERSION};
 pub use replay::{Difference, ReplayEnd, Replayed, verify};
@@ -560,6 +561,17 @@ impl<T> Transcribed<T> {
     /// See [`Sentry::pressure`].
     pub fn pressure(&self) -> Option<f64> {
         self.look(|sentry| sentry.pressure())
+    }
+
+    /// Lets a comparison live through the time until now. It only looks at the engine, so nothing is
+    /// written down.
+    pub fn compare(&self, now: Timestamp, comparison: &Comparison) {
+        comparison.on_tick(now, &self.sentry);
+    }
+
+    /// How a comparison stands.
+    pub fn compared(&self, now: Timestamp, comparison: &Comparison) -> Option<ShadowStatus> {
+        comparison.status(now, &self.sentry)
     }
 
     /// See [`Sentry::status`].

@@ -21,7 +21,7 @@ mod settings;
 mod sweep;
 
 pub use excite::{Excitation, Regulator};
-pub use plant::{Drive, Plant, PlantError, Sample, SimPlant};
+pub use plant::{Drive, Limit, Plant, PlantError, Sample, SimPlant};
 pub use render::{page, protect};
 pub use settings::Settings;
 pub use sweep::{LoadPoint, OperatingPoint, Sweep};
@@ -74,6 +74,55 @@ pub enum CharacterizeError {
     Design(#[from] DesignError),
 }
 
+/// What a service can do, and where to run it: all that mode `auto` needs.
+#[derive(Debug, Clone)]
+pub struct Survey {
+    /// Goodput and response time by load.
+    pub sweep: Sweep,
+    /// Where to run the service.
+    pub operating_point: OperatingPoint,
+}
+
+/// Sweeps the load and measures the operating point, without the excitation.
+///
+/// # Errors
+/// When the service cannot be driven or saturated; the message says which.
+pub fn survey(
+    plant: &mut dyn Plant,
+    settings: &Settings,
+    progress: &dyn Progress,
+) -> Result<Survey, CharacterizeError> {
+    // The search for the capacity takes a few runs more or less; the rest is known.
+    progress.start(settings.sweep_points + 1);
+    let sweep = Sweep::measure(plant, settings, progress)?;
+    let operating_point = OperatingPoint::measure(plant, settings, &sweep)?;
+    progress.done("operating point");
+    Ok(Survey {
+        sweep,
+        operating_point,
+    })
+}
+
+/// Excites a service that was surveyed, and designs its regulator.
+///
+/// # Errors
+/// When the service cannot be driven or identified; the message says which.
+pub fn regulate(
+    plant: &mut dyn Plant,
+    settings: &Settings,
+    survey: Survey,
+) -> Result<Characterization, CharacterizeError> {
+    let excitation = Excitation::measure(plant, settings, &survey.sweep)?;
+    let regulator = Regulator::design(&excitation, settings)?;
+    Ok(Characterization {
+        settings: settings.clone(),
+        sweep: survey.sweep,
+        operating_point: survey.operating_point,
+        excitation,
+        regulator,
+    })
+}
+
 /// Characterizes `plant`.
 ///
 /// # Errors
@@ -83,19 +132,6 @@ pub fn characterize(
     settings: &Settings,
     progress: &dyn Progress,
 ) -> Result<Characterization, CharacterizeError> {
-    // The search for the capacity takes a few runs more or less; the rest is known.
-    progress.start(settings.sweep_points + 2);
-    let sweep = Sweep::measure(plant, settings, progress)?;
-    let operating_point = OperatingPoint::measure(plant, settings, &sweep)?;
-    progress.done("operating point");
-    let excitation = Excitation::measure(plant, settings, &sweep)?;
-    progress.done("excitation");
-    let regulator = Regulator::design(&excitation, settings)?;
-    Ok(Characterization {
-        settings: settings.clone(),
-        sweep,
-        operating_point,
-        excitation,
-        regulator,
-    })
+    let survey = survey(plant, settings, progress)?;
+    regulate(plant, settings, survey)
 }

@@ -22,6 +22,11 @@ pub trait Plant {
     /// # Errors
     /// When it could not be driven to the end.
     fn run(&mut self, drive: &Drive) -> Result<Vec<Sample>, PlantError>;
+
+    /// The 99th percentile of the response times of the last run, in seconds, where it is known.
+    fn tail_s(&self) -> Option<f64> {
+        None
+    }
 }
 
 /// A service could not be driven.
@@ -174,6 +179,7 @@ pub struct SimPlant {
     scenario: Scenario,
     seed: u64,
     runs: usize,
+    tail_s: Option<f64>,
 }
 
 impl SimPlant {
@@ -184,6 +190,7 @@ impl SimPlant {
             scenario,
             seed,
             runs: 0,
+            tail_s: None,
         }
     }
 
@@ -218,6 +225,8 @@ impl Plant for SimPlant {
         let scenario = self.driven(drive);
         let mut gate = Metered::new(drive, scenario.replica_count(), seed);
         let outcome = scenario.run_with(seed, &mut gate)?;
+        let tail_s = outcome.totals.histogram.quantile(0.99);
+        self.tail_s = Some(tail_s).filter(|tail| tail.is_finite());
         let interval = outcome.interval;
         let samples = outcome.rows.iter().map(|row| Sample {
             at_s: row.at,
@@ -227,6 +236,10 @@ impl Plant for SimPlant {
             response_s: row.response.mean,
         });
         Ok(samples.collect())
+    }
+
+    fn tail_s(&self) -> Option<f64> {
+        self.tail_s
     }
 }
 

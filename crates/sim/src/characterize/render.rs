@@ -3,7 +3,7 @@
 use tidegate_config::{Dur, Rate};
 use tidegate_sentry::{LqrConfig, ModeName, SentryConfig};
 
-use super::{Characterization, LoadPoint};
+use super::{Characterization, LoadPoint, OperatingPoint, Survey, Sweep};
 use crate::chart::{Chart, ChartError, Point, svg};
 use crate::report::{Origin, Page, Section, number};
 
@@ -37,7 +37,65 @@ pub fn protect(found: &Characterization) -> SentryConfig {
     }
 }
 
+impl Survey {
+    /// The lines of a configuration file for mode `auto`.
+    #[must_use]
+    pub fn snippet(&self) -> String {
+        // In steps of 10 ms: a measurement of this kind is worth no more.
+        let target = (self.sweep.recommended_target_s() * 100.0).ceil() / 100.0;
+        let target = Dur(milliseconds(target));
+        format!("[protect]\nmode = \"auto\"\ntarget = \"{target}\"\n")
+    }
+
+    /// What was found, line by line: a name, a value with its unit.
+    #[must_use]
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        let mut facts = sweep_facts(&self.sweep, &self.operating_point);
+        let target = number(self.sweep.recommended_target_s());
+        facts.push(("target for mode auto", format!("{target} s")));
+        facts
+    }
+}
+
+fn sweep_facts(sweep: &Sweep, point: &OperatingPoint) -> Vec<(&'static str, String)> {
+    vec![
+        (
+            "peak goodput",
+            format!("{} requests/s", number(sweep.peak_goodput_per_s)),
+        ),
+        (
+            "response time at light load",
+            format!("{} s", number(sweep.lightest_response_s)),
+        ),
+        (
+            "load of maximum power",
+            format!("{} requests/s", number(sweep.max_power_load_per_s)),
+        ),
+        (
+            "operating point: admit",
+            format!("{} requests/s", number(point.rate_per_s)),
+        ),
+        (
+            "operating point: goodput",
+            format!("{} requests/s", number(point.goodput_per_s)),
+        ),
+        (
+            "operating point: response time",
+            format!("{} s", number(point.response_s)),
+        ),
+    ]
+}
+
 impl Characterization {
+    /// What was found without the excitation.
+    #[must_use]
+    pub fn survey(&self) -> Survey {
+        Survey {
+            sweep: self.sweep.clone(),
+            operating_point: self.operating_point,
+        }
+    }
+
     /// The lines of a configuration file that put it in force.
     #[must_use]
     pub fn snippet(&self) -> String {
@@ -78,40 +136,12 @@ impl Characterization {
     /// What was found, line by line: a name, a value with its unit.
     #[must_use]
     pub fn facts(&self) -> Vec<(&'static str, String)> {
-        let Self {
-            sweep,
-            operating_point,
-            regulator,
-            ..
-        } = self;
+        let regulator = &self.regulator;
         let fit = &regulator.fit;
         let quality = |state: usize| number(fit.states[state].r_squared);
         let pole = |index: usize| number(regulator.lqr.poles[index].norm());
-        vec![
-            (
-                "peak goodput",
-                format!("{} requests/s", number(sweep.peak_goodput_per_s)),
-            ),
-            (
-                "response time at light load",
-                format!("{} s", number(sweep.lightest_response_s)),
-            ),
-            (
-                "load of maximum power",
-                format!("{} requests/s", number(sweep.max_power_load_per_s)),
-            ),
-            (
-                "operating point: admit",
-                format!("{} requests/s", number(operating_point.rate_per_s)),
-            ),
-            (
-                "operating point: goodput",
-                format!("{} requests/s", number(operating_point.goodput_per_s)),
-            ),
-            (
-                "operating point: response time",
-                format!("{} s", number(operating_point.response_s)),
-            ),
+        let mut facts = self.survey().facts();
+        facts.extend([
             (
                 "A (diagonal)",
                 format!("{}, {}", number(fit.a[(0, 0)]), number(fit.a[(1, 1)])),
@@ -133,7 +163,8 @@ impl Characterization {
                 "closed-loop poles: modulus",
                 format!("{}, {}", pole(0), pole(1)),
             ),
-        ]
+        ]);
+        facts
     }
 }
 

@@ -12,6 +12,8 @@ pub struct LoadPoint {
     pub goodput_per_s: f64,
     /// Their mean response time.
     pub response_s: f64,
+    /// The 99th percentile of it; NaN where it is not known.
+    pub response_p99_s: f64,
 }
 
 /// Goodput and response time over load.
@@ -68,6 +70,21 @@ impl Sweep {
         };
         sweep.max_power_load_per_s = sweep.max_power_load();
         sweep
+    }
+
+    /// The target that mode `auto` derives of a service like this one, in seconds:
+    /// `max(8 S, 2 p99, 60 / r)` with response time and 99th percentile at light load, and the peak
+    /// goodput.
+    #[must_use]
+    pub fn recommended_target_s(&self) -> f64 {
+        const SERVICE_TIMES: f64 = 8.0;
+        const TAILS: f64 = 2.0;
+        const REQUESTS: f64 = 60.0;
+        let tail = self.points.first().map_or(f64::NAN, |it| it.response_p99_s);
+        // A part that is not known is NaN, which `max` leaves out.
+        (SERVICE_TIMES * self.lightest_response_s)
+            .max(TAILS * tail)
+            .max(REQUESTS / self.peak_goodput_per_s)
     }
 
     /// Power of a point (000 eq. 1): goodput over capacity, by response time over service time.
@@ -157,13 +174,20 @@ fn load_point(
     load: f64,
 ) -> Result<LoadPoint, CharacterizeError> {
     let samples = plant.run(&Drive::open(load, settings))?;
-    Ok(mean_point(&samples[skipped(&samples, settings)..]))
+    Ok(LoadPoint {
+        response_p99_s: plant.tail_s().unwrap_or(f64::NAN),
+        ..mean_point(settled(&samples, settings))
+    })
 }
 
-/// Samples of the first steps, in which the service was not yet in its steady state.
-fn skipped(samples: &[Sample], settings: &Settings) -> usize {
+/// Samples without the first steps, in which the service was not yet in its steady state. A run
+/// that ended before counts as a whole.
+fn settled<'a>(samples: &'a [Sample], settings: &Settings) -> &'a [Sample] {
     let settle = settings.time_of(settings.settle_steps).as_secs_f64();
-    samples.partition_point(|sample| sample.at_s <= settle)
+    match samples.partition_point(|sample| sample.at_s <= settle) {
+        all if all == samples.len() => samples,
+        skipped => &samples[skipped..],
+    }
 }
 
 /// Response times are weighted by the requests they belong to.
@@ -178,6 +202,7 @@ fn mean_point(samples: &[Sample]) -> LoadPoint {
         offered_per_s: offered / samples.len().max(1) as f64,
         goodput_per_s: goodput / samples.len().max(1) as f64,
         response_s: weighted.sum::<f64>() / goodput,
+        response_p99_s: f64::NAN,
     }
 }
 
@@ -204,7 +229,7 @@ impl OperatingPoint {
         let rate = low + settings.balance * (high - low).max(0.0);
         let offered = settings.overload * sweep.peak_goodput_per_s;
         let samples = plant.run(&Drive::gated(offered, rate, settings))?;
-        let point = mean_point(&samples[skipped(&samples, settings)..]);
+        let point = mean_point(settled(&samples, settings));
         Ok(Self {
             rate_per_s: rate,
             goodput_per_s: point.goodput_per_s,
@@ -223,6 +248,7 @@ mod tests {
             offered_per_s: load,
             goodput_per_s: load,
             response_s: 1.0 / (10.0 - load),
+            response_p99_s: f64::NAN,
         };
         Sweep::of([0.1, 2.0, 4.0, 6.5, 8.0, 9.9].map(point).to_vec())
     }
@@ -254,6 +280,27 @@ mod tests {
             let capacity = find_capacity(&mut plant, &settings).unwrap();
             assert!((capacity - 13.0).abs() < 0.7, "seed {seed}: {capacity}");
         }
+    }
+
+    #[test]
+    fn target_is_what_mode_auto_derives() {
+        let target = |p99: f64| {
+            let point = |load: f64, response_s: f64| LoadPoint {
+                offered_per_s: load,
+                goodput_per_s: load,
+                response_s,
+                response_p99_s: p99,
+            };
+            Sweep::of(vec![point(10.0, 0.02), point(200.0, 0.1)]).recommended_target_s()
+        };
+        assert!(
+            (target(f64::NAN) - 0.3).abs() < 1e-9,
+            "60 requests at 200/s"
+        );
+        assert!(
+            (target(0.4) - 0.8).abs() < 1e-9,
+            "twice the 99th percentile"
+        );
     }
 
     #[test]

@@ -1,4 +1,7 @@
 //! One self-contained HTML page: no script, no other file, readable in print.
+//!
+//! A page of several sections has contents. Where comparisons with a paper differ, a box hides all
+//! that agrees; it works without a script, by the box's state and the order of elements.
 
 use super::Origin;
 use super::number::with_interval;
@@ -36,7 +39,7 @@ pub struct Section {
 }
 
 const STYLE: &str = "\
-:root{color-scheme:light}
+:root{color-scheme:light dark}
 body{font:16px/1.5 system-ui,sans-serif;color:#2b2f36;background:#f4f5f7;margin:0}
 main{max-width:1300px;margin:0 auto;padding:24px}
 section{background:#fff;border:1px solid #e3e6ea;border-radius:8px;padding:8px 24px 24px;margin:24px 0}
@@ -46,8 +49,18 @@ table{border-collapse:collapse;margin:1em 0;font-size:15px}
 th,td{text-align:left;padding:4px 14px 4px 0;border-bottom:1px solid #e8eaee;vertical-align:top}
 th{font-weight:600}td.why{color:#6b7280;max-width:34em}
 .agrees{color:#087f5b;font-weight:600}.differs{color:#c92a2a;font-weight:600}.ours{color:#1864ab;font-weight:600}
-.figures{display:flex;flex-wrap:wrap;gap:8px}.figures svg{max-width:100%;height:auto}
+.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:8px}
+.figures svg{width:100%;max-width:820px;height:auto}
 pre{background:#f4f5f7;padding:12px;border-radius:6px;overflow:auto}
+nav ol{columns:22em;padding-left:1.6em;margin:.4em 0}nav li.differs a{color:#c92a2a}
+#only:checked~section.same,#only:checked~nav li.same,#only:checked~section tr.same{display:none}
+@media (prefers-color-scheme:dark){
+body{color:#d8dbe0;background:#16181c}section{background:#1f2228;border-color:#33373f}
+th,td{border-color:#33373f}pre{background:#16181c}a{color:#74b0f4}.facts,td.why{color:#9aa1ad}
+.agrees{color:#3ec28f}.differs,nav li.differs a{color:#ff8787}.ours{color:#74b0f4}
+.figures svg{filter:invert(.88) hue-rotate(180deg)}
+}
+@media print{#only,#only+label,nav{display:none}}
 ";
 
 impl Page {
@@ -61,20 +74,68 @@ impl Page {
             escape(&self.origin.commit)
         );
         let lead = escape(&self.lead);
-        let sections: String = self.sections.iter().map(Section::html).collect();
+        let sections = self.sections.iter().enumerate();
+        let sections: String = sections.map(|(index, it)| it.html(index)).collect();
+        let (filter, contents) = (self.filter(), self.contents());
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
              <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
              <h1>{title}</h1>\n<p class=\"facts\">{origin}</p>\n<p>{lead}</p>\n\
-             {sections}</main>\n</body>\n</html>\n"
+             {filter}{contents}{sections}</main>\n</body>\n</html>\n"
         )
+    }
+
+    /// A box that leaves only what differs, where there are comparisons.
+    fn filter(&self) -> &'static str {
+        match self.sections.iter().any(|it| it.verdict().is_some()) {
+            true => {
+                "<input type=\"checkbox\" id=\"only\">\n\
+                 <label for=\"only\">only what differs</label>\n"
+            }
+            false => "",
+        }
+    }
+
+    /// Links to the sections, where there are enough to get lost.
+    fn contents(&self) -> String {
+        if self.sections.len() < CONTENTS_MIN {
+            return String::new();
+        }
+        let line = |(index, section): (usize, &Section)| {
+            let (class, title) = (section.class(), escape(&section.title));
+            format!("<li class=\"{class}\"><a href=\"#s{index}\">{title}</a></li>\n")
+        };
+        let lines: String = self.sections.iter().enumerate().map(line).collect();
+        format!("<nav>\n<h2>Contents</h2>\n<ol>\n{lines}</ol>\n</nav>\n")
     }
 }
 
+/// Sections from which on a page has contents.
+const CONTENTS_MIN: usize = 5;
+/// The verdict of a comparison that does not agree.
+const DIFFERS: &str = "differs";
+
 impl Section {
-    fn html(&self) -> String {
-        let mut text = format!("<section>\n<h2>{}</h2>\n", escape(&self.title));
+    /// Whether one of its comparisons differs; `None` where it has none.
+    fn verdict(&self) -> Option<bool> {
+        let cells = || self.table.iter().flatten().map(String::as_str);
+        let compares = cells().any(|cell| matches!(cell, "agrees" | DIFFERS | "ours"));
+        compares.then(|| cells().any(|cell| cell == DIFFERS))
+    }
+
+    /// How the filter treats it.
+    fn class(&self) -> &'static str {
+        match self.verdict() {
+            Some(true) => DIFFERS,
+            Some(false) => "same",
+            None => "",
+        }
+    }
+
+    fn html(&self, index: usize) -> String {
+        let (class, title) = (self.class(), escape(&self.title));
+        let mut text = format!("<section id=\"s{index}\" class=\"{class}\">\n<h2>{title}</h2>\n");
         if !self.facts.is_empty() {
             text += &format!("<p class=\"facts\">{}</p>\n", escape(&self.facts));
         }
@@ -103,10 +164,12 @@ fn table(rows: &[Vec<String>]) -> String {
     let body: String = body
         .iter()
         .map(|row| {
-            format!(
-                "<tr>{}</tr>\n",
-                row.iter().map(|cell| cell_html(cell)).collect::<String>()
-            )
+            let cells: String = row.iter().map(|cell| cell_html(cell)).collect();
+            let same = row.iter().any(|cell| cell == "agrees" || cell == "ours");
+            match same {
+                true => format!("<tr class=\"same\">{cells}</tr>\n"),
+                false => format!("<tr>{cells}</tr>\n"),
+            }
         })
         .collect();
     format!("<table>\n<tr>{head}</tr>\n{body}</table>\n")
@@ -214,6 +277,43 @@ mod tests {
             assert!(html.contains(part), "{part}");
         }
         assert!(!html.contains("http") && !html.contains("<script"));
+    }
+
+    fn page_of(verdicts: &[&str]) -> String {
+        let section = |verdict: &&str| Section {
+            title: format!("it {verdict}"),
+            table: vec![vec!["head".into()], vec![(*verdict).to_owned()]],
+            ..Section::default()
+        };
+        let page = Page {
+            title: "t".into(),
+            origin: Origin {
+                version: "1".into(),
+                commit: "c".into(),
+            },
+            lead: String::new(),
+            sections: verdicts.iter().map(section).collect(),
+        };
+        page.html()
+    }
+
+    #[test]
+    fn page_of_comparisons_has_contents_and_a_filter() {
+        let html = page_of(&["agrees", "agrees", "differs", "ours", "agrees"]);
+        for part in [
+            "<li class=\"differs\"><a href=\"#s2\">it differs</a>",
+            "<section id=\"s2\" class=\"differs\">",
+            "<section id=\"s4\" class=\"same\">",
+            "<tr class=\"same\"><td class=\"ours\">",
+            "<tr><td class=\"differs\">",
+            "prefers-color-scheme:dark",
+        ] {
+            assert!(html.contains(part), "{part} in\n{html}");
+        }
+        let order = ["id=\"only\"", "<nav>", "<section"].map(|part| html.find(part));
+        assert!(order.is_sorted(), "the box comes before all that it hides");
+        let few = page_of(&["what", "else"]);
+        assert!(!few.contains("<nav>") && !few.contains("id=\"only\""));
     }
 
     #[test]

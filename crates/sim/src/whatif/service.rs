@@ -13,6 +13,12 @@
 //! What breaks it: a replica that was never full has shown no bound (`capacity_seen`); requests
 //! of other proxies in the same replica; work that really depends on concurrency (thrashing) is
 //! taken for sharing.
+//!
+//! Before that a queue is looked for by something sharper. Of too few workers assumed some requests
+//! leave before their turn, one in `c` when work varies and one worker too few is assumed; of
+//! enough none does. Where that share falls away from one number to the next, these are the
+//! workers. A window in force that keeps concurrency nearly constant leaves the correlation without
+//! force, and this as it is.
 
 use std::collections::VecDeque;
 
@@ -54,6 +60,11 @@ const Z: f64 = 2.5;
 /// Of the requests that wait inside a queue so many may seem to leave before their turn, because
 /// times are rounded.
 const OVERTAKING_MAX: f64 = 0.05;
+/// Requests that should leave before their turn, going by one number of workers, for their absence
+/// at the next to show where the bound is. Chosen: far more than chance makes of none.
+const OVERTAKING_EXPECTED_MIN: f64 = 20.0;
+/// Share of them that may be left.
+const OVERTAKING_LEFT_MAX: f64 = 0.25;
 /// Work is at least this: a clock's unit.
 const WORK_MIN_S: f64 = 1e-6;
 
@@ -62,6 +73,14 @@ const WORK_MIN_S: f64 = 1e-6;
 pub fn learn(stays: &[Stay]) -> ReplicaModel {
     let inside = concurrency(stays);
     let most = inside.iter().copied().max().unwrap_or(1);
+    if let Some(workers) = bound_of_queue(stays, &candidates(most)) {
+        return ReplicaModel {
+            workers,
+            order: Order::Queue,
+            capacity_seen: true,
+            works: works(stays, workers, Order::Queue),
+        };
+    }
     let unbounded = || works(stays, most, Order::Queue);
     let noise = Z / (stays.len().max(1) as f64).sqrt();
     let free = correlation(stays, &inside, &unbounded());
@@ -74,18 +93,24 @@ pub fn learn(stays: &[Stay]) -> ReplicaModel {
         };
     }
     let candidates = candidates(most);
-    let best = |order: Order| {
+    let judged = |order: Order| -> Vec<(f64, u32, Vec<f64>)> {
         let judged = candidates.iter().map(|&workers| {
             let works = works(stays, workers, order);
             (correlation(stays, &inside, &works).abs(), workers, works)
         });
+        judged.collect()
+    };
+    // A queue is contradicted by requests that left before their turn. Sharing is by nothing, so it
+    // is believed only if it explains concurrency better than any queue that is not contradicted.
+    let mut queues = judged(Order::Queue);
+    queues.retain(|(_, workers, _)| overtaking(stays, *workers) <= OVERTAKING_MAX);
+    let best = |judged: Vec<(f64, u32, Vec<f64>)>| {
+        let judged = judged.into_iter();
         judged.min_by(|a, b| a.0.total_cmp(&b.0))
     };
-    let (queue, sharing) = (best(Order::Queue), best(Order::Sharing));
-    // A queue is contradicted by requests that left before their turn; sharing is by nothing, so it
-    // is believed only if it explains concurrency better or a queue is contradicted.
+    let (queue, sharing) = (best(queues), best(judged(Order::Sharing)));
     let order = match (&queue, &sharing) {
-        (Some(queue), Some(_)) if overtaking(stays, queue.1) > OVERTAKING_MAX => Order::Sharing,
+        (None, Some(_)) => Order::Sharing,
         (Some(queue), Some(sharing)) if sharing.0 + noise < queue.0 => Order::Sharing,
         _ => Order::Queue,
     };
@@ -101,6 +126,25 @@ pub fn learn(stays: &[Stay]) -> ReplicaModel {
         capacity_seen: true,
         works,
     }
+}
+
+/// The workers of a queue, where the share of requests that leave before their turn falls away: the
+/// last number at which it does. None where it nowhere does: a shared replica, equal works, or a
+/// bound that was never reached.
+fn bound_of_queue(stays: &[Stay], candidates: &[u32]) -> Option<u32> {
+    let mut found = None;
+    let mut share_before = 0.0;
+    for &workers in candidates {
+        let (_, waited, overtook) = works_queued(stays, workers);
+        let expected = share_before * waited as f64;
+        let fell = overtook as f64 <= OVERTAKING_LEFT_MAX * expected;
+        let share = overtook as f64 / waited.max(1) as f64;
+        if expected >= OVERTAKING_EXPECTED_MIN && fell && share <= OVERTAKING_MAX {
+            found = Some(workers);
+        }
+        share_before = share;
+    }
+    found
 }
 
 /// All small numbers, then steps of a tenth.
@@ -290,6 +334,39 @@ mod tests {
         let (stays, truth) = queued(4, 0.9, 2000);
         for (found, truth) in works(&stays, 4, Order::Queue).iter().zip(&truth) {
             assert!((found - truth).abs() < 1e-6, "{found} {truth}");
+        }
+    }
+
+    /// A window in force that is always full: closed loop of `window` requests before `workers`.
+    fn held(workers: usize, window: usize, count: usize) -> Vec<Stay> {
+        let mut rng = Streams::new(7).stream("test");
+        let mut free = vec![0.0_f64; workers];
+        let mut slots = vec![0.0_f64; window];
+        let mut stays = Vec::new();
+        for _ in 0..count {
+            let first = |times: &[f64]| {
+                let at = (0..times.len()).min_by(|&a, &b| times[a].total_cmp(&times[b]));
+                at.unwrap()
+            };
+            let (slot, worker) = (first(&slots), first(&free));
+            let from = slots[slot];
+            free[worker] = free[worker].max(from) + 0.02 * unit_exponential(&mut rng);
+            slots[slot] = free[worker];
+            stays.push(Stay {
+                from,
+                to: free[worker],
+            });
+        }
+        stays.sort_by(|a, b| a.from.total_cmp(&b.from));
+        stays
+    }
+
+    #[test]
+    fn workers_are_found_behind_a_window_that_is_always_full() {
+        for (workers, window) in [(2, 4), (6, 8), (6, 20), (16, 20)] {
+            let model = learn(&held(workers, window, 5000));
+            assert_eq!(model.order, Order::Queue, "{workers} of {window}");
+            assert_eq!(model.workers as usize, workers, "window {window}");
         }
     }
 

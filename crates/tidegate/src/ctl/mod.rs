@@ -51,6 +51,8 @@ enum Command {
     },
     /// Replicas, with window, requests in flight and service time.
     Replicas,
+    /// What the configuration of `[shadow]` would do, beside the one in force.
+    Shadow,
     /// Why a request was refused.
     Why {
         /// What its answer had as x-request-id.
@@ -147,6 +149,7 @@ impl Args {
             Command::Status => self.look(show::status).await,
             Command::Warnings => self.look(show::warnings).await,
             Command::Replicas => self.look(show::replicas).await,
+            Command::Shadow => self.shadow().await,
             Command::Class { name } => self.class(name.as_deref()).await,
             Command::Events {
                 types,
@@ -197,6 +200,22 @@ impl Args {
         match self.json {
             true => self.print_json(chosen),
             false => print(&show(chosen)),
+        }
+    }
+
+    async fn shadow(&self) -> Result<(), CliError> {
+        let status = self.admin.get("/api/status").await?;
+        let shadow = &application(&status, self.application.as_deref())?["shadow"];
+        if shadow.is_null() {
+            return Err(CliError::Usage(
+                "the configuration in force has no shadow; write what is to be otherwise as \
+                 [shadow.protect] into the proxy's file, and reload it"
+                    .to_owned(),
+            ));
+        }
+        match self.json {
+            true => self.print_json(shadow),
+            false => print(&show::shadow(shadow)),
         }
     }
 

@@ -43,6 +43,119 @@ pub(crate) fn classes(application: &Value) -> Vec<(&String, &Value)> {
     all
 }
 
+/// Columns of a comparison: their names, and where they are in the status.
+pub(crate) const ENGINES: [(&str, &str); 3] = [
+    ("in force", "in_force"),
+    ("by models", "modelled"),
+    ("shadow", "shadow"),
+];
+
+/// The configuration in force beside another, figure by figure.
+pub(super) fn shadow(shadow: &Value) -> String {
+    let mut out = format!("{}\n\n", text(&shadow["headline"]));
+    for difference in shadow["differences"].as_array().into_iter().flatten() {
+        let _ = writeln!(out, "  protect.{}", text(difference));
+    }
+    let _ = writeln!(
+        out,
+        "\n{:<32}{:>12}{:>12}{:>12}",
+        "", ENGINES[0].0, ENGINES[1].0, ENGINES[2].0
+    );
+    for (name, values) in shadow_rows(shadow) {
+        let [first, second, third] = values;
+        let _ = writeln!(out, "{name:<32.31}{first:>12}{second:>12}{third:>12}");
+    }
+    let left_out = shadow["left_out"].as_u64().unwrap_or(0);
+    if left_out > 0 {
+        let _ = writeln!(out, "\n{left_out} requests were too many for the models");
+    }
+    out
+}
+
+/// Figures of a comparison by name: in force, by models, shadow.
+pub(crate) fn shadow_rows(shadow: &Value) -> Vec<(String, [String; 3])> {
+    let of = |show: &dyn Fn(&Value) -> String| ENGINES.map(|(_, key)| show(&shadow[key]));
+    let rate = |class: &Value, key: &str| number(&class[key]);
+    let mut rows = vec![
+        ("mode".to_owned(), of(&|it| text(&it["mode"]).to_owned())),
+        (
+            "overloaded".to_owned(),
+            of(&|it| match it["overloaded"].as_bool() {
+                Some(true) => "yes".to_owned(),
+                Some(false) => "no".to_owned(),
+                None => "-".to_owned(),
+            }),
+        ),
+        (
+            "capacity/s".to_owned(),
+            of(&|it| number(&it["capacity_per_second"])),
+        ),
+        ("waiting".to_owned(), of(&|it| number(&it["queued"]))),
+        ("windows".to_owned(), of(&windows)),
+        (
+            "p95 ms".to_owned(),
+            of(&|it| millis(&it["response_p95_seconds"])),
+        ),
+    ];
+    for key in ["admitted", "in_target", "shed"] {
+        let name = format!("{}/s", key.replace('_', " "));
+        let key = format!("{key}_per_second");
+        rows.push((name, of(&|it| rate(&it["total"], &key))));
+    }
+    for name in shadow_classes(shadow) {
+        let class_of = |it: &Value| -> Value {
+            let all = it["classes"].as_array().into_iter().flatten();
+            let mut all = all.filter(|it| text(&it["name"]) == name);
+            all.next().cloned().unwrap_or_default()
+        };
+        let target = of(&|it| millis(&class_of(it)["target_seconds"]));
+        rows.push((format!("{name}: target ms"), target));
+        let shed = of(&|it| rate(&class_of(it), "shed_per_second"));
+        rows.push((format!("{name}: shed/s"), shed));
+        for reason in shadow_reasons(shadow, &name) {
+            let key = "shed_per_second_by_reason";
+            let by_reason = of(&|it| number(&class_of(it)[key][&reason]));
+            rows.push((format!("{name}: {reason}/s"), by_reason));
+        }
+    }
+    rows
+}
+
+fn windows(engine: &Value) -> String {
+    let all = engine["windows"].as_array().into_iter().flatten();
+    let all: Vec<_> = all.map(number).collect();
+    all.join(" ")
+}
+
+/// Names of the classes of both configurations.
+fn shadow_classes(shadow: &Value) -> Vec<String> {
+    let mut names = Vec::new();
+    for (_, key) in ENGINES {
+        for class in shadow[key]["classes"].as_array().into_iter().flatten() {
+            let name = text(&class["name"]).to_owned();
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
+/// Reasons for which any of the engines refused requests of the class lately.
+fn shadow_reasons(shadow: &Value, class: &str) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for (_, key) in ENGINES {
+        let all = shadow[key]["classes"].as_array().into_iter().flatten();
+        for found in all.filter(|it| text(&it["name"]) == class) {
+            let by_reason = found["shed_per_second_by_reason"].as_object();
+            reasons.extend(by_reason.into_iter().flat_map(|it| it.keys().cloned()));
+        }
+    }
+    reasons.sort_unstable();
+    reasons.dedup();
+    reasons
+}
+
 pub(super) fn status(application: &Value) -> String {
     let mut out = format!("{}\n\n", text(&application["headline"]));
     let _ = writeln!(

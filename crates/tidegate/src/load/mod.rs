@@ -329,7 +329,7 @@ impl Classes {
     }
 }
 
-fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+pub(crate) fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let parts = text.split_once(':').ok_or("write NAME: VALUE")?;
     let name = parts.0.trim().parse().map_err(|_| "not a header name")?;
     let value = parts.1.trim().parse().map_err(|_| "not a header value")?;

@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use serde_json::Value;
 
-use crate::ctl::show::{classes, clock, millis, number, text};
+use crate::ctl::show::{ENGINES, classes, clock, millis, number, shadow_rows, text};
 
 /// Seconds in the small charts.
 const HISTORY: usize = 120;
@@ -156,7 +156,38 @@ pub(super) fn lines(application: &Value, ui: &Ui, columns: u16) -> Vec<Line<'sta
         );
         out.extend(wrapped(&words, columns, ui.style(Color::Yellow)));
     }
+    out.extend(shadow(application, ui, columns));
     out.extend(advice(application, columns));
+    out
+}
+
+/// Rows of a comparison that are shown here; `tidegate ctl shadow` has all.
+const SHADOW_ROWS: [&str; 4] = ["windows", "p95 ms", "in target/s", "shed/s"];
+
+/// What another configuration would do, where there is one.
+fn shadow(application: &Value, ui: &Ui, columns: u16) -> Vec<Line<'static>> {
+    let shadow = &application["shadow"];
+    if shadow.is_null() {
+        return Vec::new();
+    }
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let mut head = format!("{:<16}", "shadow");
+    for (name, _) in ENGINES {
+        head += &format!("{name:>12}");
+    }
+    let mut out = vec![Line::default(), Line::styled(head, bold)];
+    let rows = shadow_rows(shadow).into_iter();
+    for (name, values) in rows.filter(|(name, _)| SHADOW_ROWS.contains(&name.as_str())) {
+        let [first, second, third] = values;
+        out.push(Line::from(format!(
+            "{name:<16}{first:>12}{second:>12}{third:>12}"
+        )));
+    }
+    let known = &shadow["limits_known"];
+    if known.as_u64() < shadow["replicas_up"].as_u64() {
+        let words = text(&shadow["headline"]);
+        out.extend(wrapped(words, columns, ui.style(Color::Yellow)));
+    }
     out
 }
 
@@ -420,6 +451,12 @@ mod tests {
                 "recent": { "service_p50_seconds": 0.04 },
             }],
             "advice": ["2 more replicas would serve all."],
+            "shadow": {
+                "headline": "The shadow would shed less.", "limits_known": 0, "replicas_up": 1,
+                "in_force": { "total": { "shed_per_second": 164.0 } },
+                "modelled": { "total": { "shed_per_second": 160.0 } },
+                "shadow": { "total": { "shed_per_second": 87.0 } },
+            },
             "warnings": [{ "since": "2026-01-02T03:04:05.678Z", "text": "a cause; a remedy" }],
         })
     }
@@ -439,6 +476,8 @@ mod tests {
                 "predicted 164/s",
                 "ejected",
                 "remedy",
+                "164         160          87",
+                "would shed less",
             ] {
                 assert!(picture.contains(part), "{part} in\n{picture}");
             }

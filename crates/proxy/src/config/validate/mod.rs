@@ -11,6 +11,7 @@ mod network;
 mod operate;
 mod plausible;
 mod policy;
+mod shadow;
 
 use std::fmt::{self, Display};
 
@@ -90,6 +91,7 @@ fn own(config: &Config, report: &mut Report) {
     operate::health(&config.health, report);
     edge::edge(config, report);
     operate::refusal(&config.refusal, report);
+    shadow::shadow(config, report);
     if let Some(section) = &config.channel {
         channel::channel(section, report);
         channel::beside(section, config.protect.target, report);

@@ -1,0 +1,41 @@
+//! Drives the comparisons of configurations in force with others (`[shadow]`).
+//!
+//! One thread for all applications, behind everything else of the process: neither a worker nor the
+//! ticker ever waits for it. What it computes is left out of the proxy's own CPU use, by which mode
+//! `sentry` decides how much thought a request may cost.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use crate::cpu;
+use crate::state::State;
+
+/// Time between two ticks of the shadows. Chosen: ten pictures of the queue per second.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// What a thread behind all others is given: the least urgent but idle.
+const NICENESS: i32 = 15;
+
+/// Starts the thread, which ends when the sender is dropped.
+pub(crate) fn start(state: Arc<State>) -> io::Result<SyncSender<()>> {
+    let (alive, ended) = sync_channel(0);
+    std::thread::Builder::new()
+        .name("shadow".to_owned())
+        .spawn(move || run(&state, &ended))?;
+    Ok(alive)
+}
+
+fn run(state: &State, ended: &Receiver<()>) {
+    // A system that refuses it gives the thread its share; that is bounded in any case.
+    let _ = rustix::process::setpriority_process(None, NICENESS);
+    while ended.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+        let applications = state.applications();
+        for application in applications.iter() {
+            let now = application.now();
+            application.sentry().compare(now, application.comparison());
+        }
+        state.set_shadow_cpu(cpu::spent_by_thread());
+    }
+}
