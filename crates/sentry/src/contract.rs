@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tidegate_control::Timestamp;
 
 use crate::atomic::{AtomicF64, add_one};
+use crate::clamp::within;
 use crate::config::ClassConfig;
 use crate::gate::LeakyBucket;
 use crate::status::GuaranteeStatus;
@@ -23,6 +24,10 @@ pub(crate) struct Contract {
     revenue: AtomicF64,
     guarantee: LeakyBucket,
     guaranteed_rate: AtomicF64,
+    /// What is configured, before it is shared with other engines.
+    configured: [AtomicF64; 2],
+    /// This engine's part of it.
+    share: AtomicF64,
     guaranteed: AtomicU64,
     /// The row of the table of targets in force, counted from 1; 0 before the first.
     band: AtomicU32,
@@ -35,6 +40,8 @@ impl Contract {
             revenue: AtomicF64::new(revenue(config)),
             guarantee: LeakyBucket::new(now, rate, depth),
             guaranteed_rate: AtomicF64::new(rate),
+            configured: [AtomicF64::new(rate), AtomicF64::new(depth)],
+            share: AtomicF64::new(1.0),
             guaranteed: AtomicU64::new(0),
             band: AtomicU32::new(0),
         }
@@ -44,6 +51,24 @@ impl Contract {
     pub(crate) fn renew(&self, now: Timestamp, config: Option<&ClassConfig>) {
         let (rate, depth) = guarantee(config);
         self.revenue.store(revenue(config));
+        self.configured[0].store(rate);
+        self.configured[1].store(depth);
+        self.put_in_force(now);
+    }
+
+    /// Keeps this part of the guarantee from now on; others keep the rest.
+    pub(crate) fn set_share(&self, now: Timestamp, share: f64) {
+        let share = within(share, 0.0, 1.0);
+        if share != self.share.load() {
+            self.share.store(share);
+            self.put_in_force(now);
+        }
+    }
+
+    fn put_in_force(&self, now: Timestamp) {
+        let share = self.share.load();
+        let rate = share * self.configured[0].load();
+        let depth = (share * self.configured[1].load()).max(1.0);
         self.guarantee.set_rate(now, rate, depth);
         self.guaranteed_rate.store(rate);
     }

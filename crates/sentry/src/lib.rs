@@ -15,7 +15,9 @@
 //! 3. The response's headers arrive and it turns out to be a stream that may last for hours:
 //!    [`Sentry::on_stream`]; it no longer holds a slot and is no latency sample.
 //! 4. The request ends, whichever way: [`Sentry::on_end`], exactly once per permit.
-//! 5. Timers: call [`Sentry::handle_timeout`] at [`Sentry::poll_timeout`]; calling early is a
+//! 5. Several engines share the replicas: give the others' drivers [`Sentry::fleet_report`], and
+//!    what comes of it to [`Sentry::share`].
+//! 6. Timers: call [`Sentry::handle_timeout`] at [`Sentry::poll_timeout`]; calling early is a
 //!    no-op.
 //!
 //! Calls that may free a slot take `wake`, which receives every waiter that was resolved by the
@@ -32,6 +34,7 @@ mod counts;
 mod engine;
 mod error;
 mod event;
+mod fleet;
 pub mod gate;
 mod mode;
 mod monitor;
@@ -64,6 +67,10 @@ pub use error::SentryError;
 pub use event::{Event, Measurement, Observer, Outlook};
 #[cfg(feature = "ablation")]
 pub use mode::ablation;
+pub use fleet::{
+    ClassTotals, Elsewhere, FleetReport, FleetShare, LeadWindow, Portion, ReplicaShare,
+    ReplicaTotals,
+};
 pub use mode::{Cause, PhaseName, tuning_page};
 pub use policing::PathKey;
 pub use quota::{QuotaExceeded, QuotaLimits, QuotaTable};

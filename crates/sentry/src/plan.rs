@@ -185,7 +185,7 @@ impl Plan {
     pub(crate) fn servers(&self) -> Servers {
         let mut servers = Servers::default();
         self.up().for_each(|(_, replica)| {
-            servers.add(replica.in_service(), replica.queue_s());
+            servers.add(replica.company(), replica.queue_s());
         });
         servers
     }

@@ -30,6 +30,22 @@ pub struct QuotaLimits {
     pub concurrency: Option<u32>,
 }
 
+impl QuotaLimits {
+    /// This share of them; at least one request at a time. Two may come at once, if they may at
+    /// all: with one, random arrivals would get less than the rate.
+    fn part(self, share: f64) -> Self {
+        if share >= 1.0 {
+            return self;
+        }
+        let most = |most: u32| ((share * f64::from(most)).round() as u32).max(1);
+        Self {
+            rate: self.rate.map(|rate| share * rate),
+            burst: (share * self.burst).max(2.0).min(self.burst),
+            concurrency: self.concurrency.map(most),
+        }
+    }
+}
+
 /// Why a request is beyond its key's quota.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum QuotaExceeded {
@@ -53,6 +69,10 @@ struct Entry {
     tat: u64,
     inside: u32,
     used: bool,
+    /// What others that keep the same quota have of it: 0 where it is this table's alone.
+    elsewhere: f32,
+    /// Requests that came since they were last counted.
+    arrived: u32,
 }
 
 impl QuotaTable {
@@ -81,6 +101,8 @@ impl QuotaTable {
         let Some(entry) = self.place(now, key) else {
             return Ok(false);
         };
+        entry.arrived = entry.arrived.saturating_add(1);
+        let limits = limits.part(1.0 - f64::from(entry.elsewhere));
         if limits.concurrency.is_some_and(|most| entry.inside >= most) {
             return Err(QuotaExceeded::Concurrency);
         }
@@ -97,6 +119,32 @@ impl QuotaTable {
         }
         entry.inside += 1;
         Ok(true)
+    }
+
+    /// Others keep the same quota for `key`: from now on it has this share of it here.
+    pub fn share_key(&mut self, key: u64, share: f64) {
+        let share = if share.is_finite() {
+            share.clamp(0.0, 1.0)
+        } else {
+            1.0
+        };
+        // A key of which nothing is known has all of it anyway.
+        let known = self.set(key).iter().any(|it| it.used && it.key == key);
+        if !known && share >= 1.0 {
+            return;
+        }
+        if let Some(entry) = self.place(0, key) {
+            entry.elsewhere = (1.0 - share) as f32;
+        }
+    }
+
+    /// Keys of which at least so many requests came since the last call, with their number.
+    pub fn take_busy_keys(&mut self, least: u32) -> Vec<(u64, u32)> {
+        let arrived = |entry: &mut Entry| (entry.key, std::mem::take(&mut entry.arrived));
+        let used = self.entries.iter_mut().filter(|entry| entry.used);
+        let all = used.map(arrived);
+        all.filter(|&(_, arrived)| arrived >= least.max(1))
+            .collect()
     }
 
     /// A request of `key` that was counted has ended.
@@ -215,6 +263,24 @@ mod tests {
             refused >= 9_900,
             "{refused}: the flood must not renew a used allowance"
         );
+    }
+
+    #[test]
+    fn shared_key_has_its_part_and_others_have_all() {
+        let mut table = QuotaTable::new(LIMITS, 8);
+        table.share_key(7, 0.5);
+        let admitted = |table: &mut QuotaTable, key| {
+            let at = (0..100).map(|n| at(n * 100));
+            at.filter(|&now| table.on_arrival(now, key).is_ok()).count()
+        };
+        // 10 s at 1/s and a burst of 2, and at 2/s and one of 3.
+        assert_eq!(admitted(&mut table, 7), 11);
+        assert_eq!(admitted(&mut table, 8), 22);
+        assert_eq!(table.take_busy_keys(1), [(7, 100), (8, 100)]);
+        assert_eq!(table.take_busy_keys(1), []);
+        table.share_key(7, 1.0);
+        table.share_key(9, 1.0);
+        assert_eq!(table.entries.iter().filter(|it| it.used).count(), 2);
     }
 
     #[test]

@@ -10,9 +10,12 @@ use std::time::Duration;
 use tidegate_control::Timestamp;
 use tidegate_control::filter::PeakEwma;
 
-use crate::api::{Report, is_time};
+use crate::api::{ReplicaId, Report, is_time};
 use crate::atomic::{AtomicF64, add_one};
 use crate::balance::{Pace, Slots};
+use crate::clamp::within;
+use crate::counts::Counts;
+use crate::fleet::ReplicaTotals;
 use crate::occupancy::{Occupancy, Place};
 use crate::replica_reports::ReplicaReports;
 
@@ -54,6 +57,31 @@ pub(crate) struct Replica {
     /// Its part of what all replicas can serve, 0 while unknown.
     pub(crate) drain_share: AtomicF64,
     reported: Reported,
+    /// Requests of other engines in it, as they say; 0 for one that is alone.
+    elsewhere: AtomicU32,
+    /// This engine's part of what may be in it.
+    share: AtomicF64,
+    /// What was done here since the start, for other engines.
+    totals: Totals,
+}
+
+/// What was done in a replica since the start. One thread writes.
+#[derive(Debug)]
+struct Totals {
+    inside_seconds: AtomicF64,
+    full_seconds: AtomicF64,
+    full_done: AtomicF64,
+}
+
+impl Default for Totals {
+    fn default() -> Self {
+        let zero = || AtomicF64::new(0.0);
+        Self {
+            inside_seconds: zero(),
+            full_seconds: zero(),
+            full_done: zero(),
+        }
+    }
 }
 
 impl Replica {
@@ -74,6 +102,9 @@ impl Replica {
             tilt: AtomicF64::new(1.0),
             drain_share: AtomicF64::new(0.0),
             reported: Reported::default(),
+            elsewhere: AtomicU32::new(0),
+            share: AtomicF64::new(1.0),
+            totals: Totals::default(),
         }
     }
 
@@ -277,10 +308,55 @@ impl Replica {
         self.reported.take(report, self.in_flight());
     }
 
-    /// Requests in it: what we sent, corrected by what it last said.
+    /// Requests in it: what we sent, and what is there from others by what it last said itself or
+    /// by what they say, whichever is more.
     pub(crate) fn in_service(&self) -> u32 {
         let beyond_ours = self.reported.beyond_ours.load(Ordering::Relaxed);
-        self.in_flight().saturating_add_signed(beyond_ours)
+        let elsewhere = self.elsewhere.load(Ordering::Relaxed);
+        let others = u32::try_from(beyond_ours).unwrap_or(0).max(elsewhere);
+        self.in_flight().saturating_add(others)
+    }
+
+    /// Requests of other engines in it, as they say, and this engine's part of what may be in it.
+    pub(crate) fn set_elsewhere(&self, requests: u32, share: f64) {
+        self.elsewhere.store(requests, Ordering::Relaxed);
+        self.share.store(within(share, SHARE_MIN, 1.0));
+    }
+
+    /// Requests in it by which newcomers are judged: those that are there, or as many as there
+    /// were if the others held as much of their part as this engine of its own. What others say is
+    /// older than what they have just sent.
+    pub(crate) fn company(&self) -> u32 {
+        let share = self.share.load();
+        if share >= 1.0 {
+            return self.in_service();
+        }
+        let alike = f64::from(self.in_flight()) / share;
+        // `as` saturates.
+        self.in_service().max(alike as u32)
+    }
+
+    /// Adds what was seen here in a tick, in all and with the window full.
+    pub(crate) fn add_totals(&self, all: &Counts, full: &Counts) {
+        let add = |total: &AtomicF64, more: f64| total.store(total.load() + more);
+        add(&self.totals.inside_seconds, all.inside_seconds);
+        add(&self.totals.full_seconds, full.seconds);
+        add(&self.totals.full_done, full.done);
+    }
+
+    /// What this engine says to others about it.
+    pub(crate) fn totals(&self, replica: ReplicaId) -> ReplicaTotals {
+        ReplicaTotals {
+            replica,
+            in_flight: self.in_flight(),
+            window: Some(self.limit()).filter(|&limit| limit != UNLIMITED),
+            done: self.served() as f64,
+            inside_seconds: self.totals.inside_seconds.load(),
+            full_seconds: self.totals.full_seconds.load(),
+            full_done: self.totals.full_done.load(),
+            found: None,
+            capacity: None,
+        }
     }
 
     /// Time requests wait in it before they are started, as it says.
@@ -316,6 +392,10 @@ impl Replica {
 /// within the time constant of the average.
 const FAILURE_SECONDS_MIN: f64 = 1.0;
 const FAILURE_SECONDS_MAX: f64 = 10.0;
+
+/// Least part that is believed, where requests are judged by what others hold. Chosen: an engine
+/// that gets the first requests of a burst is not shut out by its share of a moment ago.
+const SHARE_MIN: f64 = 0.05;
 
 /// A replica is believed to hold at most so many requests of other proxies for each of ours.
 /// Chosen: 32 proxies that share a pool evenly are seen in full, and one that lies cannot close the

@@ -13,6 +13,7 @@ use crate::api::{ReplicaId, Resolution};
 use crate::balance::Weighing;
 use crate::error::SentryError;
 use crate::event::{Event, Measurement, Observer};
+use crate::fleet::{FleetShare, LeadWindow};
 use crate::gate::{ContentGate, Gate};
 use crate::mode::{self, Handover, PhaseName, Step, Strategy};
 use crate::monitor::{Interval, MomentsMeter, Totals};
@@ -117,6 +118,14 @@ impl Adaptation {
             Some(shadow) => shadow.drain_rate(),
             None => self.strategy.drain_rate(),
         }
+    }
+
+    pub(super) fn share(&mut self, now: Timestamp, plan: &Plan, gate: &Gate, share: &FleetShare) {
+        self.strategy.share(now, plan, gate, share);
+    }
+
+    pub(super) fn found(&self) -> Vec<(Option<LeadWindow>, Option<f64>)> {
+        self.strategy.found()
     }
 
     pub(super) fn policing(&self, plan: &Plan) -> Option<PolicingStatus> {

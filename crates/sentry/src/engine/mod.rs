@@ -12,6 +12,7 @@ mod adaptation;
 mod arrival;
 mod departed_slots;
 mod ending;
+mod fleet;
 mod operator;
 mod pausing;
 mod policing;

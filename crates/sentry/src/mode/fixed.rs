@@ -10,6 +10,7 @@ use tidegate_control::Timestamp;
 use super::{Handover, Step, Strategy};
 use crate::config::{GateKind, SentryConfig};
 use crate::error::SentryError;
+use crate::fleet::FleetShare;
 use crate::gate::Gate;
 use crate::plan::Plan;
 
@@ -19,6 +20,8 @@ pub(crate) struct Fixed {
     kind: GateKind,
     command: f64,
     burst: f64,
+    /// This engine's part of a rate or window that is configured for several.
+    share: f64,
 }
 
 impl Fixed {
@@ -28,7 +31,24 @@ impl Fixed {
             kind,
             command,
             burst: config.fixed.burst,
+            share: 1.0,
         })
+    }
+}
+
+impl Fixed {
+    /// A share of requests is the same whoever decides; rates and windows are divided.
+    fn shared(&self) -> f64 {
+        match self.kind {
+            GateKind::Percent => self.command,
+            GateKind::Rate => self.share * self.command,
+            GateKind::Window => (self.share * self.command).max(1.0),
+        }
+    }
+
+    fn publish(&self, now: Timestamp, gate: &Gate) {
+        let burst = (self.share * self.burst).max(1.0).min(self.burst);
+        gate.set(now, self.kind, self.shared(), burst);
     }
 }
 
@@ -39,12 +59,20 @@ impl Strategy for Fixed {
 
     fn start(&mut self, now: Timestamp, plan: &Plan, gate: &Gate, _: Option<&Handover>) {
         super::without_forecast(plan);
-        gate.set(now, self.kind, self.command, self.burst);
+        self.publish(now, gate);
+    }
+
+    fn share(&mut self, now: Timestamp, _: &Plan, gate: &Gate, share: &FleetShare) {
+        let share = if share.is_shared() { share.share } else { 1.0 };
+        if share != self.share {
+            self.share = share;
+            self.publish(now, gate);
+        }
     }
 
     fn step(&mut self, _: &mut Step<'_>) {}
 
     fn command(&self) -> Option<(GateKind, f64)> {
-        Some((self.kind, self.command))
+        Some((self.kind, self.shared()))
     }
 }

@@ -25,6 +25,7 @@ use crate::api::ReplicaId;
 use crate::config::{GateKind, ModeName, SentryConfig};
 use crate::error::SentryError;
 use crate::event::{Event, Observer};
+use crate::fleet::{FleetShare, LeadWindow};
 use crate::gate::{ContentGate, ContentRule, Gate};
 use crate::monitor::Interval;
 use crate::plan::Plan;
@@ -109,6 +110,16 @@ pub(crate) trait Strategy: std::fmt::Debug + Send {
     /// Goes on from windows that were found before.
     fn resume(&mut self, now: Timestamp, windows: &[(ReplicaId, u32)]) {
         let _ = (now, windows);
+    }
+
+    /// Takes over what this engine may use of what it shares with others.
+    fn share(&mut self, now: Timestamp, plan: &Plan, gate: &Gate, share: &FleetShare) {
+        let _ = (now, plan, gate, share);
+    }
+
+    /// What the search has found, of all engines together, and the throughput with it; by replica.
+    fn found(&self) -> Vec<(Option<LeadWindow>, Option<f64>)> {
+        Vec::new()
     }
 
     /// What the replicas can serve per second, if it is known.

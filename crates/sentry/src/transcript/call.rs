@@ -12,6 +12,7 @@ use crate::api::{
     Arrival, Content, Ending, Permit, Refusal, ReplicaChange, ReplicaId, Report, Resolution,
     Verdict,
 };
+use crate::fleet::FleetShare;
 
 /// Version of the blocks.
 pub(super) const VERSION: u16 = 2;
@@ -95,6 +96,7 @@ pub(super) enum Call {
     Draining(bool),
     /// Entries from here on were lost.
     Lost,
+    Share(Box<FleetShare>),
 }
 
 /// What the engine answered: to the call, and to requests that waited.

@@ -29,6 +29,7 @@ use crate::engine::Sentry;
 use crate::error::SentryError;
 use crate::event::{Event, Observer};
 use crate::shadow::{Comparison, ShadowStatus};
+use crate::fleet::{FleetReport, FleetShare};
 use crate::status::Status;
 use call::{Answer, Call, Entry, EventHash, Header, Outcome, VERSION};
 pub use replay::{Difference, ReplayEnd, Replayed, verify};
@@ -531,6 +532,20 @@ impl<T> Transcribed<T> {
         let call = || Call::Draining(on);
         let run = |sentry: &Sentry<_>| sentry.set_draining(now, on);
         self.plain(now, call, run, |()| Outcome::Nothing);
+    }
+
+    /// See [`Sentry::share`].
+    pub fn share(&self, now: Timestamp, share: &FleetShare, wake: &mut dyn FnMut(T, Resolution)) {
+        let call = || Call::Share(Box::new(share.clone()));
+        let run = |sentry: &Sentry<_>, wake: &mut dyn FnMut(_, _)| {
+            sentry.share(now, share, wake);
+        };
+        self.waking(now, call, wake, run, |()| Outcome::Nothing);
+    }
+
+    /// See [`Sentry::fleet_report`].
+    pub fn fleet_report(&self, now: Timestamp) -> FleetReport {
+        self.look(|sentry| sentry.fleet_report(now))
     }
 
     /// See [`Sentry::arrivals`].

@@ -312,6 +312,7 @@ fn operate(
         Call::DryRun(on) => sentry.set_dry_run(now, *on, wake),
         Call::KillSwitch(on) => sentry.set_kill_switch(now, *on, wake),
         Call::Draining(on) => sentry.set_draining(now, *on),
+        Call::Share(share) => sentry.share(now, share, wake),
         Call::Reconfigure { config, changes } => {
             let added = sentry.reconfigure(now, &parse(config)?, changes, wake);
             return Ok(added.map_or(Outcome::Refused, Outcome::Added));

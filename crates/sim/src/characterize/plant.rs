@@ -211,6 +211,7 @@ impl SimPlant {
             warm_up: Duration::ZERO.into(),
             interval: drive.measurement_interval.into(),
             load: OneOrMany::from(load),
+            fleet: None,
             protect: Protect::default(),
             ..self.scenario.clone()
         }

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 
 use tidegate_control::Timestamp;
 use tidegate_sentry::{
-    Arrival, Ending, Event, Observer, Permit, ReplicaId, Report, Resolution, Sentry, SentryConfig,
-    SentryError, Ticket, Verdict,
+    Arrival, Ending, Event, FleetShare, Observer, Permit, ReplicaId, Report, Resolution, Sentry,
+    SentryConfig, SentryError, Ticket, Verdict,
 };
 
 use super::protector::{Decision, Orders, Protector, RequestId, Wakes};
@@ -22,7 +22,7 @@ pub struct SentryProtector {
 #[derive(Debug)]
 enum Held {
     Nothing,
-    Ticket(Ticket),
+    Ticket(Ticket, RequestId),
     Permit(Permit),
 }
 
@@ -52,8 +52,18 @@ impl SentryProtector {
         weights: &[NonZeroU32],
         seed: u64,
     ) -> Result<Self, SentryError> {
+        Self::started(config, weights, Timestamp::ZERO, seed)
+    }
+
+    /// The same, started later.
+    pub(super) fn started(
+        config: &SentryConfig,
+        weights: &[NonZeroU32],
+        now: Timestamp,
+        seed: u64,
+    ) -> Result<Self, SentryError> {
         Ok(Self {
-            sentry: Sentry::weighted(config, weights, Timestamp::ZERO, seed)?,
+            sentry: Sentry::weighted(config, weights, now, seed)?,
             held: Vec::new(),
             step: Step {
                 setpoint: f64::NAN,
@@ -67,6 +77,21 @@ impl SentryProtector {
     #[must_use]
     pub fn sentry(&self) -> &Sentry<RequestId> {
         &self.sentry
+    }
+
+    /// Uses no more than this of what is shared with other engines.
+    pub(super) fn share(&mut self, now: Timestamp, share: &FleetShare, wakes: &mut Wakes) {
+        let Self { sentry, held, .. } = self;
+        sentry.share(now, share, &mut waker(held, wakes));
+    }
+
+    /// Requests that wait in it.
+    pub(super) fn waiting(&self) -> Vec<RequestId> {
+        let waiting = |held: &Held| match held {
+            Held::Ticket(_, request) => Some(*request),
+            _ => None,
+        };
+        self.held.iter().filter_map(waiting).collect()
     }
 
     fn hold(&mut self, request: RequestId, held: Held) {
@@ -110,7 +135,7 @@ impl Protector for SentryProtector {
                 let replica = permit.replica();
                 (Held::Permit(permit), Decision::Admit(replica))
             }
-            Verdict::Wait(ticket) => (Held::Ticket(ticket), Decision::Wait),
+            Verdict::Wait(ticket) => (Held::Ticket(ticket, request), Decision::Wait),
             Verdict::Shed(refusal) => (Held::Nothing, Decision::Shed(refusal)),
         };
         self.hold(request, held);
@@ -162,7 +187,7 @@ impl Protector for SentryProtector {
                 .requeue(now, permit, bytes, deadline, || request, &mut wake)
         };
         match back {
-            Ok(ticket) if !resolved => self.hold(request, Held::Ticket(ticket)),
+            Ok(ticket) if !resolved => self.hold(request, Held::Ticket(ticket, request)),
             Ok(_) => {}
             Err(permit) => {
                 self.hold(request, Held::Permit(permit));
@@ -187,7 +212,7 @@ impl Protector for SentryProtector {
 
     fn on_abandon(&mut self, now: Timestamp, request: RequestId) {
         match self.take(request) {
-            Held::Ticket(ticket) => {
+            Held::Ticket(ticket, _) => {
                 let was_waiting = self.sentry.on_abandon(now, ticket);
                 assert!(was_waiting, "the engine had forgotten a waiting request");
             }

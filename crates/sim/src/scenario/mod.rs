@@ -41,6 +41,7 @@
 //!
 //! What breaks it: the network takes no time, and the protector's own work costs nothing.
 
+mod fleet;
 mod guarded;
 mod load;
 mod nucleus;
@@ -59,6 +60,7 @@ use tidegate_sentry::{Event, Observer};
 
 use crate::rng::Streams;
 
+pub use fleet::{FleetProtector, FleetSpec, ProxyOutage};
 pub use guarded::SentryProtector;
 pub use one_or_many::OneOrMany;
 pub use outcome::{Counts, Fate, Outcome, Row, Times, Totals};
@@ -111,13 +113,19 @@ impl Scenario {
     pub fn protector(&self, seed: u64) -> Result<Box<dyn Protector>, ScenarioError> {
         let streams = Streams::new(seed);
         let replicas = self.replica_count();
-        Ok(match &self.protect {
-            Protect::Unprotected(choice) => Box::new(NoProtection::new(
+        Ok(match (&self.protect, &self.fleet) {
+            (Protect::Unprotected(choice), _) => Box::new(NoProtection::new(
                 *choice,
                 replicas,
                 streams.stream("balancer"),
             )),
-            Protect::Sentry(config) => Box::new(SentryProtector::weighted(
+            (Protect::Sentry(config), Some(fleet)) => Box::new(FleetProtector::new(
+                fleet,
+                config,
+                &self.replica_weights(),
+                &streams,
+            )?),
+            (Protect::Sentry(config), None) => Box::new(SentryProtector::weighted(
                 config,
                 &self.replica_weights(),
                 streams.seed_of("sentry"),

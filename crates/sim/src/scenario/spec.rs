@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer};
 use tidegate_config::{Dur, Share};
 use tidegate_sentry::{SentryConfig, SentryError};
 
+use super::fleet::FleetSpec;
 use super::one_or_many::OneOrMany;
 use super::trace::Trace;
 use super::unprotected::Choice;
@@ -64,6 +65,9 @@ pub struct Scenario {
     /// What stands between them.
     #[serde(default)]
     pub protect: Protect,
+    /// Several proxies that do so; one where it is missing.
+    #[serde(default)]
+    pub fleet: Option<FleetSpec>,
 }
 
 fn one_second() -> Dur {
@@ -212,7 +216,7 @@ pub struct Outage {
 }
 
 impl Outage {
-    fn covers(&self, seconds: f64) -> bool {
+    pub(super) fn covers(&self, seconds: f64) -> bool {
         let from = self.from.as_secs_f64();
         let until = self
             .until
@@ -309,6 +313,12 @@ impl Scenario {
         }
         if self.replica_count() > usize::from(u16::MAX) {
             return refuse("a scenario has at most 65535 replicas");
+        }
+        if let Some(fleet) = &self.fleet {
+            fleet.check().or_else(refuse)?;
+            if matches!(self.protect, Protect::Unprotected(_)) {
+                return refuse("a `fleet` needs engines: give `protect` a table with a `mode`");
+            }
         }
         match &self.protect {
             Protect::Sentry(config) => Ok(config.validate()?),

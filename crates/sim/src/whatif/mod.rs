@@ -390,6 +390,7 @@ impl Model {
             optional: None,
             load: OneOrMany(vec![load]),
             replica: OneOrMany(self.replica_specs(variant)),
+            fleet: None,
             protect: match config {
                 Some(config) => Protect::Sentry(Box::new(config)),
                 None => Protect::Unprotected(Choice::LeastInFlight),

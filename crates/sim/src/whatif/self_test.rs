@@ -169,6 +169,7 @@ impl Service {
             optional: None,
             load: OneOrMany(vec![load]),
             replica: OneOrMany(vec![replica; count]),
+            fleet: None,
             protect: Protect::Sentry(Box::new(config)),
         })
     }

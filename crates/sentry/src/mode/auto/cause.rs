@@ -53,6 +53,8 @@ pub enum Cause {
     Loss,
     /// No request waits any longer, so nothing more can be seen.
     LoadGone,
+    /// The proxy of the fleet that searches has found it.
+    Leader,
 }
 
 impl Cause {
@@ -82,6 +84,7 @@ impl Cause {
             Self::NoLoss => "no_loss",
             Self::Loss => "loss",
             Self::LoadGone => "load_gone",
+            Self::Leader => "leader",
         }
     }
 }

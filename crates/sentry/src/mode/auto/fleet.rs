@@ -10,6 +10,7 @@ use super::cohort::Cohort;
 use super::peers::Peers;
 use super::phase::PhaseName;
 use super::profile::Profile;
+use super::shared::{OthersTick, Shared};
 use super::tuning::Tuning;
 use super::window::{Bounds, Others, ReplicaTick, WindowSearch};
 use crate::api::ReplicaId;
@@ -17,6 +18,7 @@ use crate::clamp::within;
 use crate::config::SentryConfig;
 use crate::counts::Counts;
 use crate::event::Event;
+use crate::fleet::{FleetShare, LeadWindow};
 use crate::mode::Step;
 use crate::plan::Plan;
 use crate::replica::Replica;
@@ -59,6 +61,8 @@ pub(crate) struct Fleet {
     warm_up: Duration,
     /// Those whose first windows grew when some of them stopped last.
     stopped: Option<Cohort>,
+    /// What other engines do, where there are any.
+    elsewhere: Option<OthersTick>,
 }
 
 #[derive(Debug)]
@@ -69,12 +73,17 @@ struct Member {
     /// When it came back and has to be treated with care.
     warming_since: Option<Timestamp>,
     generation_ends: Timestamp,
+    /// What other engines do in it, where there are any.
+    shared: Option<Shared>,
 }
 
 /// What was seen of a replica in a tick: with its window full, and all, unless it is down or warms
 /// up.
 #[derive(Debug, Clone, Copy)]
 struct TickSeen {
+    /// By this engine.
+    own_full: Counts,
+    /// By all engines.
     full: Counts,
     all: Option<Counts>,
 }
@@ -87,6 +96,7 @@ impl Fleet {
             initial: config.limits.window_initial,
             warm_up: config.warm_up.0.0,
             stopped: None,
+            elsewhere: None,
         }
     }
 
@@ -170,6 +180,46 @@ impl Fleet {
         (changed && before > 0.0 && after > 0.0).then(|| after / before)
     }
 
+    /// Takes over what this engine may use; says by how much its part of what can be done is more
+    /// or less than before.
+    pub(crate) fn share(&mut self, share: &FleetShare) -> Option<f64> {
+        let before = self.own_capacity();
+        let shared = share.is_shared();
+        self.elsewhere = shared.then(|| OthersTick::of(share));
+        let lag = if shared { share.lag } else { Duration::ZERO };
+        let bounds = Bounds {
+            min: self.bounds.min.max(share.window_min).min(self.bounds.max),
+            ..self.bounds
+        };
+        for (index, member) in self.members.iter_mut().enumerate() {
+            member.search.set_lag(lag);
+            member
+                .search
+                .set_bounds(if shared { bounds } else { self.bounds });
+            member.shared = share.of(ReplicaId(index as u16)).map(Shared::of);
+        }
+        let after = self.own_capacity();
+        let changed = before > 0.0 && after > 0.0 && before != after;
+        changed.then(|| after / before)
+    }
+
+    /// What this engine's part of the windows gets done.
+    fn own_capacity(&self) -> f64 {
+        let up = self.members.iter().filter(|member| member.up);
+        up.map(|member| member.search.rate().unwrap_or(0.0) * member.own_part())
+            .sum()
+    }
+
+    /// What the searches have found, and the throughput with it, by replica.
+    pub(crate) fn found(&self) -> Vec<(Option<LeadWindow>, Option<f64>)> {
+        let found = |member: &Member| {
+            let searches = member.up && member.lead().is_none();
+            let window = searches.then(|| member.search.lead_window());
+            (window, member.search.rate())
+        };
+        self.members.iter().map(found).collect()
+    }
+
     /// Throughput of the members that are up; one of which nothing is known counts as the mean of
     /// the others.
     fn capacity(&self) -> f64 {
@@ -181,6 +231,7 @@ impl Fleet {
 
     /// One tick of every member; says what they did while they were full.
     pub(crate) fn on_tick(&mut self, step: &mut Step<'_>, fleet: &FleetTick) -> Counts {
+        let fleet = &self.elsewhere.map_or(*fleet, |others| others.with(fleet));
         let mut fulls = Vec::with_capacity(self.members.len());
         let see = |member: &mut Member| member.see(step, fleet.clumped);
         let saw: Vec<TickSeen> = self.members.iter_mut().map(see).collect();
@@ -195,14 +246,13 @@ impl Fleet {
             if !member.up {
                 continue;
             }
-            let full = saw.full;
+            let full = saw.own_full;
             let from = member.search.window();
             let cause = member.on_tick(step, fleet, saw, &others);
             member.publish(step.now, self.warm_up, fleet.residence_mean);
             // What a window that may be too small lets through is no capacity. In overload it is
             // all there is to go by.
-            let counts =
-                !member.search.is_growing() && (fleet.overloaded || !member.search.tries_less());
+            let counts = !member.is_growing() && (fleet.overloaded || !member.tries_less());
             let full = if counts { full } else { Counts::default() };
             for transition in member.search.take_transitions() {
                 step.observe(&Event::Phase {
@@ -213,7 +263,7 @@ impl Fleet {
                     cause: transition.cause,
                 });
             }
-            fulls.push((member.search.rate(), full));
+            fulls.push((member.search.rate(), member.own_part(), full));
             if let Some(cause) = cause {
                 step.observe(&Event::Window {
                     at: step.now,
@@ -270,7 +320,7 @@ impl Fleet {
     /// Whether some window is being tried that may be too small.
     pub(crate) fn tries_less(&self) -> bool {
         let mut up = self.members.iter().filter(|member| member.up);
-        up.any(|member| member.search.tries_less())
+        up.any(Member::tries_less)
     }
 
     /// Residence of a request that meets no crowd, the mean of all members that know.
@@ -305,7 +355,37 @@ impl Member {
             up: replica.is_up(),
             warming_since: None,
             generation_ends: now,
+            shared: None,
         }
+    }
+
+    /// What the engine that searches has found, where that is another.
+    fn lead(&self) -> Option<&LeadWindow> {
+        self.shared.as_ref()?.lead.as_ref()
+    }
+
+    fn is_growing(&self) -> bool {
+        let lead = self.lead().map(|lead| lead.phase == PhaseName::SlowStart);
+        lead.unwrap_or_else(|| self.search.is_growing())
+    }
+
+    fn tries_less(&self) -> bool {
+        let lead = self.lead().map(|lead| lead.tries_less);
+        lead.unwrap_or_else(|| self.search.tries_less())
+    }
+
+    /// How much of the window is this engine's, from 0 to 1.
+    fn own_part(&self) -> f64 {
+        self.shared.as_ref().map_or(1.0, |shared| {
+            let window = self.search.window();
+            f64::from(shared.portion.of(window)) / f64::from(window.max(1))
+        })
+    }
+
+    /// This engine's part of a window.
+    fn own(&self, window: u32) -> u32 {
+        let shared = self.shared.as_ref();
+        shared.map_or(window, |shared| shared.portion.of(window))
     }
 
     fn rate(&self) -> Option<f64> {
@@ -328,9 +408,25 @@ impl Member {
         let level = occupancy.take_full();
         let bound = occupancy.take_bound(step.now, self.replica.limit());
         let (now, seconds) = (step.now, step.interval.seconds);
+        let own_full = if clumped { bound } else { level };
+        let all = counts.then(|| match &self.shared {
+            None => self.search.see(now, seconds, clumped, occupancy),
+            Some(_) => self.search.pass_over(now, seconds, occupancy),
+        });
+        let own = all.unwrap_or_default();
+        self.replica.add_totals(&own, &own_full);
+        let Some(shared) = &self.shared else {
+            return TickSeen {
+                own_full,
+                full: own_full,
+                all,
+            };
+        };
+        let all = shared.all(&own);
         TickSeen {
-            full: if clumped { bound } else { level },
-            all: counts.then(|| self.search.see(now, seconds, clumped, occupancy)),
+            own_full,
+            full: shared.full(&own_full, self.replica.limit(), seconds),
+            all: counts.then(|| self.search.see_together(all)),
         }
     }
 
@@ -342,6 +438,9 @@ impl Member {
         others: &Others<'_>,
     ) -> Option<Cause> {
         let seen = saw.all?;
+        if let Some(lead) = self.shared.as_ref().and_then(|shared| shared.lead) {
+            return self.search.follow(step.now, &lead, &saw.full);
+        }
         let tick = ReplicaTick {
             now: step.now,
             full: saw.full,
@@ -380,7 +479,8 @@ impl Member {
         };
         // Requests that never seem to end must not take the place of all others.
         let overdue = self.replica.overdue().min(window);
-        self.replica.set_limit(warm.saturating_add(overdue));
+        self.replica
+            .set_limit(self.own(warm).saturating_add(overdue));
     }
 
     fn ramp(&self, warm_for: Duration, warm_up: Duration) -> u32 {
@@ -405,19 +505,22 @@ fn bounds(config: &SentryConfig) -> Bounds {
 /// ```
 ///
 /// where the i-th was full for `tᵢ` and does `rᵢ` requests per second then (the mean of the others
-/// where that is not known), so that `d / t` is on average what they can do together. No tick may
+/// where that is not known, and of all this engine's part of the window), so that `d / t` is on average what they can do together. No tick may
 /// be left out for being full only in part: those that are full throughout are the slow ones.
-fn full_together(fulls: &[(Option<f64>, Counts)]) -> Counts {
-    let known = || fulls.iter().filter_map(|(rate, _)| *rate);
+fn full_together(fulls: &[(Option<f64>, f64, Counts)]) -> Counts {
+    let known = || fulls.iter().filter_map(|(rate, ..)| *rate);
     let mean = known().sum::<f64>() / known().count().max(1) as f64;
     let unknown = if mean > 0.0 { mean } else { 1.0 };
     let weight = |rate: &Option<f64>| rate.unwrap_or(unknown);
-    let weights: f64 = fulls.iter().map(|(rate, _)| weight(rate)).sum();
+    let weights: f64 = fulls
+        .iter()
+        .map(|(rate, part, _)| weight(rate) * part)
+        .sum();
     let seconds = fulls
         .iter()
-        .map(|(rate, full)| weight(rate) * full.seconds)
+        .map(|(rate, part, full)| weight(rate) * part * full.seconds)
         .sum::<f64>();
-    let done = fulls.iter().map(|(_, full)| full.done).sum();
+    let done = fulls.iter().map(|(.., full)| full.done).sum();
     let seconds = if weights > 0.0 {
         seconds / weights
     } else {
@@ -434,10 +537,16 @@ mod tests {
     fn replicas_count_by_what_they_do() {
         let full = |seconds, done| Counts::of(done, seconds);
         // 90/s and 10/s: the slow one alone is full, and does its part.
-        let slow = [(Some(90.0), full(0.0, 0.0)), (Some(10.0), full(0.1, 1.0))];
+        let slow = [
+            (Some(90.0), 1.0, full(0.0, 0.0)),
+            (Some(10.0), 1.0, full(0.1, 1.0)),
+        ];
         let both = full_together(&slow);
         assert!((both.rate() - 100.0).abs() < 1e-9);
-        let equal = [(None, full(0.1, 5.0)), (Some(50.0), full(0.1, 5.0))];
+        let equal = [
+            (None, 1.0, full(0.1, 5.0)),
+            (Some(50.0), 1.0, full(0.1, 5.0)),
+        ];
         let both = full_together(&equal);
         assert!((both.rate() - 100.0).abs() < 1e-9);
         assert_eq!(full_together(&[]), Counts::default());

@@ -36,6 +36,7 @@ mod peers;
 mod phase;
 mod profile;
 mod residence;
+mod shared;
 mod significance;
 mod slow_start;
 mod speed;
@@ -73,6 +74,7 @@ use crate::class::{Class, NEVER, saturating_nanos};
 use crate::config::SentryConfig;
 use crate::counts::Counts;
 use crate::event::{Event, Outlook};
+use crate::fleet::{FleetShare, LeadWindow};
 use crate::gate::Gate;
 use crate::plan::Plan;
 use crate::status::{BrownoutStatus, ControllerStatus};
@@ -526,6 +528,17 @@ impl Strategy for Auto {
 
     fn resume(&mut self, now: Timestamp, windows: &[(ReplicaId, u32)]) {
         self.fleet.resume(now, windows);
+    }
+
+    fn share(&mut self, _now: Timestamp, _plan: &Plan, _gate: &Gate, share: &FleetShare) {
+        // With another part of the windows another part of the capacity is this engine's.
+        if let Some(factor) = self.fleet.share(share) {
+            self.total.scale(factor);
+        }
+    }
+
+    fn found(&self) -> Vec<(Option<LeadWindow>, Option<f64>)> {
+        self.fleet.found()
     }
 
     fn drain_rate(&self) -> Option<f64> {

@@ -21,14 +21,14 @@
 //! times) belongs to the [search](super::window).
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::cause::Cause;
 use super::slow_start::SlowStart;
 use super::trial::Trial;
 
 /// The phase of a replica's search, by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PhaseName {
     /// No request has waited for the replica yet.

@@ -24,7 +24,7 @@ use tidegate_control::Timestamp;
 
 use super::tuning::Tuning;
 use crate::counts::Counts;
-use crate::occupancy::{BINS, Occupancy, middle_of, top_of};
+use crate::occupancy::{BINS, Occupancy, bin_of, middle_of, top_of};
 
 /// Completions that it takes to tell a crowd, with a residence of so many bases, from chance: they
 /// tell its logarithm to `1 / √samples`.
@@ -110,6 +110,19 @@ impl Profile {
             all.done += done;
         }
         all
+    }
+
+    /// Takes over what several engines did together, of which no more is known than how many
+    /// requests were inside on average: by Little's law that is the mean service time as well.
+    pub(crate) fn absorb_mean(&mut self, all: &Counts, speed: f64) {
+        // `as` saturates and maps NaN to zero.
+        let inside = all.concurrency().round() as u32;
+        if inside > 0 {
+            let index = bin_of(inside);
+            let new = at_level(index, (all.inside_seconds * speed, all.done));
+            remember(&mut self.level[index], &new);
+            remember(&mut self.admitted[index], &new);
+        }
     }
 
     /// Leaves out what was seen in the `seconds` since the last call; returns it.

@@ -52,6 +52,8 @@
 //! What breaks it: a residence measured on another mix of requests than today's. Throughput is the
 //! judge in the end.
 
+mod together;
+
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
@@ -149,6 +151,8 @@ pub(crate) struct WindowSearch {
     /// Before this the requests of an older window are still leaving.
     counts_from: Timestamp,
     residence_long: f64,
+    /// How long it takes until other engines do what this one found, in seconds.
+    lag: f64,
     /// When a larger window was last found to be of no use.
     last_up: Option<Timestamp>,
     refuted: Option<Refuted>,
@@ -175,6 +179,7 @@ impl WindowSearch {
             speed: Speed::new(),
             counts_from: now,
             residence_long: 0.0,
+            lag: 0.0,
             last_up: None,
             refuted: None,
             next_hint: now,
@@ -689,8 +694,8 @@ impl WindowSearch {
     }
 
     fn let_leave(&mut self, now: Timestamp, seconds: f64) {
-        self.counts_from =
-            now + Duration::from_secs_f64(seconds.min(Tuning::LEAVING_SECONDS_MAX.get()));
+        let seconds = seconds.min(Tuning::LEAVING_SECONDS_MAX.get()) + self.lag;
+        self.counts_from = now + Duration::from_secs_f64(seconds);
     }
 
     /// Starts a trial, not sooner than some time after the last one up.

@@ -26,6 +26,7 @@ use crate::clamp::within;
 use crate::class::Class;
 use crate::config::SentryConfig;
 use crate::event::Event;
+use crate::fleet::FleetShare;
 use crate::gate::Gate;
 use crate::plan::Plan;
 use crate::policing::delays::{self, ClassArrivals, DelayBounds};
@@ -78,6 +79,8 @@ pub(crate) struct SentryMode {
     /// Equation 8 at the delays in force.
     denied_share: f64,
     next_aging: Timestamp,
+    /// This engine's part of the servers, where several share them.
+    share: f64,
 }
 
 impl SentryMode {
@@ -94,6 +97,7 @@ impl SentryMode {
             threshold_period: FIRST_PERIOD,
             denied_share: 0.0,
             next_aging: now + AGING,
+            share: 1.0,
         }
     }
 
@@ -133,7 +137,7 @@ impl SentryMode {
             })
             .collect();
         let useful = self.endings.useful_share(plan);
-        let room = useful * servers_left(plan, &loads);
+        let room = useful * self.share * servers_left(plan, &loads);
         plan.policer
             .threshold
             .set(&Threshold::compute(&loads, room));
@@ -234,6 +238,10 @@ fn bounds(plan: &Plan) -> DelayBounds {
 impl Strategy for SentryMode {
     fn interval(&self) -> Duration {
         self.interval
+    }
+
+    fn share(&mut self, _: Timestamp, _: &Plan, _: &Gate, share: &FleetShare) {
+        self.share = if share.is_shared() { share.share } else { 1.0 };
     }
 
     fn start(&mut self, now: Timestamp, plan: &Plan, gate: &Gate, _: Option<&Handover>) {

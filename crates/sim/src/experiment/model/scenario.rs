@@ -8,13 +8,14 @@ use crate::experiment::Record;
 use crate::scenario::{Outcome, Scenario};
 
 /// Besides [`Outcome::SERIES`].
-const GAUGES: [&str; 6] = [
+const GAUGES: [&str; 7] = [
     "gauge.setpoint",
     "gauge.measured",
     "gauge.output",
     "gauge.window",
     "gauge.threshold",
     "gauge.refusing",
+    "gauge.proxies",
 ];
 
 /// The counts that a class has of its own.
