@@ -621,7 +621,7 @@ impl Member {
             let theirs: Vec<&KeyRates> =
                 others().filter_map(|it| it.last.quotas.get(name)).collect();
             let own = own.last.quotas.get(name).unwrap_or(&nothing);
-            (name.clone(), key_shares(own, theirs.into_iter(), proxies))
+            (name.clone(), key_shares(own, &theirs, proxies))
         };
         names.into_iter().map(shares).collect()
     }

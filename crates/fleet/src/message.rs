@@ -368,7 +368,7 @@ mod tests {
         refused(&|shop| {
             shop.replicas
                 .values_mut()
-                .for_each(|it| it.inside_seconds = 1e300)
+                .for_each(|it| it.inside_seconds = 1e300);
         });
         refused(&|shop| {
             let whole = ProxyShare {

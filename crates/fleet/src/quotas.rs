@@ -24,16 +24,14 @@ const EVEN: f64 = 0.02;
 
 /// This proxy's shares of the quota of each key that somebody reports.
 #[must_use]
-pub fn key_shares<'a>(
-    own: &'a KeyRates,
-    others: impl Iterator<Item = &'a KeyRates> + Clone,
-    proxies: usize,
-) -> BTreeMap<String, f64> {
-    let keys = own.keys().chain(others.clone().flat_map(BTreeMap::keys));
+pub fn key_shares(own: &KeyRates, others: &[&KeyRates], proxies: usize) -> BTreeMap<String, f64> {
+    let keys = own
+        .keys()
+        .chain(others.iter().flat_map(|rates| rates.keys()));
     let rate = |rates: &KeyRates, key: &String| rates.get(key).copied().unwrap_or(0.0);
     let share = |key: &String| {
         let own = rate(own, key);
-        let total = own + others.clone().map(|rates| rate(rates, key)).sum::<f64>();
+        let total = own + others.iter().map(|rates| rate(rates, key)).sum::<f64>();
         let even = EVEN * total / proxies.max(1) as f64;
         let share = (own + even) / (total * (1.0 + EVEN));
         // Nobody uses it: whole.
@@ -60,8 +58,8 @@ mod tests {
     #[test]
     fn shares_of_a_key_add_up_to_one_and_follow_its_use() {
         let (a, b) = (rates(&[("k", 90.0)]), rates(&[("k", 10.0), ("m", 5.0)]));
-        let at_a = key_shares(&a, [&b].into_iter(), 2);
-        let at_b = key_shares(&b, [&a].into_iter(), 2);
+        let at_a = key_shares(&a, &[&b], 2);
+        let at_b = key_shares(&b, &[&a], 2);
         assert!((at_a["k"] + at_b["k"] - 1.0).abs() < 1e-9);
         assert!((at_a["k"] - 0.9).abs() < 0.02, "{at_a:?}");
         assert!((at_a["m"] + at_b["m"] - 1.0).abs() < 1e-9);
@@ -71,7 +69,7 @@ mod tests {
     #[test]
     fn key_that_uses_nothing_has_all() {
         let idle = rates(&[("k", 0.0)]);
-        assert_eq!(key_shares(&idle, std::iter::empty(), 2)["k"], 1.0);
+        assert_eq!(key_shares(&idle, &[], 2)["k"], 1.0);
     }
 
     /// 100/s of one key over proxies that get unequal parts of it; its quota is 20/s.
@@ -89,10 +87,11 @@ mod tests {
             .collect();
         let admitted = |proxy: usize| {
             let others = reports.iter().enumerate();
-            let others = others
+            let others: Vec<_> = others
                 .filter(|(at, _)| *at != proxy)
-                .map(|(_, rates)| rates);
-            let share = key_shares(&reports[proxy], others, parts.len())["k"];
+                .map(|(_, rates)| rates)
+                .collect();
+            let share = key_shares(&reports[proxy], &others, parts.len())["k"];
             let mut table = QuotaTable::new(limits, 8);
             table.share_key(7, share);
             let gap = 1.0 / (parts[proxy] * 100.0);

@@ -65,12 +65,12 @@ pub use config::{
 pub use engine::Sentry;
 pub use error::SentryError;
 pub use event::{Event, Measurement, Observer, Outlook};
-#[cfg(feature = "ablation")]
-pub use mode::ablation;
 pub use fleet::{
     ClassTotals, Elsewhere, FleetReport, FleetShare, LeadWindow, Portion, ReplicaShare,
     ReplicaTotals,
 };
+#[cfg(feature = "ablation")]
+pub use mode::ablation;
 pub use mode::{Cause, PhaseName, tuning_page};
 pub use policing::PathKey;
 pub use quota::{QuotaExceeded, QuotaLimits, QuotaTable};

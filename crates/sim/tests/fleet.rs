@@ -33,7 +33,6 @@ fn findings(file: &str, change: impl Fn(&str) -> String) -> Vec<(String, bool)> 
 
 fn assert_agrees(file: &str) {
     let findings = findings(file, str::to_owned);
-    findings.iter().for_each(|(line, _)| println!("{line}"));
     let differs: Vec<_> = findings.iter().filter(|(_, differs)| *differs).collect();
     assert!(differs.is_empty(), "{file}: {differs:#?}");
 }

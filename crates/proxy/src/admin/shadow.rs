@@ -35,8 +35,11 @@ metrics! { SHADOW_METRICS:
         "remove `[shadow]` where it costs too much";
 }
 
+/// What a metric reads of a class.
+type Count = fn(&ShadowClass) -> u64;
+
 /// Counters of one class, by metric.
-static COUNTERS: [(&Metric, fn(&ShadowClass) -> u64); 3] = [
+static COUNTERS: [(&Metric, Count); 3] = [
     (&SHADOW_REQUESTS, |class| class.arrived),
     (&SHADOW_ADMITTED, |class| class.admitted),
     (&SHADOW_IN_TARGET, |class| class.in_target),
