@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use tidegate_sim::arena::ArenaReport;
-use tidegate_sim::experiment::{Origin, Progress};
+use tidegate_sim::experiment::Progress;
 use tidegate_sim::plane::PlaneReport;
+use tidegate_sim::report::Origin;
 
 use crate::check::print;
 use crate::error::CliError;
