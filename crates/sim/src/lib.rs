@@ -8,8 +8,10 @@
 //! - [`rivals`]: what others use for admission control; [`arena`]: everybody against everything;
 //!   [`brownout`]: replicas that can leave content out (004); [`deferral`]: clients that hold back
 //!   (001).
+//! - `ablate` (with the feature `ablation`): what each rule and number of `auto` is worth.
 //! - [`auto_services`]: services that mode `auto` is judged by; [`goldens`]: what it decides, as
 //!   text.
+//! - [`reaction`]: how soon a protection reacts to a step, and leaves a trap.
 //! - [`plane`]: scalers of servers compared on days of arrivals.
 //! - [`flow`]: the discrete-time flow model of PI-gate (002).
 //! - [`stats`]: what is measured, with its uncertainty; [`theory`]: what it should be.
@@ -18,6 +20,8 @@
 //! - [`my_service`], [`plan`], [`whatif`]: questions of people about their own service.
 //! - [`characterize`]: from an unknown service to its regulator.
 
+#[cfg(feature = "ablation")]
+pub mod ablate;
 pub mod arena;
 pub mod auto_services;
 pub mod brownout;
@@ -34,6 +38,7 @@ pub mod papers;
 pub mod plan;
 pub mod plane;
 pub mod queue;
+pub mod reaction;
 pub mod report;
 pub mod rivals;
 pub mod rng;

@@ -105,7 +105,7 @@ fn entry(file: &Path) -> Result<Entry, CliError> {
 }
 
 /// All contenders, or those that were named.
-fn contenders(only: &[String]) -> Result<Vec<Contender>, CliError> {
+pub(crate) fn contenders(only: &[String]) -> Result<Vec<Contender>, CliError> {
     let mut all = arena::contenders();
     if let Some(unknown) = only
         .iter()

@@ -2,6 +2,7 @@
 //!
 //! Each subcommand is a module with an `Args` and a `run(Args) -> Result<ExitCode, CliError>`.
 
+mod ablate;
 mod admin_client;
 mod app;
 mod arena;
@@ -29,6 +30,7 @@ mod nucleus;
 mod plan;
 mod plane;
 mod progress;
+mod reaction;
 mod recording;
 mod reference;
 mod relay;

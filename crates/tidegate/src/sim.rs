@@ -8,6 +8,7 @@ use tidegate_sim::experiment::{Experiment, Noticed, Outcome, Verdict, mutate, ru
 use tidegate_sim::papers;
 use tidegate_sim::report::{Origin, Report};
 
+use crate::ablate;
 use crate::arena;
 use crate::check::print;
 use crate::error::CliError;
@@ -15,6 +16,7 @@ use crate::goldens;
 use crate::my_service;
 use crate::plane;
 use crate::progress::Shown;
+use crate::reaction;
 
 /// The word that stands for all papers' experiments.
 const PAPERS: &str = "papers";
@@ -24,6 +26,10 @@ const ARENA: &str = "arena";
 const GOLDENS: &str = "goldens";
 /// The word that stands for the comparison of scalers.
 const PLANE: &str = "plane";
+/// The word that stands for what each rule and number of `auto` is worth.
+const ABLATE: &str = "ablate";
+/// The word that stands for the time that contenders take to react to a step.
+const REACTION: &str = "reaction";
 
 /// Runs experiments and compares what they find with what the papers have.
 ///
@@ -34,9 +40,11 @@ pub(crate) struct Args {
     /// A service and its load in a few keys (`--new` writes one), experiment files, `papers` for
     /// the papers' experiments, or `arena` for a race of `auto` against other limiters on many
     /// scenarios, or `plane` for the control plane against other scalers; the last three are built
-    /// in. `goldens` compares what `auto` decides with the texts in the repository.
+    /// in. `goldens` compares what `auto` decides with the texts in the repository. `ablate` leaves
+    /// out every rule of `auto` in turn and changes every number by a quarter (a build with the
+    /// feature `ablation`). `reaction` measures how soon contenders react to a step of the load.
     #[arg(required_unless_present_any = ["new", "keys"],
-          value_name = "FILE|papers|arena|plane|goldens")]
+          value_name = "FILE|papers|arena|plane|reaction|goldens|ablate")]
     what: Vec<String>,
     /// Print a commented file for a service of yours, to be changed and run.
     #[arg(long)]
@@ -48,13 +56,28 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     pub(crate) scenarios: Option<PathBuf>,
     /// With `arena`: this many random services instead of the scenarios built in; `--seed` chooses
-    /// which.
+    /// which. With `ablate`: beside them.
     #[arg(long, value_name = "N", conflicts_with = "scenarios",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) random: Option<u32>,
-    /// With `arena`: only this contender; may be given several times.
+    /// With `arena` and `reaction`: only this contender; may be given several times.
     #[arg(long, value_name = "NAME")]
     pub(crate) contender: Vec<String>,
+    /// With `ablate`: only the rules; with `--constants` both, as without either.
+    #[arg(long)]
+    pub(crate) rules: bool,
+    /// With `ablate`: only the numbers, each × 0.8 and × 1.25.
+    #[arg(long)]
+    pub(crate) constants: bool,
+    /// With `ablate`: only changes whose name contains this; may be given several times.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) change: Vec<String>,
+    /// With `ablate`: begin no further change after this time.
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) budget: Option<tidegate_config::Dur>,
+    /// With `ablate`: this many runs at once; as many as there are cores when not given.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) jobs: Option<u32>,
     /// With `goldens`: rewrite the texts in the repository. Without it the exit status is 0 only
     /// when nothing differs.
     #[arg(long)]
@@ -76,8 +99,8 @@ pub(crate) struct Args {
     /// noticed.
     #[arg(long, conflicts_with = "new")]
     pub(crate) mutate: bool,
-    /// Only this figure (`002/7`), paper (`002`), scenario of the arena, trace of `plane` or
-    /// golden; may be given several times.
+    /// Only this figure (`002/7`), paper (`002`), scenario of the arena, trace of `plane`, case of
+    /// `ablate` or golden; may be given several times.
     #[arg(long, value_name = "PAPER[/FIGURE]|SCENARIO")]
     pub(crate) only: Vec<String>,
 }
@@ -86,19 +109,25 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     if args.new || args.keys {
         return my_service::write_new(args);
     }
-    if let [file] = args.what.as_slice()
-        && let Some(service) = my_service::read(file)?
-    {
-        return my_service::run(args, &service);
-    }
     if args.what == [ARENA] {
         return arena::run(args);
     }
     if args.what == [GOLDENS] {
         return goldens::run(args);
     }
+    if args.what == [ABLATE] {
+        return ablate::run(args);
+    }
+    if args.what == [REACTION] {
+        return reaction::run(args);
+    }
     if args.what == [PLANE] {
         return plane::sim::run(args);
+    }
+    if let [file] = args.what.as_slice()
+        && let Some(service) = my_service::read(file)?
+    {
+        return my_service::run(args, &service);
     }
     let experiments = selected(args)?;
     if args.mutate {

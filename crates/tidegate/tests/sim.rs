@@ -292,3 +292,95 @@ fn plane_takes_seeds_and_shows_intervals() {
     assert_eq!(run("5"), first);
     assert_ne!(run("9"), first);
 }
+
+#[test]
+fn arena_races_on_a_folder_of_scenarios_with_irregular_arrivals() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenarios = folder.path().join("scenarios");
+    fs::create_dir(&scenarios).unwrap();
+    let rest = "client = { timeout = '2s' }\n[replica]\ncores = 4\nslots = 64\n";
+    for (name, arrivals) in [
+        ("batches", "batch = 8"),
+        (
+            "pages",
+            "fan_out = { requests = 4, after = '20ms', over = '5ms' }",
+        ),
+        (
+            "phases",
+            "phases = [{ times = 1, lasts = '1s' }, { times = 0, lasts = '1s' }]",
+        ),
+    ] {
+        let text = format!(
+            "duration = '20s'\nwarm_up = '5s'\ntarget = '500ms'\nservice = '20ms'\n\
+             [load]\nrate = '60/s'\n{arrivals}\n{rest}"
+        );
+        fs::write(scenarios.join(format!("{name}.toml")), text).unwrap();
+    }
+    let args = [
+        "sim",
+        "arena",
+        "--scenarios",
+        "scenarios",
+        "--repetitions",
+        "1",
+    ];
+    let only = ["--contender", "auto", "--contender", "breakwater"];
+    let output = tidegate(folder.path(), &[&args[..], &only[..]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let table = String::from_utf8(output.stdout).unwrap();
+    for name in ["batches", "pages", "phases", "mean", "auto", "breakwater"] {
+        assert!(table.contains(name), "{name}: {table}");
+    }
+    let page = fs::read_to_string(folder.path().join("out/arena.html")).unwrap();
+    assert!(page.contains(">batches</text>"), "the heat map has names");
+}
+
+#[test]
+fn reaction_has_a_row_for_every_step_and_the_trap() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = [
+        "sim",
+        "reaction",
+        "--contender",
+        "none",
+        "--repetitions",
+        "2",
+        "--json",
+    ];
+    let output = tidegate(folder.path(), &args);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 4, "{text}");
+    assert_eq!(lines[3]["scenario"], "retry-trap");
+    assert!(lines.iter().all(|line| line["contender"] == "none"));
+}
+
+/// Only a build with the feature can change numbers; the other one says so.
+#[test]
+fn ablate_shows_what_a_rule_is_worth_or_names_the_feature() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = [
+        "sim",
+        "ablate",
+        "--only",
+        "arena-half",
+        "--repetitions",
+        "2",
+    ];
+    let only = ["--change", "warm-up of a replica off"];
+    let output = tidegate(folder.path(), &[&args[..], &only[..]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    if cfg!(feature = "ablation") {
+        assert!(output.status.success(), "{said}");
+        let table = String::from_utf8(output.stdout).unwrap();
+        assert!(table.contains("warm-up of a replica off  0006"), "{table}");
+        assert!(folder.path().join("out/ablation.csv").exists());
+    } else {
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("--features ablation"), "{said}");
+    }
+}

@@ -27,6 +27,13 @@ enum Kind {
     Vegas,
     Gradient2,
     CoDel,
+    Breakwater,
+    Protego,
+    Dagor,
+    Rajomon,
+    Cinnamon,
+    Envoy,
+    Prequal,
     Auto { target: bool },
 }
 
@@ -52,6 +59,41 @@ pub fn contenders() -> Vec<Contender> {
             "codel",
             "twice the nominal cores as slots; a tenth of the target as delay, the target as interval",
             Kind::CoDel,
+        ),
+        contender(
+            "breakwater",
+            "twice the nominal cores as slots; the target as objective",
+            Kind::Breakwater,
+        ),
+        contender(
+            "protego",
+            "twice the nominal cores as credits at first; the target as objective",
+            Kind::Protego,
+        ),
+        contender(
+            "dagor",
+            "twice the nominal cores as slots; 4 % of the target as waiting time",
+            Kind::Dagor,
+        ),
+        contender(
+            "rajomon",
+            "twice the nominal cores as slots; a tenth of the target as threshold",
+            Kind::Rajomon,
+        ),
+        contender(
+            "cinnamon",
+            "half of the target as timeout of its queue",
+            Kind::Cinnamon,
+        ),
+        contender(
+            "envoy",
+            "admission control, defaults of the filter; timeout is the target",
+            Kind::Envoy,
+        ),
+        contender(
+            "prequal",
+            "balancing only; published defaults",
+            Kind::Prequal,
         ),
         contender(
             "auto",
@@ -111,6 +153,8 @@ fn tuned(kind: Kind, scenario: &Scenario) -> Rival {
         .target
         .map_or(Duration::from_secs(1), |target| *target);
     let cores = scenario.nominal_capacity();
+    let slots = (2.0 * cores) as usize;
+    let target_key = target.into();
     match kind {
         Kind::Fixed => Rival::Fixed {
             // Little's law: in flight = capacity times response time.
@@ -121,10 +165,33 @@ fn tuned(kind: Kind, scenario: &Scenario) -> Rival {
         },
         Kind::Vegas => Rival::Vegas,
         Kind::Gradient2 => Rival::Gradient2,
+        Kind::Breakwater => Rival::Breakwater {
+            target: target_key,
+            slots,
+        },
+        Kind::Protego => Rival::Protego {
+            target: target_key,
+            slots,
+        },
+        Kind::Dagor => Rival::Dagor {
+            target: target_key,
+            slots,
+        },
+        Kind::Rajomon => Rival::Rajomon {
+            target: target_key,
+            slots,
+        },
+        Kind::Cinnamon => Rival::Cinnamon {
+            timeout: (target / 2).into(),
+        },
+        Kind::Envoy => Rival::EnvoyAdmission {
+            timeout: target_key,
+        },
+        Kind::Prequal => Rival::Prequal,
         _ => Rival::Codel {
-            slots: (2.0 * cores) as usize,
+            slots,
             target: (target / 10).into(),
-            interval: target.into(),
+            interval: target_key,
         },
     }
 }

@@ -9,6 +9,7 @@
 //! ([`contenders`]); Tidegate's `auto` gets the target or nothing at all.
 
 mod contender;
+mod heat;
 mod ideal;
 mod random;
 mod report;
@@ -82,6 +83,9 @@ pub struct Score {
     pub p99: f64,
     /// Share of attempts refused.
     pub shed: f64,
+    /// Share of the first attempts of the most important class that were answered within the
+    /// target; not a number where there is one class.
+    pub top_class: f64,
 }
 
 impl Score {
@@ -94,6 +98,7 @@ impl Score {
             goodput: totals.counts.in_target as f64 / ideal(scenario, outcome),
             p99: totals.histogram.quantile(0.99) / target_s,
             shed: totals.shed_share(),
+            top_class: top_class(outcome),
         }
     }
 
@@ -104,7 +109,15 @@ impl Score {
             goodput: mean(|score| score.goodput),
             p99: mean(|score| score.p99),
             shed: mean(|score| score.shed),
+            top_class: mean(|score| score.top_class),
         }
+    }
+}
+
+fn top_class(outcome: &Outcome) -> f64 {
+    match outcome.class_totals.as_slice() {
+        [top, _, ..] => top.counts.in_target as f64 / top.counts.fresh as f64,
+        _ => f64::NAN,
     }
 }
 

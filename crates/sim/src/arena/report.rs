@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+use super::heat::{self, HeatRow};
 use super::{Contender, Entry, Score};
-use crate::chart::{self, Chart};
 use crate::report::{Origin, Page, ReportError, Section};
 
 /// Scores of all contenders under all scenarios.
@@ -111,6 +111,7 @@ impl ArenaReport {
                         "goodput_of_ideal": score.goodput,
                         "p99_of_target": finite(score.p99),
                         "shed_share": score.shed,
+                        "top_class_in_target": finite(score.top_class),
                     });
                     format!("{line}\n")
                 },
@@ -123,7 +124,7 @@ impl ArenaReport {
     /// # Errors
     /// A figure that cannot be drawn, a file that cannot be written.
     pub fn write(&self, folder: &Path, origin: Origin) -> Result<PathBuf, ReportError> {
-        let figure = chart::svg(&self.chart())?;
+        let figure = self.heat_map();
         let page = self.page(origin, figure.clone()).html();
         let file = |path: &Path| {
             let path = path.to_owned();
@@ -156,32 +157,38 @@ impl ArenaReport {
     }
 
     fn csv(&self) -> String {
-        let mut text = "scenario,contender,goodput_of_ideal,p99_of_target,shed_share\n".to_owned();
+        let mut text =
+            "scenario,contender,goodput_of_ideal,p99_of_target,shed_share,top_class_in_target\n"
+                .to_owned();
         for Cell {
             scenario,
             contender,
             score,
         } in self.cells()
         {
-            let Score { goodput, p99, shed } = score;
-            text += &format!("{scenario},{contender},{goodput:.4},{p99:.4},{shed:.4}\n");
+            let Score {
+                goodput,
+                p99,
+                shed,
+                top_class,
+            } = score;
+            let top_class = finite(top_class).map_or(String::new(), |share| format!("{share:.5}"));
+            text +=
+                &format!("{scenario},{contender},{goodput:.4},{p99:.4},{shed:.4},{top_class}\n");
         }
         text
     }
 
-    /// A line per contender over the scenarios: whose line hugs the top protects best.
-    fn chart(&self) -> Chart {
-        let mut chart = Chart::new("Goodput within the target, of the ideal")
-            .x("scenario (number of its row)")
-            .y("share of the ideal")
-            .y_range(0.0, 1.1)
-            .rule_y("ideal", 1.0);
-        for (column, contender) in self.contenders.iter().enumerate() {
-            let rows = self.rows.iter().enumerate();
-            let points = rows.map(|(index, row)| (index as f64 + 1.0, row.scores[column].goodput));
-            chart = chart.points(contender.name, points.collect());
-        }
-        chart
+    /// A cell per scenario and contender, both by name.
+    fn heat_map(&self) -> String {
+        let columns: Vec<&str> = self.contenders.iter().map(|c| c.name).collect();
+        let mean = self.mean_row();
+        let row = |row: &Row| -> HeatRow {
+            let cells = row.scores.iter().map(|score| (score.goodput, shown(score)));
+            (row.name.clone(), cells.collect())
+        };
+        let rows: Vec<HeatRow> = self.rows.iter().chain([&mean]).map(row).collect();
+        heat::svg(&columns, &rows)
     }
 
     fn page(&self, origin: Origin, figure: String) -> Page {

@@ -107,13 +107,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contenders_of_the_arena_have_colours_of_their_own() {
-        let series = 0..crate::arena::contenders().len();
+    fn series_have_colours_of_their_own() {
+        let series = 0..PALETTE.len();
         let mut colours: Vec<RGBColor> = series.map(|i| colour(Ink::Series(i))).collect();
-        let all = colours.len();
         colours.sort_by_key(|c| (c.0, c.1, c.2));
         colours.dedup();
-        assert_eq!(colours.len(), all);
+        assert_eq!(colours.len(), PALETTE.len());
     }
 
     #[test]

@@ -457,3 +457,29 @@ fn weights_send_a_fast_replica_its_part() {
         "{even} s evenly, {weighted} s by weight"
     );
 }
+
+/// Every example of the table of arrivals in experiments/README.md is a load that runs.
+#[test]
+fn documented_arrivals_run() {
+    let page = include_str!("../../../../experiments/README.md");
+    let table = page.split("## Arrivals").nth(1).unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| `"));
+    let mut examples = 0;
+    for row in rows {
+        let example = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        let keys = example.trim_matches('`').replace("`, `", "\n");
+        let rate = if keys.contains("users") {
+            ""
+        } else {
+            "rate = '40/s'"
+        };
+        let text = format!(
+            "duration = '20s'\nservice = '10ms'\n[load]\n{rate}\n{keys}\n[replica]\ncores = 4\n"
+        );
+        let scenario: Scenario = tidegate_config::parse("example.toml", &text).unwrap();
+        let outcome = scenario.run(1).unwrap();
+        assert!(outcome.totals.counts.offered > 100, "{keys}: {outcome:?}");
+        examples += 1;
+    }
+    assert_eq!(examples, 8, "every process has an example");
+}

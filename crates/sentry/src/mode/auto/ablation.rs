@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::significance::Significance;
 use super::trial::Test;
-use super::tuning::{Tuning, names};
+use super::tuning::names;
 
 /// What is done to a number.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,12 +47,12 @@ pub struct Constant {
 }
 
 impl Constant {
-    /// The number, or its only part, with this name.
+    /// The number with this name, or this part of it.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        constants()
-            .into_iter()
-            .find(|constant| constant.name == name)
+    pub fn named(name: &str, part_name: &str) -> Option<Self> {
+        let all = all().map(|(constant, _)| constant);
+        let mut named = all.filter(|c| c.name == name && c.part_name == part_name);
+        named.next()
     }
 }
 
@@ -69,22 +69,28 @@ thread_local! {
     static CHANGED: RefCell<Vec<Changed>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Every number that can be changed: all of the tuning, but parts that are zero.
+/// Every number that can be scaled: all of the tuning, but parts that are zero.
 #[must_use]
 pub fn constants() -> Vec<Constant> {
-    let parts_of = |(index, (name, parts)): (usize, (&'static str, Vec<&'static str>))| {
-        parts
-            .into_iter()
-            .enumerate()
-            .filter(|(_, part_name)| *part_name != ZERO)
-            .map(move |(part, part_name)| Constant {
+    let scaled = all().filter(|(_, value)| *value != 0.0);
+    scaled.map(|(constant, _)| constant).collect()
+}
+
+/// Every number with its value.
+fn all() -> impl Iterator<Item = (Constant, f64)> {
+    let parts_of = |(index, (name, parts)): (usize, (&'static str, Parts))| {
+        let constant = move |(part, (part_name, value))| {
+            let constant = Constant {
                 index,
                 part,
                 name,
                 part_name,
-            })
+            };
+            (constant, value)
+        };
+        parts.into_iter().enumerate().map(constant)
     };
-    names().into_iter().enumerate().flat_map(parts_of).collect()
+    names().into_iter().enumerate().flat_map(parts_of)
 }
 
 /// Runs something on this thread with these numbers changed.
@@ -114,24 +120,20 @@ pub(super) fn in_force<T: Ablated>(index: usize, value: T) -> T {
     })
 }
 
-/// Name of a part that is zero: none is made of it.
-const ZERO: &str = "zero";
-
-fn unless_zero(name: &'static str, value: f64) -> &'static str {
-    if value == 0.0 { ZERO } else { name }
-}
+/// Parts of a number by name, with their values.
+pub(super) type Parts = Vec<(&'static str, f64)>;
 
 /// A type of a number.
 pub(super) trait Ablated: Copy {
-    /// The names of its parts, [`ZERO`] for those that are none.
-    fn parts(&self) -> Vec<&'static str>;
+    /// Its parts; one without a name where it is one number.
+    fn parts(&self) -> Parts;
     /// With one part changed.
     fn changed(self, part: usize, change: Change) -> Self;
 }
 
 impl Ablated for f64 {
-    fn parts(&self) -> Vec<&'static str> {
-        vec![""]
+    fn parts(&self) -> Parts {
+        vec![("", *self)]
     }
 
     fn changed(self, _: usize, change: Change) -> Self {
@@ -140,8 +142,8 @@ impl Ablated for f64 {
 }
 
 impl Ablated for usize {
-    fn parts(&self) -> Vec<&'static str> {
-        vec![""]
+    fn parts(&self) -> Parts {
+        vec![("", *self as f64)]
     }
 
     /// By one at least, where it is scaled.
@@ -156,8 +158,8 @@ impl Ablated for usize {
 }
 
 impl Ablated for [usize; 2] {
-    fn parts(&self) -> Vec<&'static str> {
-        vec!["first", "second"]
+    fn parts(&self) -> Parts {
+        vec![("first", self[0] as f64), ("second", self[1] as f64)]
     }
 
     fn changed(mut self, part: usize, change: Change) -> Self {
@@ -167,8 +169,8 @@ impl Ablated for [usize; 2] {
 }
 
 impl Ablated for Duration {
-    fn parts(&self) -> Vec<&'static str> {
-        vec![""]
+    fn parts(&self) -> Parts {
+        vec![("", self.as_secs_f64())]
     }
 
     fn changed(self, _: usize, change: Change) -> Self {
@@ -182,12 +184,12 @@ impl Ablated for Duration {
 }
 
 impl Ablated for Test {
-    fn parts(&self) -> Vec<&'static str> {
+    fn parts(&self) -> Parts {
         vec![
-            unless_zero("alternative", self.alternative),
-            unless_zero("reference", self.reference),
-            unless_zero("reference_seconds", self.reference_seconds),
-            unless_zero("seconds", self.seconds),
+            ("alternative", self.alternative),
+            ("reference", self.reference),
+            ("reference_seconds", self.reference_seconds),
+            ("seconds", self.seconds),
         ]
     }
 
@@ -206,11 +208,11 @@ impl Ablated for Test {
 }
 
 impl Ablated for Significance {
-    fn parts(&self) -> Vec<&'static str> {
+    fn parts(&self) -> Parts {
         vec![
-            unless_zero("share", self.share),
-            unless_zero("reference", self.reference),
-            unless_zero("z", self.z),
+            ("share", self.share),
+            ("reference", self.reference),
+            ("z", self.z),
         ]
     }
 
@@ -225,6 +227,7 @@ impl Ablated for Significance {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tuning::Tuning;
     use super::*;
 
     fn scaled(name: &str, part_name: &str, factor: f64) -> Changed {

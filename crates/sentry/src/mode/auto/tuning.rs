@@ -122,7 +122,7 @@ macro_rules! tuning {
 
         /// All names with the names of their parts, in the order of the table.
         #[cfg(feature = "ablation")]
-        pub(super) fn names() -> Vec<(&'static str, Vec<&'static str>)> {
+        pub(super) fn names() -> Vec<(&'static str, super::ablation::Parts)> {
             use super::ablation::Ablated as _;
             vec![$((stringify!($name), Tuning::$name.value.parts())),+]
         }
