@@ -4,6 +4,10 @@
 //! One thread, and as many threads as the machine has cores on the same engine (contention). The
 //! median cost of reading the clock is measured first and taken off. Prints one JSON object per
 //! line.
+//!
+//! With `scale` as an argument instead: one thread, 30 to 10 000 replicas, of which all have room
+//! (`free`) or only a few slots are free (`full`), by balancing policy; and what a tick costs per
+//! replica while a tenth of them has done something.
 
 #![expect(
     clippy::disallowed_types,
@@ -34,6 +38,9 @@ const CASES: [(&str, &str); 3] = [
 ];
 
 fn main() -> std::io::Result<()> {
+    if std::env::args().any(|argument| argument == "scale") {
+        return scale();
+    }
     let clock = clock_nanos();
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     for (name, config) in CASES {
@@ -50,6 +57,94 @@ fn main() -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The policies of the scaling table.
+const POLICIES: [&str; 5] = [
+    "peak-ewma",
+    "power-of-two",
+    "round-robin",
+    "random",
+    "least-in-flight",
+];
+
+fn scale() -> std::io::Result<()> {
+    let clock = clock_nanos();
+    for replicas in [30, 300, 3_000, 10_000] {
+        for policy in POLICIES {
+            let text = format!("mode = 'auto'\ntarget = '500ms'\nbalance = '{policy}'");
+            let mut free = one_by_one(&text, replicas, false);
+            let mut full = one_by_one(&text, replicas, true);
+            let line = format!(
+                r#"{{"replicas":{replicas},"balance":"{policy}","free_ns":{},"full_ns":{}}}"#,
+                Quantiles::of(&mut free, clock).json(),
+                Quantiles::of(&mut full, clock).json(),
+            );
+            writeln!(std::io::stdout(), "{line}")?;
+        }
+        let line = format!(
+            r#"{{"replicas":{replicas},"tick_ns_per_replica":{:.0}}}"#,
+            tick_nanos(replicas)
+        );
+        writeln!(std::io::stdout(), "{line}")?;
+    }
+    Ok(())
+}
+
+fn engine(text: &str, replicas: usize) -> Sentry<()> {
+    let config: SentryConfig =
+        tidegate_config::parse("decision.toml", text).expect("the configuration is valid");
+    Sentry::new(&config, replicas, Timestamp::ZERO, 1).expect("the engine takes it")
+}
+
+/// A request comes and goes, with every slot free, or with nearly all taken.
+fn one_by_one(text: &str, replicas: usize, full: bool) -> Vec<u64> {
+    let sentry = engine(text, replicas);
+    let now = Timestamp::ZERO;
+    let admit = || match sentry.on_arrival(now, &Arrival::default(), || ()) {
+        Verdict::Admit(permit) => Some(permit),
+        Verdict::Wait(ticket) => {
+            sentry.on_abandon(now, ticket);
+            None
+        }
+        Verdict::Shed(_) => None,
+    };
+    let mut held: Vec<_> = std::iter::from_fn(admit)
+        .take(if full { usize::MAX } else { 0 })
+        .collect();
+    // One slot in a hundred replicas is free.
+    for _ in 0..(held.len() / 1600).max(1) {
+        if let Some(permit) = held.pop() {
+            sentry.on_end(now, permit, Ending::Served, &mut ignore);
+        }
+    }
+    let step = || {
+        let start = Instant::now();
+        if let Some(permit) = black_box(admit()) {
+            sentry.on_end(now, permit, Ending::Served, &mut ignore);
+        }
+        nanos(start, Instant::now())
+    };
+    (0..20_000).map(|_| step()).collect()
+}
+
+/// Median of a tick over the number of replicas.
+fn tick_nanos(replicas: usize) -> f64 {
+    let sentry = engine("mode = 'auto'\ntarget = '500ms'", replicas);
+    let tick = |round: u64| {
+        let now = Timestamp::from_nanos(round * 100_000_000);
+        for _ in 0..replicas / 10 {
+            if let Verdict::Admit(permit) = sentry.on_arrival(now, &Arrival::default(), || ()) {
+                sentry.on_end(now, permit, Ending::Served, &mut ignore);
+            }
+        }
+        let start = Instant::now();
+        sentry.handle_timeout(now, &mut |_: &Event| {}, &mut ignore);
+        nanos(start, Instant::now())
+    };
+    let mut ticks: Vec<u64> = (1..=40).map(tick).collect();
+    ticks.sort_unstable();
+    ticks[ticks.len() / 2] as f64 / replicas as f64
 }
 
 /// Nanoseconds of every request.

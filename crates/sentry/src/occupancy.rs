@@ -131,6 +131,8 @@ pub(crate) struct Occupancy {
     done: [AtomicU32; BINS],
     full_ns: AtomicU64,
     full_done: AtomicU32,
+    /// Bins in which something happened since they were last emptied, one bit each.
+    touched: AtomicU64,
 }
 
 impl Occupancy {
@@ -144,7 +146,35 @@ impl Occupancy {
             done: std::array::from_fn(|_| AtomicU32::new(0)),
             full_ns: AtomicU64::new(0),
             full_done: AtomicU32::new(0),
+            touched: AtomicU64::new(0),
         }
+    }
+
+    fn touch(&self, bin: usize) {
+        let bit = 1 << bin;
+        if self.touched.load(Ordering::SeqCst) & bit == 0 {
+            self.touched.fetch_or(bit, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether nothing has happened since the last call of [`Occupancy::take_touched`], and nothing
+    /// goes on.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.touched.load(Ordering::SeqCst) == 0
+    }
+
+    /// The bins in which something happened since the last call, or goes on, in order. What is
+    /// added while they are emptied touches them again.
+    pub(crate) fn take_touched(&self) -> impl Iterator<Item = usize> + use<'_> {
+        let mut left = self.touched.swap(0, Ordering::SeqCst);
+        std::iter::from_fn(move || {
+            let bin = (left != 0).then(|| left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            if self.stays[bin].present.load(Ordering::SeqCst) > 0 {
+                self.touch(bin);
+            }
+            Some(bin)
+        })
     }
 
     /// Until now `n` were inside a window of `limit`.
@@ -159,6 +189,7 @@ impl Occupancy {
             let heard_of = n.saturating_sub(self.kept.load(Ordering::Relaxed));
             let amount = elapsed.saturating_mul(u64::from(heard_of));
             self.inside[bin_of(n)].fetch_add(amount, Ordering::Relaxed);
+            self.touch(bin_of(n));
             if n >= limit {
                 let share = amount / u64::from(n);
                 self.full_ns.fetch_add(share, Ordering::Relaxed);
@@ -176,6 +207,7 @@ impl Occupancy {
     /// A request was done while `n` were inside a window of `limit`.
     pub(crate) fn on_done(&self, n: u32, limit: u32) {
         self.done[bin_of(n)].fetch_add(1, Ordering::Relaxed);
+        self.touch(bin_of(n));
         if n >= limit {
             self.full_done.fetch_add(1, Ordering::Relaxed);
         }
@@ -184,6 +216,7 @@ impl Occupancy {
     /// A request is admitted.
     pub(crate) fn on_enter(&self, now: Timestamp, place: Place) {
         self.stays[bin_of(place.inside)].enter(now);
+        self.touch(bin_of(place.inside));
         if place.bound {
             self.bound.enter(now);
         }
@@ -192,6 +225,7 @@ impl Occupancy {
     /// It leaves, served or not.
     pub(crate) fn on_leave(&self, now: Timestamp, place: Place, served: bool) {
         self.stays[bin_of(place.inside)].leave(now, served);
+        self.touch(bin_of(place.inside));
         if place.bound {
             self.bound.leave(now, served);
         }
@@ -289,6 +323,25 @@ mod tests {
         assert_eq!(full.done, 4.0);
         let (inside, done) = occupancy.take_admitted(at(2.0), bin_of(4));
         assert!((inside / done - 0.016).abs() < 1e-9);
+    }
+
+    #[test]
+    fn bins_are_touched_by_what_happens_and_what_goes_on() {
+        let (occupancy, at) = (Occupancy::new(), Timestamp::from_secs_f64);
+        let place = Place {
+            inside: 12,
+            bound: false,
+        };
+        assert!(occupancy.is_untouched());
+        occupancy.on_enter(at(0.0), place);
+        let touched = || occupancy.take_touched().collect::<Vec<_>>();
+        assert_eq!(touched(), [bin_of(12)]);
+        assert_eq!(touched(), [bin_of(12)], "it goes on");
+        occupancy.on_leave(at(3.0), place, true);
+        occupancy.on_done(1, 9);
+        assert_eq!(touched(), [1, bin_of(12)]);
+        assert!(occupancy.is_untouched());
+        assert!(touched().is_empty());
     }
 
     #[test]

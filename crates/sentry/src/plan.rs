@@ -7,6 +7,7 @@ use std::sync::atomic::{Ordering, fence};
 use tidegate_control::Timestamp;
 
 use crate::api::{Arrival, ClassId, ReplicaChange, ReplicaId};
+use crate::balance::Replicas;
 use crate::class::Class;
 use crate::config::{Balance, CostBy, ModeName, SentryConfig};
 use crate::contract::Contract;
@@ -24,7 +25,7 @@ const REPLICAS_MAX: usize = 10_000;
 pub(crate) struct Plan {
     pub(crate) config: Arc<SentryConfig>,
     pub(crate) classes: Vec<Arc<Class>>,
-    pub(crate) replicas: Vec<Arc<Replica>>,
+    pub(crate) replicas: Replicas,
     pub(crate) policer: Arc<Policer>,
     pub(crate) sessions: Arc<Sessions>,
 }
@@ -39,12 +40,13 @@ impl Plan {
         if weights.len() > REPLICAS_MAX {
             return Err(too_many_replicas());
         }
+        let mut replicas = Replicas::new(REPLICAS_MAX);
+        for (index, &weight) in weights.iter().enumerate() {
+            put_replica(&mut replicas, index, config, weight);
+        }
         Ok(Self {
             classes: classes_of(config, &[], now),
-            replicas: weights
-                .iter()
-                .map(|&weight| Arc::new(new_replica(config, weight)))
-                .collect(),
+            replicas,
             policer: Arc::new(Policer::new(config)),
             sessions: Arc::new(sessions(config)),
             config: Arc::new(config.clone()),
@@ -214,7 +216,10 @@ impl Plan {
 
     /// Whether a replica is healthy other than this one.
     pub(crate) fn any_up_but(&self, except: Option<ReplicaId>) -> bool {
-        self.up().any(|(id, _)| Some(id) != except)
+        let (up, end) = (&self.replicas.vacancies().up, self.replicas.len());
+        up.around(0, end, None).any(|index| {
+            self.replicas[index].is_up() && except.is_none_or(|id| usize::from(id.0) != index)
+        })
     }
 
     /// Waiters of this importance or above.
@@ -259,11 +264,10 @@ fn sessions(config: &SentryConfig) -> Sessions {
     Sessions::new(config.sessions.max, config.sessions.lifetime.0)
 }
 
-/// A replica about which nothing is known but its weight.
-fn new_replica(config: &SentryConfig, weight: NonZeroU32) -> Replica {
-    let replica = Replica::new(initial_window(config, weight.get()));
-    replica.set_weight(weight);
-    replica
+/// Puts a replica about which nothing is known but its weight.
+fn put_replica(replicas: &mut Replicas, index: usize, config: &SentryConfig, weight: NonZeroU32) {
+    let limit = initial_window(config, weight.get());
+    replicas.put(index, limit).set_weight(weight);
 }
 
 /// A replica's window before anything is known about it: as many times what is configured as its
@@ -307,21 +311,20 @@ fn classes_of(config: &SentryConfig, old: &[Arc<Class>], now: Timestamp) -> Vec<
         .collect()
 }
 
-type Replicas = Vec<Arc<Replica>>;
-
 fn change_replicas(
-    old: &[Arc<Replica>],
+    old: &Replicas,
     changes: &[ReplicaChange],
     config: &SentryConfig,
 ) -> Result<(Replicas, Vec<ReplicaId>), SentryError> {
-    let mut replicas = old.to_vec();
+    let mut replicas = old.clone();
     let mut added = Vec::new();
     for change in changes {
         match *change {
             ReplicaChange::Remove(id) | ReplicaChange::Weigh(id, _) => known(&replicas, id)?,
             ReplicaChange::Add(weight) => {
-                let replica = new_replica(config, weight);
-                added.push(add_replica(&mut replicas, replica)?);
+                let index = number_for_another(&replicas)?;
+                put_replica(&mut replicas, index, config, weight);
+                added.push(ReplicaId(index as u16));
             }
         }
     }
@@ -336,24 +339,17 @@ fn known(replicas: &[Arc<Replica>], id: ReplicaId) -> Result<(), SentryError> {
     }
 }
 
-fn add_replica(replicas: &mut Replicas, replica: Replica) -> Result<ReplicaId, SentryError> {
+/// A number that no permit refers to.
+fn number_for_another(replicas: &Replicas) -> Result<usize, SentryError> {
     let reusable = |replica: &Arc<Replica>| {
         // A permit in flight would be given back to a stranger, hence the second condition.
         replica.health() == Health::Retired && replica.is_idle()
     };
-    let replica = Arc::new(replica);
-    let index = match replicas.iter().position(reusable) {
-        Some(index) => {
-            replicas[index] = replica;
-            index
-        }
-        None if replicas.len() < REPLICAS_MAX => {
-            replicas.push(replica);
-            replicas.len() - 1
-        }
-        None => return Err(too_many_replicas()),
-    };
-    Ok(ReplicaId(index as u16))
+    match replicas.iter().position(reusable) {
+        Some(index) => Ok(index),
+        None if replicas.len() < REPLICAS_MAX => Ok(replicas.len()),
+        None => Err(too_many_replicas()),
+    }
 }
 
 fn too_many_replicas() -> SentryError {

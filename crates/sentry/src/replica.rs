@@ -4,6 +4,7 @@
 //! slots without a lock.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -12,8 +13,9 @@ use tidegate_control::filter::PeakEwma;
 
 use crate::api::{ReplicaId, Report, is_time};
 use crate::atomic::{AtomicF64, add_one};
-use crate::balance::{Pace, Slots};
+use crate::balance::{FULL, Pace, Slots, Vacancies, ascending, descending};
 use crate::clamp::within;
+use crate::config::Balance;
 use crate::counts::Counts;
 use crate::fleet::ReplicaTotals;
 use crate::occupancy::{Occupancy, Place};
@@ -63,6 +65,9 @@ pub(crate) struct Replica {
     share: AtomicF64,
     /// What was done here since the start, for other engines.
     totals: Totals,
+    /// Where it says that it may get a request, and under which number.
+    vacancies: Arc<Vacancies>,
+    index: usize,
 }
 
 /// What was done in a replica since the start. One thread writes.
@@ -85,8 +90,17 @@ impl Default for Totals {
 }
 
 impl Replica {
+    /// One by itself.
+    #[cfg(test)]
     pub(crate) fn new(limit: u32) -> Self {
-        Self {
+        Self::among(&Arc::new(Vacancies::new(1)), 0, limit)
+    }
+
+    /// The one of this number among others.
+    pub(crate) fn among(vacancies: &Arc<Vacancies>, index: usize, limit: u32) -> Self {
+        let replica = Self {
+            vacancies: Arc::clone(vacancies),
+            index,
             health: AtomicU8::new(Health::Up as u8),
             in_flight: AtomicU32::new(0),
             streams: AtomicU32::new(0),
@@ -105,11 +119,67 @@ impl Replica {
             elsewhere: AtomicU32::new(0),
             share: AtomicF64::new(1.0),
             totals: Totals::default(),
+        };
+        replica.publish_health();
+        replica.publish_aside();
+        replica
+    }
+
+    /// Says whether it is healthy, and what follows from that.
+    fn publish_health(&self) {
+        let up = &self.vacancies.up;
+        match self.is_up() {
+            true => up.insert(self.index),
+            false => up.remove_unless(self.index, || self.is_up()),
+        }
+        self.publish_room();
+    }
+
+    /// Says whether it has a free slot, and how loaded it is where that is compared.
+    pub(crate) fn publish_room(&self) {
+        let free = &self.vacancies.free;
+        match self.has_room() {
+            true => free.insert(self.index),
+            false => free.remove_unless(self.index, || self.has_room()),
+        }
+        self.publish_load();
+    }
+
+    /// Says how loaded it is, where that is compared.
+    pub(crate) fn publish_load(&self) {
+        let loads = &self.vacancies.loads;
+        let Some(policy) = loads.kept() else {
+            return;
+        };
+        // Another thread may have changed it meanwhile and published that before.
+        loop {
+            let key = self.load_key(policy);
+            loads.set(self.index, key);
+            if key == self.load_key(policy) {
+                return;
+            }
+        }
+    }
+
+    fn load_key(&self, policy: Balance) -> u64 {
+        match policy {
+            _ if !self.has_room() => FULL,
+            Balance::MostFree => descending(self.free()),
+            _ => ascending(self.load()),
+        }
+    }
+
+    /// Says whether it is slow compared with the others.
+    pub(crate) fn publish_aside(&self) {
+        let aside = &self.vacancies.aside;
+        match self.pace.is_aside() {
+            true => aside.insert(self.index),
+            false => aside.remove_unless(self.index, || self.pace.is_aside()),
         }
     }
 
     pub(crate) fn health(&self) -> Health {
-        match self.health.load(Ordering::Relaxed) {
+        match self.health.load(Ordering::SeqCst) {
             0 => Health::Up,
             1 => Health::Down,
             _ => Health::Retired,
@@ -117,7 +187,8 @@ impl Replica {
     }
 
     pub(crate) fn set_health(&self, health: Health) {
-        self.health.store(health as u8, Ordering::Relaxed);
+        self.health.store(health as u8, Ordering::SeqCst);
+        self.publish_health();
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -138,11 +209,13 @@ impl Replica {
     }
 
     pub(crate) fn limit(&self) -> u32 {
-        self.limit.load(Ordering::Relaxed)
+        self.limit.load(Ordering::SeqCst)
     }
 
     pub(crate) fn set_limit(&self, limit: u32) {
-        self.limit.store(limit, Ordering::Relaxed);
+        if self.limit.swap(limit, Ordering::SeqCst) != limit {
+            self.publish_room();
+        }
     }
 
     /// Lets it hold so many requests, within what it is trusted with.
@@ -169,6 +242,7 @@ impl Replica {
 
     pub(crate) fn set_weight(&self, weight: NonZeroU32) {
         self.weight.store(weight.get(), Ordering::Relaxed);
+        self.publish_load();
     }
 
     /// Slots that are not taken, where one taken counts the less the more it is meant to carry.
@@ -198,12 +272,35 @@ impl Replica {
 
     fn take_within(&self, now: Timestamp, limit: u32) -> bool {
         let one_more = |n: u32| (n < limit).then(|| n + 1);
-        self.is_up()
-            && self
-                .in_flight
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more)
-                .inspect(|&before| self.occupancy.on_change(now, before, self.limit()))
-                .is_ok()
+        if !self.is_up() {
+            return false;
+        }
+        let taken = self
+            .in_flight
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more);
+        let window = self.limit();
+        match taken {
+            Ok(before) => {
+                self.occupancy.on_change(now, before, window);
+                self.on_count(before + 1 >= window);
+                true
+            }
+            Err(inside) => {
+                // It may have been said to have room by a thread that was late to say so.
+                self.on_count(inside >= window);
+                false
+            }
+        }
+    }
+
+    /// The number of requests inside has changed, between one that leaves room and one that does
+    /// not if `turned`.
+    fn on_count(&self, turned: bool) {
+        if turned {
+            self.publish_room();
+        } else {
+            self.publish_load();
+        }
     }
 
     /// Notes the age of a slot that was taken; the number goes with the permit.
@@ -215,7 +312,9 @@ impl Replica {
     pub(crate) fn release(&self, now: Timestamp, generation: u32) -> u32 {
         self.ages.leave(generation);
         let before = self.in_flight.fetch_sub(1, Ordering::SeqCst);
-        self.occupancy.on_change(now, before, self.limit());
+        let window = self.limit();
+        self.occupancy.on_change(now, before, window);
+        self.on_count(before >= window);
         before
     }
 
@@ -241,7 +340,9 @@ impl Replica {
     pub(crate) fn retake(&self, now: Timestamp) -> u32 {
         self.end_stream();
         let before = self.in_flight.fetch_add(1, Ordering::SeqCst);
-        self.occupancy.on_change(now, before, self.limit());
+        let window = self.limit();
+        self.occupancy.on_change(now, before, window);
+        self.on_count(before + 1 >= window);
         self.enter()
     }
 
@@ -282,6 +383,11 @@ impl Replica {
         self.occupancy
             .on_change(now, self.in_flight(), self.limit());
         &self.occupancy
+    }
+
+    /// Whether nothing is inside, and nothing has happened since the occupancy was last emptied.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.in_flight() == 0 && self.occupancy.is_untouched()
     }
 
     /// A request failed. A replica that fails fast must not look like a fast one.

@@ -1,7 +1,9 @@
 //! How fast the simulator is: M/M/1 at load 0.8, and a scenario behind the engine.
 //!
 //! Prints one JSON object per line; `bench/simulator/run` compares the first with other
-//! simulators. Arguments: a model (`mm1`, `sharing`, `scenario`) and a number of customers.
+//! simulators. `scale` is one service with 30, 300, 3 000 and 10 000 replicas: what a request costs
+//! and how many are answered in time after a cold start. Arguments: a model (`mm1`, `sharing`,
+//! `scenario`, `scale`) and a number of customers, for `scale` of replicas.
 //! Seconds are of processor time where the system tells it, so that a busy machine blurs less.
 
 use std::io::Write;
@@ -25,7 +27,7 @@ fn main() -> std::io::Result<()> {
         .next()
         .and_then(|number| number.parse().ok())
         .unwrap_or(5e6);
-    let models = ["mm1", "sharing", "scenario"];
+    let models = ["mm1", "sharing", "scenario", "scale"];
     let chosen = models
         .iter()
         .filter(|name| model.as_deref().is_none_or(|wanted| wanted == **name));
@@ -33,12 +35,70 @@ fn main() -> std::io::Result<()> {
         let line = match *name {
             "mm1" => queue(name, StationSpec::default(), customers),
             "sharing" => queue(name, StationSpec::sharing(Bound::Unlimited), customers),
+            "scale" => {
+                scales(customers)?;
+                continue;
+            }
             _ => scenario(name, customers / 10.0),
         };
         writeln!(std::io::stdout(), "{line}")?;
     }
     Ok(())
 }
+
+/// The sizes of the scaling table, up to so many replicas.
+fn scales(most: f64) -> std::io::Result<()> {
+    for replicas in [30, 300, 3_000, 10_000] {
+        for load in [0.8, 2.0] {
+            if f64::from(replicas) <= most {
+                writeln!(std::io::stdout(), "{}", scale(replicas, load))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Replicas of two workers of 100 ms behind the engine in mode `auto`, from a cold start, for
+/// twenty seconds and at least so many requests that thirty replicas can be measured. Tells what a
+/// request costs, simulated whole, and the share of the ideal by second.
+fn scale(replicas: u32, load: f64) -> Value {
+    let capacity = 20.0 * f64::from(replicas);
+    let seconds = (200_000.0 / capacity).clamp(SCALE_S, 200.0);
+    let text = format!(
+        "duration = '{seconds:.0}s'\n\
+         interval = '1s'\n\
+         target = '1s'\n\
+         service = {{ law = 'exponential', mean = '100ms' }}\n\
+         load = {{ rate = '{}/s', client = {{ timeout = '3s' }} }}\n\
+         replica = {{ count = {replicas}, cores = 2, slots = 64 }}\n\
+         [protect]\n\
+         mode = 'auto'\n\
+         target = '1s'",
+        load * capacity
+    );
+    let scenario: Scenario =
+        tidegate_config::parse("scale.toml", &text).expect("the text above is a valid scenario");
+    let (outcome, seconds) = timed(|| scenario.run(SEED).expect("the scenario above can run"));
+    let ideal = capacity * load.min(1.0);
+    let shares: Vec<f64> = (outcome.rows.iter())
+        .take(SCALE_S as usize)
+        .map(|row| (row.counts.in_target as f64 / ideal * 1e3).round() / 1e3)
+        .collect();
+    let cold = shares.iter().sum::<f64>() / shares.len() as f64;
+    json!({
+        "model": "scale",
+        "replicas": replicas,
+        "load": load,
+        "customers": outcome.ledger.offered,
+        "microseconds_per_request": seconds * 1e6 / outcome.ledger.offered as f64,
+        "share_of_ideal": cold,
+        "share_by_second": shares,
+        "peak_memory_kib": peak_memory_kib(),
+    })
+}
+
+/// Length of a run of many replicas, in seconds.
+const SCALE_S: f64 = 20.0;
 
 fn queue(name: &str, station: StationSpec, customers: f64) -> Value {
     let spec = QueueSpec::poisson(LOAD, Law::exponential(1.0), station);

@@ -2,20 +2,28 @@
 //!
 //! The default is power of two choices (Mitzenmacher 2001) on peak-EWMA cost times requests in
 //! flight, as Finagle and Linkerd do: two replicas at random, the one expected to be done sooner.
-//! A choice is made without a lock and may lose the slot to another core; then whoever has room
-//! is taken, so that a free slot is never overlooked.
+//! A choice is made without a lock and may lose the slot to another core; then any replica with a
+//! free slot is taken, so that a free slot is never overlooked.
 //!
-//! Whoever takes far longer than the others is set aside ([`pace`]).
+//! A decision looks at a bounded number of replicas, however many there are: which of them have
+//! room is known by [`Vacancies`].
+//!
+//! A replica that takes far longer than the others is set aside ([`pace`]).
 //!
 //! Replicas have weights: one of weight 2 is meant to carry twice what one of weight 1 carries.
 //! Chance and turns follow the weights, and in flight counts per weight.
 
+mod line;
 mod pace;
+mod replica_set;
+mod replicas;
+mod vacancies;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tidegate_control::Timestamp;
 
 use crate::api::ReplicaId;
@@ -25,8 +33,23 @@ use crate::event::Event;
 use crate::random::Dice;
 use crate::replica::Replica;
 
+use line::Line;
 pub(crate) use pace::Pace;
 use pace::Probes;
+use replica_set::{ReplicaSet, count_visit};
+pub(crate) use replicas::Replicas;
+pub(crate) use vacancies::{FULL, Vacancies, ascending, descending};
+
+/// Replicas that are aside of which one decision looks at no more than this. Chosen: all of them in
+/// a pool of sixteen, and the next ones at the next decision in a larger one.
+const PROBES_LOOKED_AT: usize = 8;
+
+/// Up to this many replicas are gone through for a draw.
+const FEW: usize = 64;
+
+/// Draws that meet a full replica before those with room are gone through. Chosen: with a tenth of
+/// all free one of six decisions gets there.
+const DRAWS: usize = 16;
 
 /// Whether a free slot is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,9 +67,66 @@ pub(crate) struct Balancer {
     dice: Dice,
     /// Whether weights differ; as long as they do not, nothing is spent on them.
     weighted: AtomicBool,
+    /// What is drawn from where replicas do not all get the same.
+    line: ArcSwap<Line>,
     /// Whether a replica is aside; as long as none is, nothing is spent on that.
     aside: AtomicBool,
     probes: Probes,
+}
+
+/// The replicas that a request may go to.
+#[derive(Clone, Copy)]
+struct Eligible<'a> {
+    replicas: &'a Replicas,
+    slots: Slots,
+    except: Option<usize>,
+    /// Those that are aside are not meant.
+    in_front: bool,
+}
+
+impl<'a> Eligible<'a> {
+    /// The set that they are in, and what of it is not meant.
+    fn sets(&self) -> (&'a ReplicaSet, Option<&'a ReplicaSet>) {
+        let vacancies = self.replicas.vacancies();
+        let set = match self.slots {
+            Slots::Free => &vacancies.free,
+            Slots::Any => &vacancies.up,
+        };
+        (set, self.in_front.then_some(&vacancies.aside))
+    }
+
+    fn has(&self, index: usize) -> bool {
+        count_visit();
+        let replica = &self.replicas[index];
+        let fits = match self.slots {
+            Slots::Free => replica.has_room(),
+            Slots::Any => replica.is_up(),
+        };
+        fits && self.except != Some(index) && !(self.in_front && replica.pace.is_aside())
+    }
+
+    /// All of them, from `start` on and then around.
+    fn around(self, start: usize) -> impl Iterator<Item = usize> + use<'a> {
+        let (set, without) = self.sets();
+        let all = set.around(start, self.replicas.len(), without);
+        all.filter(move |&index| self.has(index))
+    }
+
+    /// One uniformly at random; among many by drawing until one is eligible.
+    fn any(self, dice: &Dice) -> Option<usize> {
+        if self.in_front || self.except.is_some() {
+            let rank = dice.below(self.around(0).count());
+            return self.around(0).nth(rank);
+        }
+        let (set, end) = (self.sets().0, self.replicas.len());
+        if end > FEW {
+            let mut draws = (0..DRAWS).map(|_| dice.below(end));
+            if let Some(drawn) = draws.find(|&index| self.has(index)) {
+                return Some(drawn);
+            }
+        }
+        set.nth_below(dice.below(set.count_below(end)), end)
+    }
 }
 
 impl Balancer {
@@ -55,15 +135,31 @@ impl Balancer {
             turn: AtomicUsize::new(0),
             dice: Dice::new(seed),
             weighted: AtomicBool::new(false),
+            line: ArcSwap::from_pointee(Line::default()),
             aside: AtomicBool::new(false),
             probes: Probes::default(),
         }
     }
 
-    /// Looks at the weights, after they may have changed.
-    pub(crate) fn weigh(&self, replicas: &[Arc<Replica>]) {
+    /// Looks at the policy and the weights, after they may have changed.
+    pub(crate) fn follow(&self, policy: Balance, replicas: &Replicas) {
         let differ = replicas.windows(2).any(|w| w[0].weight() != w[1].weight());
         self.weighted.store(differ, Ordering::Relaxed);
+        self.draw_line(policy, replicas);
+        replicas.vacancies().loads.keep(policy, replicas.len());
+        replicas.iter().for_each(|replica| replica.publish_load());
+    }
+
+    /// The line to draw from, where there are many and they do not all get the same.
+    fn draw_line(&self, policy: Balance, replicas: &Replicas) {
+        let tilted = policy == Balance::EqualDimmers;
+        let drawn = tilted || self.weighted.load(Ordering::Relaxed);
+        if drawn && replicas.len() > FEW {
+            let line = Line::of(replicas.iter().map(|replica| part_of(policy, replica)));
+            self.line.store(Arc::new(line));
+        } else if !self.line.load().is_empty() {
+            self.line.store(Arc::default());
+        }
     }
 
     /// Compares how long the replicas take, where that matters.
@@ -71,38 +167,43 @@ impl Balancer {
         &self,
         now: Timestamp,
         policy: Balance,
-        replicas: &[Arc<Replica>],
+        replicas: &Replicas,
         observe: &mut dyn FnMut(Event),
     ) {
         let aside = match policy {
             Balance::PeakEwma => pace::compare(now, replicas, &self.probes, observe),
             _ => {
-                replicas.iter().for_each(|replica| replica.pace.forget());
+                for replica in replicas.iter() {
+                    replica.pace.forget();
+                    replica.publish_aside();
+                }
                 false
             }
         };
         self.aside.store(aside, Ordering::Relaxed);
+        if policy == Balance::EqualDimmers {
+            self.draw_line(policy, replicas);
+        }
     }
 
     /// Takes a slot of some replica other than `except`.
     pub(crate) fn place(
         &self,
         policy: Balance,
-        replicas: &[Arc<Replica>],
+        replicas: &Replicas,
         now: Timestamp,
         slots: Slots,
         except: Option<ReplicaId>,
     ) -> Option<ReplicaId> {
-        let eligible = |index: usize| {
-            except.is_none_or(|id| usize::from(id.0) != index)
-                && match slots {
-                    Slots::Free => replicas[index].has_room(),
-                    Slots::Any => replicas[index].is_up(),
-                }
+        let eligible = Eligible {
+            replicas,
+            slots,
+            except: except.map(|id| usize::from(id.0)),
+            in_front: false,
         };
         let taken = match policy == Balance::PeakEwma && self.aside.load(Ordering::Relaxed) {
-            true => self.place_aside(policy, replicas, now, slots, &eligible),
-            false => self.take(policy, replicas, now, slots, &eligible),
+            true => self.place_aside(policy, now, eligible),
+            false => self.take(policy, now, eligible),
         }?;
         u16::try_from(taken).ok().map(ReplicaId)
     }
@@ -111,125 +212,129 @@ impl Balancer {
     fn place_aside(
         &self,
         policy: Balance,
-        replicas: &[Arc<Replica>],
         now: Timestamp,
-        slots: Slots,
-        eligible: &impl Fn(usize) -> bool,
+        eligible: Eligible<'_>,
     ) -> Option<usize> {
-        if let Some(probed) = self.probe(replicas, now, eligible) {
+        if let Some(probed) = self.probe(now, eligible) {
             return Some(probed);
         }
-        let in_front = |index: usize| eligible(index) && !replicas[index].pace.is_aside();
-        let taken = self.take(policy, replicas, now, slots, &in_front);
+        let in_front = Eligible {
+            in_front: true,
+            ..eligible
+        };
+        let taken = self.take(policy, now, in_front);
         if taken.is_some() {
             self.probes.on_elsewhere();
             return taken;
         }
-        self.take(policy, replicas, now, slots, eligible)
+        self.take(policy, now, eligible)
     }
 
     /// One that is aside, if it is time to ask it and it has nothing to do, or if it has deserved
     /// more.
-    fn probe(
-        &self,
-        replicas: &[Arc<Replica>],
-        now: Timestamp,
-        eligible: &impl Fn(usize) -> bool,
-    ) -> Option<usize> {
+    fn probe(&self, now: Timestamp, eligible: Eligible<'_>) -> Option<usize> {
+        let replicas = eligible.replicas;
         let at_a_time = u32::from(self.probes.is_due());
-        let take = |index: &usize| {
-            let replica = &replicas[*index];
+        let take = |&index: &usize| {
+            let replica = &replicas[index];
             let most = replica.pace.merit().max(at_a_time);
-            replica.pace.is_aside() && eligible(*index) && replica.take_below(now, most)
+            replica.pace.is_aside() && eligible.has(index) && replica.take_below(now, most)
         };
-        let probed = self.starting_anywhere(replicas.len()).find(take)?;
+        let (start, end) = (self.dice.below(replicas.len()), replicas.len());
+        let aside = replicas.vacancies().aside.around(start, end, None);
+        let probed = aside.take(PROBES_LOOKED_AT).find(take)?;
         self.probes.on_probe();
         Some(probed)
     }
 
     /// Takes a slot of the one to be preferred among the eligible, or of any.
-    fn take(
-        &self,
-        policy: Balance,
-        replicas: &[Arc<Replica>],
-        now: Timestamp,
-        slots: Slots,
-        eligible: &impl Fn(usize) -> bool,
-    ) -> Option<usize> {
-        let take = |index: &usize| replicas[*index].take(now, slots);
-        let first = self.choose(policy, replicas, now, eligible)?;
-        Some(first).filter(take).or_else(|| {
-            let others = self.starting_anywhere(replicas.len());
-            others.filter(|&index| eligible(index)).find(take)
-        })
+    fn take(&self, policy: Balance, now: Timestamp, eligible: Eligible<'_>) -> Option<usize> {
+        let replicas = eligible.replicas;
+        let take = |index: &usize| replicas[*index].take(now, eligible.slots);
+        let set = eligible.sets().0;
+        let before = set.ended();
+        let taken = match self.choose(policy, now, eligible) {
+            Some(first) if take(&first) => Some(first),
+            Some(_) => {
+                let start = self.dice.below(replicas.len());
+                eligible.around(start).find(take)
+            }
+            None => None,
+        };
+        // A removal that goes on may hide a replica that has room.
+        match taken.is_none() && set.begun() != before {
+            true => (0..replicas.len())
+                .filter(|&index| eligible.has(index))
+                .find(take),
+            false => taken,
+        }
     }
 
-    fn choose(
-        &self,
-        policy: Balance,
-        replicas: &[Arc<Replica>],
-        now: Timestamp,
-        eligible: &impl Fn(usize) -> bool,
-    ) -> Option<usize> {
+    fn choose(&self, policy: Balance, now: Timestamp, eligible: Eligible<'_>) -> Option<usize> {
+        let replicas = eligible.replicas;
         let n = replicas.len();
         if n == 1 {
-            return eligible(0).then_some(0);
+            return eligible.has(0).then_some(0);
         }
-        let mut candidates = self.starting_anywhere(n).filter(|&index| eligible(index));
-        let weight = |index: usize| f64::from(replicas[index].weight());
+        let start = self.dice.below(n);
         let weighted = self.weighted.load(Ordering::Relaxed);
+        let by_chance = || self.dice.unit();
         match policy {
             Balance::RoundRobin => {
-                let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+                let turn = || self.turn.fetch_add(1, Ordering::Relaxed);
                 match weighted {
-                    true => at(point_of_turn(turn), n, eligible, weight),
-                    false => rotated(turn, n).find(|&index| eligible(index)),
+                    true => self.draw(policy, eligible, || point_of_turn(turn())),
+                    false => eligible.around(turn()).next(),
                 }
             }
-            Balance::Random if weighted => at(self.dice.unit(), n, eligible, weight),
-            Balance::Random => self.any(n, eligible),
-            Balance::EqualDimmers => at(self.dice.unit(), n, eligible, |index| {
-                weight(index) * replicas[index].tilt.load()
-            }),
-            Balance::MostFree => candidates.max_by(|&a, &b| {
-                let free = |index: usize| replicas[index].free();
-                free(a).total_cmp(&free(b))
-            }),
-            Balance::LeastInFlight => candidates.min_by(|&a, &b| {
-                let load = |index: usize| replicas[index].load();
-                load(a).total_cmp(&load(b))
-            }),
+            Balance::Random if weighted => self.draw(policy, eligible, by_chance),
+            Balance::Random => eligible.any(&self.dice),
+            Balance::EqualDimmers => self.draw(policy, eligible, by_chance),
+            Balance::MostFree | Balance::LeastInFlight => least_loaded(policy, eligible, start),
             Balance::PowerOfTwo | Balance::PeakEwma => {
                 let better = |a: usize, b: usize| match policy {
                     Balance::PowerOfTwo => replicas[a].load() < replicas[b].load(),
                     _ => is_done_sooner(&replicas[a], &replicas[b], now),
                 };
                 match weighted {
-                    true => self.better_of_two_by_weight(n, eligible, weight, better),
-                    false => self.better_of_two(n, eligible, better),
+                    true => self.better_of_two_by_weight(policy, eligible, better),
+                    false => self.better_of_two(eligible, better),
                 }
-                .or_else(|| candidates.next())
+                .or_else(|| eligible.around(start).next())
             }
         }
     }
 
-    /// Uniform among the eligible.
-    fn any(&self, n: usize, eligible: &impl Fn(usize) -> bool) -> Option<usize> {
-        let count = (0..n).filter(|&index| eligible(index)).count();
-        let rank = self.dice.below(count);
-        (0..n).filter(|&index| eligible(index)).nth(rank)
+    /// One by its part of the whole, at a point (0 to 1). Where there are many, points are drawn
+    /// until one is at a replica that is eligible, so that those are met by their parts too.
+    fn draw(
+        &self,
+        policy: Balance,
+        eligible: Eligible<'_>,
+        point: impl Fn() -> f64,
+    ) -> Option<usize> {
+        let line = self.line.load();
+        if line.len() == eligible.replicas.len() {
+            let mut draws = (0..DRAWS).filter_map(|_| line.at(point()));
+            if let Some(drawn) = draws.find(|&index| eligible.has(index)) {
+                return Some(drawn);
+            }
+        }
+        at(point(), eligible, |index| {
+            part_of(policy, &eligible.replicas[index])
+        })
     }
 
     /// Two at random, if one of them is eligible; `better` compares two that are.
     fn better_of_two(
         &self,
-        n: usize,
-        eligible: &impl Fn(usize) -> bool,
+        eligible: Eligible<'_>,
         better: impl Fn(usize, usize) -> bool,
     ) -> Option<usize> {
+        let n = eligible.replicas.len();
         let one = self.dice.below(n);
         let other = (one + 1 + self.dice.below(n - 1)) % n;
-        match (eligible(one), eligible(other)) {
+        match (eligible.has(one), eligible.has(other)) {
             (true, true) if better(other, one) => Some(other),
             (true, _) => Some(one),
             (false, true) => Some(other),
@@ -241,19 +346,55 @@ impl Balancer {
     /// seldom to get its part.
     fn better_of_two_by_weight(
         &self,
-        n: usize,
-        eligible: &impl Fn(usize) -> bool,
-        weight: impl Fn(usize) -> f64,
+        policy: Balance,
+        eligible: Eligible<'_>,
         better: impl Fn(usize, usize) -> bool,
     ) -> Option<usize> {
-        let one = at(self.dice.unit(), n, eligible, &weight)?;
-        let others = |index: usize| index != one && eligible(index);
-        let other = at(self.dice.unit(), n, &others, &weight);
+        let by_chance = || self.dice.unit();
+        let one = self.draw(policy, eligible, by_chance)?;
+        let other = match eligible.except {
+            None => {
+                let others = Eligible {
+                    except: Some(one),
+                    ..eligible
+                };
+                self.draw(policy, others, by_chance)
+            }
+            // One comes back from a replica that failed: rare, and then two may be the same.
+            Some(_) => self.draw(policy, eligible, by_chance),
+        };
         other.filter(|&other| better(other, one)).or(Some(one))
     }
+}
 
-    fn starting_anywhere(&self, n: usize) -> impl Iterator<Item = usize> + use<> {
-        rotated(self.dice.below(n), n)
+/// What a replica is meant to get beside the others.
+fn part_of(policy: Balance, replica: &Replica) -> f64 {
+    let weight = f64::from(replica.weight());
+    match policy {
+        Balance::EqualDimmers => weight * replica.tilt.load(),
+        _ => weight,
+    }
+}
+
+/// The one with the least in flight, or with the most free slots. Where there are many, what is
+/// compared is kept ([`vacancies::Loads`]).
+fn least_loaded(policy: Balance, eligible: Eligible<'_>, start: usize) -> Option<usize> {
+    let replicas = eligible.replicas;
+    let loads = &replicas.vacancies().loads;
+    if eligible.slots == Slots::Free && eligible.except.is_none() && loads.serve(policy) {
+        let least = loads.least(start, replicas.len());
+        return least.or_else(|| eligible.around(start).next());
+    }
+    let all = eligible.around(start);
+    match policy {
+        Balance::MostFree => {
+            let free = |index: usize| replicas[index].free();
+            all.max_by(|&a, &b| free(a).total_cmp(&free(b)))
+        }
+        _ => {
+            let load = |index: usize| replicas[index].load();
+            all.min_by(|&a, &b| load(a).total_cmp(&load(b)))
+        }
     }
 }
 
@@ -278,7 +419,7 @@ impl Weighing {
     }
 
     /// Brings the weights up to date, where they are used and it is time.
-    pub(crate) fn on_tick(&mut self, now: Timestamp, policy: Balance, replicas: &[Arc<Replica>]) {
+    pub(crate) fn on_tick(&mut self, now: Timestamp, policy: Balance, replicas: &Replicas) {
         if policy != Balance::EqualDimmers || now < self.next {
             return;
         }
@@ -295,21 +436,16 @@ impl Weighing {
     }
 }
 
-/// The eligible one at `point` (0 to 1) of a line on which each is as long as its weight.
-fn at(
-    point: f64,
-    n: usize,
-    eligible: &impl Fn(usize) -> bool,
-    weight: impl Fn(usize) -> f64,
-) -> Option<usize> {
-    let all = (0..n).filter(|&index| eligible(index));
-    let total: f64 = all.clone().map(&weight).sum();
+/// The eligible one at `point` (0 to 1) of a line on which each is as long as its part.
+fn at(point: f64, eligible: Eligible<'_>, part: impl Fn(usize) -> f64) -> Option<usize> {
+    let all = || eligible.around(0);
+    let total: f64 = all().map(&part).sum();
     let mut left = point * total;
     let passed = |&index: &usize| {
-        left -= weight(index);
+        left -= part(index);
         left < 0.0
     };
-    all.clone().find(passed).or_else(|| all.last())
+    all().find(passed).or_else(|| all().last())
 }
 
 /// Turns that visit the line evenly, multiples of the golden ratio (Weyl's sequence): a replica of
@@ -318,10 +454,6 @@ fn point_of_turn(turn: usize) -> f64 {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
     let fraction = (turn as u64).wrapping_mul(GOLDEN);
     (fraction >> 11) as f64 / (1_u64 << 53) as f64
-}
-
-fn rotated(start: usize, n: usize) -> impl Iterator<Item = usize> {
-    (0..n).map(move |offset| (start % n + offset) % n)
 }
 
 /// Whether `a` is expected to be done sooner than `b`: response time lately times the queue a
@@ -334,5 +466,7 @@ fn is_done_sooner(a: &Replica, b: &Replica, now: Timestamp) -> bool {
     }
 }
 
+#[cfg(test)]
+mod model_tests;
 #[cfg(test)]
 mod tests;

@@ -170,6 +170,9 @@ pub(super) fn compare(
         let seconds = replica.pace.seconds().unwrap_or(others);
         let aside = replica.pace.judge(others);
         any |= aside;
+        if before != aside {
+            replica.publish_aside();
+        }
         if before == aside {
             continue;
         }

@@ -18,20 +18,20 @@ const POLICIES: [Balance; 7] = [
     Balance::Random,
 ];
 
-fn replicas(weights: &[u32]) -> Vec<Arc<Replica>> {
-    let replica = |&weight: &u32| {
-        let replica = Replica::new(UNLIMITED);
+fn replicas(weights: &[u32]) -> Replicas {
+    let mut replicas = Replicas::new(weights.len());
+    for (index, &weight) in weights.iter().enumerate() {
+        let replica = replicas.put(index, UNLIMITED);
         replica.set_weight(NonZeroU32::new(weight).expect("a weight is above 0"));
-        Arc::new(replica)
-    };
-    weights.iter().map(replica).collect()
+    }
+    replicas
 }
 
 /// What each gets of a thousand requests that stay.
 fn shares(policy: Balance, weights: &[u32]) -> Vec<u32> {
     let replicas = replicas(weights);
     let balancer = Balancer::new(3);
-    balancer.weigh(&replicas);
+    balancer.follow(policy, &replicas);
     for _ in 0..1000 {
         let placed = balancer.place(policy, &replicas, NOW, Slots::Free, None);
         assert!(placed.is_some(), "there is room");
@@ -62,7 +62,7 @@ fn equal_weights_are_no_weights() {
 fn turns_are_exact_and_spread() {
     let replicas = replicas(&[1, 3]);
     let balancer = Balancer::new(1);
-    balancer.weigh(&replicas);
+    balancer.follow(Balance::RoundRobin, &replicas);
     let turn = || {
         let policy = Balance::RoundRobin;
         balancer.place(policy, &replicas, NOW, Slots::Free, None)
@@ -79,7 +79,7 @@ fn who_is_down_gets_nothing_and_the_others_its_part() {
     let replicas = replicas(&[2, 1, 1]);
     replicas[0].set_health(crate::replica::Health::Down);
     let balancer = Balancer::new(1);
-    balancer.weigh(&replicas);
+    balancer.follow(Balance::RoundRobin, &replicas);
     for _ in 0..100 {
         balancer.place(Balance::RoundRobin, &replicas, NOW, Slots::Free, None);
     }
@@ -87,17 +87,17 @@ fn who_is_down_gets_nothing_and_the_others_its_part() {
     assert!(replicas[1].in_flight().abs_diff(50) <= 3);
 }
 
-fn busy_replicas(in_flight: &[u32]) -> Vec<Arc<Replica>> {
-    let busy = |&count: &u32| {
-        let replica = Replica::new(1000);
+fn busy_replicas(in_flight: &[u32]) -> Replicas {
+    let mut replicas = Replicas::new(in_flight.len());
+    for (index, &count) in in_flight.iter().enumerate() {
+        let replica = replicas.put(index, 1000);
         (0..count).for_each(|_| assert!(replica.take(NOW, Slots::Free)));
-        Arc::new(replica)
-    };
-    in_flight.iter().map(busy).collect()
+    }
+    replicas
 }
 
 /// How many of a thousand requests, one at a time, each replica gets.
-fn shares_one_by_one(policy: Balance, replicas: &[Arc<Replica>]) -> Vec<u32> {
+fn shares_one_by_one(policy: Balance, replicas: &Replicas) -> Vec<u32> {
     let balancer = Balancer::new(1);
     let mut shares = vec![0; replicas.len()];
     for _ in 0..1000 {
@@ -161,16 +161,17 @@ fn equal_dimmers_gives_less_to_who_leaves_out_more() {
 /// A balancer in front of replicas that take so many milliseconds, one request after the other.
 struct Bench {
     balancer: Balancer,
-    replicas: Vec<Arc<Replica>>,
+    replicas: Replicas,
     now: Timestamp,
 }
 
 impl Bench {
     fn new(count: usize) -> Self {
-        let replica = |_| Arc::new(Replica::new(4));
+        let mut replicas = Replicas::new(count);
+        (0..count).for_each(|index| drop(Arc::clone(replicas.put(index, 4))));
         Self {
             balancer: Balancer::new(1),
-            replicas: (0..count).map(replica).collect(),
+            replicas,
             now: NOW,
         }
     }

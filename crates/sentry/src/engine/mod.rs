@@ -106,7 +106,7 @@ impl<T> Sentry<T> {
     ) -> Result<Self, SentryError> {
         let plan = Plan::new(config, weights, now)?;
         let balancer = Balancer::new(seed);
-        balancer.weigh(&plan.replicas);
+        balancer.follow(plan.balance(), &plan.replicas);
         let gate = Gate::new(now);
         let adaptation = Adaptation::new(&plan, &gate, now)?;
         let content = ContentGate::new();

@@ -66,7 +66,7 @@ impl<T> Sentry<T> {
                 new.weigh(id, weight);
             }
         }
-        self.balancer.weigh(&new.replicas);
+        self.balancer.follow(new.balance(), &new.replicas);
         let new = Arc::new(new);
         self.plan.store(Arc::clone(&new));
         new.retire(changes);

@@ -187,7 +187,7 @@ fn without_forecast(plan: &Plan) {
     for class in &plan.classes {
         class.forecast.withdraw();
     }
-    for replica in &plan.replicas {
+    for replica in plan.replicas.iter() {
         let slots = crate::plan::initial_window(&plan.config, replica.weight());
         replica.set_limit(slots);
     }

@@ -12,6 +12,9 @@
 //! So a loss of three quarters of 100 requests/s is noticed after 0.3 s, and a steady rate is known
 //! to a few per cent.
 //!
+//! A slow service takes minutes for as many completions as a rate rests on. The history has a
+//! bounded number of ticks then, each of them longer.
+//!
 //! What breaks it: requests that differ so much that `D` is beyond its bound; then the estimate
 //! follows them.
 
@@ -32,17 +35,17 @@ pub(crate) struct DrainMeter {
     dispersion_before: f64,
     /// Squared coefficient of variation of how long requests take, where their work varies.
     variation: f64,
+    /// How often neighbouring ticks were put together: each is at least this power of two of the
+    /// shortest.
+    coarseness: u32,
 }
 
 impl DrainMeter {
     /// Takes what was done in some time at full window; little of it is added to the last.
     pub(crate) fn on_tick(&mut self, tick: &Counts) {
         self.sum = self.sum.plus(tick);
-        match self
-            .ticks
-            .back_mut()
-            .filter(|last| last.seconds < Tuning::CAPACITY_TICK_MIN.get())
-        {
+        let shortest = Tuning::CAPACITY_TICK_MIN.get() * f64::from(1 << self.coarseness);
+        match self.ticks.back_mut().filter(|last| last.seconds < shortest) {
             Some(last) => *last = last.plus(tick),
             None => self.ticks.push_back(*tick),
         }
@@ -52,7 +55,20 @@ impl DrainMeter {
         {
             self.forget_oldest();
         }
+        if self.ticks.len() > Tuning::CAPACITY_TICKS_MAX.get() {
+            self.coarsen();
+        }
         self.cut();
+    }
+
+    /// Puts each two ticks together.
+    fn coarsen(&mut self) {
+        self.coarseness += 1;
+        let mut ticks = std::mem::take(&mut self.ticks).into_iter();
+        while let Some(first) = ticks.next() {
+            let both = ticks.next().map_or(first, |second| first.plus(&second));
+            self.ticks.push_back(both);
+        }
     }
 
     /// Completions per second, once enough were seen. Just after a change the little there is
@@ -151,6 +167,9 @@ impl DrainMeter {
             self.dispersion_before = self.dispersion();
         }
         (0..worst.1).for_each(|_| self.forget_oldest());
+        if self.ticks.len() <= 1 {
+            self.coarseness = 0;
+        }
     }
 }
 
@@ -273,6 +292,22 @@ mod tests {
         assert!(meter.rate().is_some_and(|rate| rate > 13_000.0));
         (0..3).for_each(|_| meter.on_tick(&Counts::of(0.0, TICK)));
         assert!(meter.rate().is_some_and(|rate| rate < 100.0));
+    }
+
+    /// One request in two seconds, for an hour.
+    #[test]
+    fn history_of_a_slow_service_is_bounded() {
+        let mut meter = DrainMeter::default();
+        for tick in 0..36_000 {
+            let done = f64::from(u32::from(tick % 20 == 0));
+            meter.on_tick(&Counts::of(done, TICK));
+            assert!(meter.ticks.len() <= Tuning::CAPACITY_TICKS_MAX.get());
+        }
+        let rate = meter.rate().unwrap();
+        assert!((rate / 0.5 - 1.0).abs() < 0.05, "{rate}");
+        assert!(meter.seconds() > 300.0, "{}", meter.seconds());
+        (0..900).for_each(|_| meter.on_tick(&Counts::of(0.2, TICK)));
+        assert!(meter.rate().is_some_and(|rate| rate > 1.7));
     }
 
     #[test]

@@ -75,6 +75,8 @@ struct Member {
     generation_ends: Timestamp,
     /// What other engines do in it, where there are any.
     shared: Option<Shared>,
+    /// Ticks in a row in which nothing happened in it.
+    idle_ticks: usize,
 }
 
 /// What was seen of a replica in a tick: with its window full, and all, unless it is down or warms
@@ -118,7 +120,7 @@ impl Fleet {
     /// Starts with the replicas of a plan, from as many in flight as there are if `as_they_are`.
     pub(crate) fn start(&mut self, now: Timestamp, plan: &Plan, as_they_are: bool) {
         self.members.clear();
-        for replica in &plan.replicas {
+        for replica in plan.replicas.iter() {
             let in_flight = if as_they_are { replica.in_flight() } else { 0 };
             let window = in_flight.max(self.initial_of(replica));
             let member = Member::new(replica, window, self.bounds, now);
@@ -156,6 +158,9 @@ impl Fleet {
     /// Follows replicas that were added or given another's id; says by how much what is up can do
     /// more or less than before, where that changed.
     pub(crate) fn follow(&mut self, now: Timestamp, plan: &Plan) -> Option<f64> {
+        if !self.differs(plan) {
+            return None;
+        }
         let before = self.capacity();
         for (index, replica) in plan.replicas.iter().enumerate() {
             let initial = self.initial_of(replica);
@@ -220,6 +225,15 @@ impl Fleet {
         self.members.iter().map(found).collect()
     }
 
+    /// Whether replicas were added, given another's id, or have come or gone.
+    fn differs(&self, plan: &Plan) -> bool {
+        let same = |(member, replica): (&Member, &Arc<Replica>)| {
+            Arc::ptr_eq(&member.replica, replica) && member.up == replica.is_up()
+        };
+        let mut pairs = self.members.iter().zip(plan.replicas.iter());
+        self.members.len() != plan.replicas.len() || !pairs.all(same)
+    }
+
     /// Throughput of the members that are up; one of which nothing is known counts as the mean of
     /// the others.
     fn capacity(&self) -> f64 {
@@ -233,8 +247,13 @@ impl Fleet {
     pub(crate) fn on_tick(&mut self, step: &mut Step<'_>, fleet: &FleetTick) -> Counts {
         let fleet = &self.elsewhere.map_or(*fleet, |others| others.with(fleet));
         let mut fulls = Vec::with_capacity(self.members.len());
-        let see = |member: &mut Member| member.see(step, fleet.clumped);
-        let saw: Vec<TickSeen> = self.members.iter_mut().map(see).collect();
+        let up = self.members.iter().filter(|member| member.up).count();
+        let queued_each = fleet.queued / up as f64;
+        let see = |member: &mut Member| match member.rests(fleet.waiting) {
+            true => None,
+            false => Some(member.see(step, fleet.clumped)),
+        };
+        let saw: Vec<Option<TickSeen>> = self.members.iter_mut().map(see).collect();
         let cohort = self.cohort();
         let peers = self.peers();
         let others = Others {
@@ -246,9 +265,14 @@ impl Fleet {
             if !member.up {
                 continue;
             }
+            let Some(saw) = saw else {
+                member.publish(step.now, self.warm_up, fleet.residence_mean);
+                fulls.push((member.search.rate(), member.own_part(), Counts::default()));
+                continue;
+            };
             let full = saw.own_full;
             let from = member.search.window();
-            let cause = member.on_tick(step, fleet, saw, &others);
+            let cause = member.on_tick(step, fleet, saw, queued_each, &others);
             member.publish(step.now, self.warm_up, fleet.residence_mean);
             // What a window that may be too small lets through is no capacity. In overload it is
             // all there is to go by.
@@ -356,6 +380,7 @@ impl Member {
             warming_since: None,
             generation_ends: now,
             shared: None,
+            idle_ticks: 0,
         }
     }
 
@@ -386,6 +411,15 @@ impl Member {
     fn own(&self, window: u32) -> u32 {
         let shared = self.shared.as_ref();
         shared.map_or(window, |shared| shared.portion.of(window))
+    }
+
+    /// Counts ticks in which nothing happens; says whether there were so many that one more changes
+    /// nothing: histories are full of them, and what waited for an end of the load has ended.
+    fn rests(&mut self, waiting: bool) -> bool {
+        let alone = self.shared.is_none() && self.warming_since.is_none();
+        let idle = alone && !waiting && self.replica.is_untouched();
+        self.idle_ticks = if idle { self.idle_ticks + 1 } else { 0 };
+        self.idle_ticks > Tuning::IDLE_TICKS.get()
     }
 
     fn rate(&self) -> Option<f64> {
@@ -435,6 +469,7 @@ impl Member {
         step: &Step<'_>,
         fleet: &FleetTick,
         saw: TickSeen,
+        queued: f64,
         others: &Others<'_>,
     ) -> Option<Cause> {
         let seen = saw.all?;
@@ -445,7 +480,7 @@ impl Member {
             now: step.now,
             full: saw.full,
             binding: fleet.waiting && !step.dry_run,
-            queued: fleet.queued / step.plan.up().count() as f64,
+            queued,
             overloaded: fleet.overloaded,
             target: fleet.target,
             target_configured: fleet.target_configured,

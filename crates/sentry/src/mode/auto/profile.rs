@@ -95,7 +95,7 @@ impl Profile {
         speed: f64,
     ) -> Counts {
         let mut all = Counts::of(0.0, seconds);
-        for index in 1..BINS {
+        for index in occupancy.take_touched().filter(|&index| index > 0) {
             let (inside, done) = occupancy.take_admitted(now, index);
             remember(
                 &mut self.admitted[index],
@@ -128,7 +128,7 @@ impl Profile {
     /// Leaves out what was seen in the `seconds` since the last call; returns it.
     pub(crate) fn pass_over(&self, occupancy: &Occupancy, now: Timestamp, seconds: f64) -> Counts {
         let mut all = Counts::of(0.0, seconds);
-        for index in 1..BINS {
+        for index in occupancy.take_touched().filter(|&index| index > 0) {
             occupancy.take_admitted(now, index);
             let (inside, done) = occupancy.take(index);
             all.inside_seconds += inside;

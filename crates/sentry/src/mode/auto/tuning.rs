@@ -165,6 +165,8 @@ tuning! {
     CAPACITY_FIRST_SECONDS: f64 = 0.25, "s", "600 of 25 000 requests/s seen with 512 clients";
     /// How far back rates of arrivals, completions and clients that leave look.
     RATE_TICKS: usize = 10, "ticks", "a second";
+    /// A replica in which nothing has happened for this long is left alone until something does.
+    IDLE_TICKS: usize = 40, "ticks", "longer than any history of a replica";
     /// Share of clients that has to leave for a whole target of waiting to be pointless.
     LEAVING_OF_OFFERED: f64 = 0.05, "share of arrivals", "0014";
     /// Share of clients that has to leave for the work to be done for no client.
@@ -333,6 +335,8 @@ tuning! {
     CAPACITY_COMPLETIONS_MIN: f64 = 400.0, "completions", "0053";
     /// Less time at full window makes no tick of its own: a pause of the scheduler is no change.
     CAPACITY_TICK_MIN: f64 = 0.08, "s", "0060";
+    /// Ticks of the history: of a service that takes longer for its completions each is longer.
+    CAPACITY_TICKS_MAX: usize = 256, "ticks", "0250";
     /// Completions without which there is no throughput.
     CAPACITY_COMPLETIONS_FIRST: f64 = 10.0, "completions", "good for ±30 %";
     /// Ticks from which on the dispersion of completions is estimated.

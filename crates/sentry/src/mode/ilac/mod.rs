@@ -102,7 +102,7 @@ impl Strategy for Ilac {
         gate.open();
         self.admission.stand_by(plan);
         self.members.clear();
-        for replica in &plan.replicas {
+        for replica in plan.replicas.iter() {
             let mut member = Member::new(&self.config);
             let held = match handover {
                 Some(_) => replica.in_flight().max(1),
