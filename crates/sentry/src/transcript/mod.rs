@@ -578,8 +578,8 @@ impl<T> Transcribed<T> {
         self.look(|sentry| sentry.pressure())
     }
 
-    /// Lets a comparison live through the time until now. It only looks at the engine, so nothing is
-    /// written down.
+    /// Lets a comparison live through the time until now. It only looks at the engine, so nothing
+    /// is written down.
     pub fn compare(&self, now: Timestamp, comparison: &Comparison) {
         comparison.on_tick(now, &self.sentry);
     }

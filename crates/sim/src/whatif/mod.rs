@@ -133,7 +133,8 @@ pub struct Forecast {
     pub name: String,
     /// Means over the repetitions.
     pub figures: Figures,
-    /// Half of each interval: chance, and the self-check's distance.
+    /// Half of each interval: chance, the self-check's distance, and for variants what forecasts
+    /// for live runs were wrong by.
     pub plus_minus: Figures,
     /// Refusals by class: name, share of the class.
     pub shed_by_class: Vec<(String, f64)>,
@@ -456,6 +457,10 @@ impl Model {
                 .plus_minus
                 .combine(error, |chance, error| chance + error);
         }
+        for row in rows.iter_mut().skip(1) {
+            let model = model_error(&row.figures);
+            row.plus_minus = row.plus_minus.combine(model, |known, model| known + model);
+        }
         let distance = distance(&checked, &recorded);
         Ok(Answer {
             recorded,
@@ -465,6 +470,29 @@ impl Model {
             cautions: self.cautions.clone(),
             recorded_over_time: self.recorded_over_time(),
         })
+    }
+}
+
+/// Refused share from which on a forecast is one of an overload.
+const OVERLOAD_SHED_MIN: f64 = 0.01;
+
+/// By how much forecasts for live runs were wrong, beyond what the self-check shows: twice the
+/// median error of `bench/whatif/run` (docs/whatif.md), without and in an overload.
+fn model_error(figures: &Figures) -> Figures {
+    let [rate, shed, p95, p99] = match figures.shed < OVERLOAD_SHED_MIN {
+        true => [0.005, 0.0, 0.22, 0.16],
+        false => [0.07, 0.04, 0.22, 0.40],
+    };
+    Figures {
+        offered_per_second: 0.0,
+        admitted_per_second: rate * figures.admitted_per_second,
+        goodput_per_second: rate * figures.goodput_per_second,
+        in_target: rate * figures.in_target,
+        shed,
+        p50_seconds: p95 * figures.p50_seconds,
+        p95_seconds: p95 * figures.p95_seconds,
+        p99_seconds: p99 * figures.p99_seconds,
+        revenue_per_second: rate * figures.revenue_per_second,
     }
 }
 
@@ -643,5 +671,30 @@ impl Pools {
             .min(pool.len().saturating_sub(NEAR));
         let near = &pool[from..pool.len().min(from + NEAR)];
         near[rng.random_range(0..near.len())].1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forecast_of_an_overload_is_less_certain() {
+        let figures = |shed: f64| Figures {
+            goodput_per_second: 100.0,
+            p95_seconds: 0.5,
+            shed,
+            ..Figures::default()
+        };
+        let (calm, busy) = (model_error(&figures(0.0)), model_error(&figures(0.3)));
+        assert!(
+            calm.goodput_per_second < 1.0 && calm.shed == 0.0,
+            "{calm:?}"
+        );
+        assert!(
+            busy.goodput_per_second > 5.0 && busy.shed > 0.03,
+            "{busy:?}"
+        );
+        assert!((busy.p95_seconds - 0.11).abs() < 1e-9, "{busy:?}");
     }
 }
