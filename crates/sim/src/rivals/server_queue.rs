@@ -6,6 +6,9 @@
 //!
 //! A worker finishes what its client has abandoned, so such a request keeps its slot for as long as
 //! requests take on average.
+//!
+//! What breaks it: service times that grow at once. Abandoned work then lasts longer than its slot
+//! is kept, and the queue that the rule should see is inside the replica (decision 0256).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
