@@ -12,8 +12,9 @@
 //! and it was seen at its capacity when `R(n)` was far above `S` for long enough, or when its
 //! window was full while others waited for it: then the throughput of that time is what it can do
 //! at that window, and nothing is known of larger ones. A replica whose throughput falls beyond its
-//! knee (thrashing) is so credited with what it did at the knee, where enforcing would hold it. `X_max` is taken over unions of neighbouring bins, each by its lower
-//! confidence bound, so that the largest is not the luckiest.
+//! knee (thrashing) is so credited with what it did at the knee, where enforcing would hold it.
+//! `X_max` is taken over unions of neighbouring bins, each by its lower confidence bound, so that
+//! the largest is not the luckiest.
 
 /// Concurrencies up to `2^BINS`.
 const BINS: usize = 20;
