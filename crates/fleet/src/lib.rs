@@ -25,7 +25,9 @@ mod peer;
 mod quotas;
 
 pub use division::{Demand, divide};
-pub use member::{AppSample, FleetEvent, FleetStatus, Lost, Member, MemberConfig, PeerStatus};
+pub use member::{
+    AppSample, FleetAppStatus, FleetEvent, FleetStatus, Lost, Member, MemberConfig, PeerStatus,
+};
 pub use message::{
     AppReport, BadReport, ClassReport, Found, Lead, MESSAGE_BYTES_MAX, PeerReport, ProxyShare,
     ReplicaReport, VERSION,

@@ -32,7 +32,7 @@ use super::guarded::SentryProtector;
 use super::protector::{Decision, Orders, Protector, RequestId, Wakes};
 use crate::rng::{SimRng, Streams};
 
-/// Several proxies; see the [module](super::fleet) for a file.
+/// Several proxies in front of the replicas, as `[fleet]` of a scenario has it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FleetSpec {

@@ -540,8 +540,9 @@ fn bounds(config: &SentryConfig) -> Bounds {
 /// ```
 ///
 /// where the i-th was full for `tᵢ` and does `rᵢ` requests per second then (the mean of the others
-/// where that is not known, and of all this engine's part of the window), so that `d / t` is on average what they can do together. No tick may
-/// be left out for being full only in part: those that are full throughout are the slow ones.
+/// where that is not known; of all of them this engine's part of the window), so that `d / t` is on
+/// average what they can do together. No tick may be left out for being full only in part: those
+/// that are full throughout are the slow ones.
 fn full_together(fulls: &[(Option<f64>, f64, Counts)]) -> Counts {
     let known = || fulls.iter().filter_map(|(rate, ..)| *rate);
     let mean = known().sum::<f64>() / known().count().max(1) as f64;
