@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help bench-envoy check-envoy bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip supply-chain dist package test-deb dashboard dashboard-optional dashboard-test check-monitoring packages book
+.PHONY: help bench-envoy check-envoy bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip supply-chain dist package test-deb dashboard dashboard-optional dashboard-test check-monitoring packages book publish-check
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,10 @@ lint: ## format check and clippy; warnings are errors
 
 docs: ## builds the API documentation; broken links are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+publish-check: setup ## checks that the libraries can be published, and build without serde
+	$(CARGO) publish --dry-run --locked -p tidegate-config -p tidegate-control -p tidegate-sentry
+	$(CARGO) check --locked --no-default-features -p tidegate-sentry -p tidegate-control
 
 book: setup ## builds the book of docs/ as out/book/index.html; its tool is built once
 	.ci/book

@@ -25,15 +25,21 @@
 //! );
 //! ```
 
+#[cfg(feature = "serde")]
 mod document;
+#[cfg(feature = "serde")]
 mod error;
+#[cfg(feature = "serde")]
 mod substitute;
 pub mod units;
 
+#[cfg(feature = "serde")]
 pub use document::{Document, Mistake, Parsed, Source};
+#[cfg(feature = "serde")]
 pub use error::ConfigError;
 pub use units::{Dur, Rate, Share, Size};
 
+#[cfg(feature = "serde")]
 use serde::de::DeserializeOwned;
 
 /// Deserializes `text`; `file` is only used to say where an error is.
@@ -41,6 +47,7 @@ use serde::de::DeserializeOwned;
 /// # Errors
 /// Syntax errors, wrong types, unknown keys (where the type denies them) and values that the
 /// type itself refuses, each with its place in the file.
+#[cfg(feature = "serde")]
 pub fn parse<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, ConfigError> {
     toml::from_str(text).map_err(|error| ConfigError::from_toml(file, text, &error))
 }

@@ -1,12 +1,15 @@
 //! Numbers that carry their unit in the file: durations, rates, sizes and shares.
 
+#[cfg(feature = "serde")]
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 use std::str::FromStr;
 use std::time::Duration;
 
+#[cfg(feature = "serde")]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Why a quantity was refused; the message says how it should have been written.
@@ -43,54 +46,57 @@ macro_rules! unit_type {
             }
         }
 
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct Visitor;
-                impl de::Visitor<'_> for Visitor {
-                    type Value = $name;
+        #[cfg(feature = "serde")]
+        const _: () = {
+            impl<'de> Deserialize<'de> for $name {
+                fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                    struct Visitor;
+                    impl de::Visitor<'_> for Visitor {
+                        type Value = $name;
 
-                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                        write!(f, "a {}: write {}", $what, $how)
-                    }
+                        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                            write!(f, "a {}: write {}", $what, $how)
+                        }
 
-                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
-                        text.parse().map_err(E::custom)
-                    }
+                        fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
+                            text.parse().map_err(E::custom)
+                        }
 
-                    fn visit_f64<E: de::Error>(self, number: f64) -> Result<$name, E> {
-                        self.visit_str(&number.to_string())
-                    }
+                        fn visit_f64<E: de::Error>(self, number: f64) -> Result<$name, E> {
+                            self.visit_str(&number.to_string())
+                        }
 
-                    fn visit_i64<E: de::Error>(self, number: i64) -> Result<$name, E> {
-                        self.visit_str(&number.to_string())
-                    }
+                        fn visit_i64<E: de::Error>(self, number: i64) -> Result<$name, E> {
+                            self.visit_str(&number.to_string())
+                        }
 
-                    fn visit_u64<E: de::Error>(self, number: u64) -> Result<$name, E> {
-                        self.visit_str(&number.to_string())
+                        fn visit_u64<E: de::Error>(self, number: u64) -> Result<$name, E> {
+                            self.visit_str(&number.to_string())
+                        }
                     }
+                    deserializer.deserialize_any(Visitor)
                 }
-                deserializer.deserialize_any(Visitor)
-            }
-        }
-
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        impl JsonSchema for $name {
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($name).into()
             }
 
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({
-                    "type": $bare,
-                    "description": concat!("A ", $what, ": ", $how, ".")
-                })
+            impl Serialize for $name {
+                fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                    serializer.collect_str(self)
+                }
             }
-        }
+
+            impl JsonSchema for $name {
+                fn schema_name() -> Cow<'static, str> {
+                    stringify!($name).into()
+                }
+
+                fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                    json_schema!({
+                        "type": $bare,
+                        "description": concat!("A ", $what, ": ", $how, ".")
+                    })
+                }
+            }
+        };
 
         impl Deref for $name {
             type Target = $inner;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 /// A parameter that no sound filter or controller can have.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ControlError {
     /// One number is outside what its meaning allows.
     #[error("{name} must be {need}, got {value}")]

@@ -4,7 +4,9 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "serde")]
 use schemars::JsonSchema;
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 use tidegate_control::Timestamp;
 
@@ -15,19 +17,18 @@ use crate::policing::cost_shares::CostBand;
 use crate::policing::io_weight::Run;
 
 /// Index of a class in the configuration; 0 is the most important.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct ClassId(pub u16);
 
 /// Index of a replica in the configuration in force.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
 pub struct ReplicaId(pub u16);
 
 /// What the driver knows of a request when it arrives.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Arrival {
     /// Its class, by the driver's classifier.
     pub class: ClassId,
@@ -85,6 +86,10 @@ pub enum Resolution {
 #[must_use]
 pub struct Permit {
     /// The request's number in a transcript; 0 where there is none.
+    #[cfg_attr(
+        not(feature = "serde"),
+        expect(dead_code, reason = "transcripts need serde")
+    )]
     pub(crate) number: u64,
     pub(crate) replica: ReplicaId,
     pub(crate) class: ClassId,
@@ -126,7 +131,8 @@ impl Drop for Permit {
 }
 
 /// What a replica is told about the content of one answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub(crate) struct Content {
     pub(crate) optional: bool,
     pub(crate) service_target: Option<Duration>,
@@ -187,7 +193,8 @@ pub struct Ticket(pub(crate) u64);
 
 /// What a replica says about itself; every part is optional, a part that is not finite or not in
 /// its range is ignored and counted.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Report {
     /// Utilization since its last report, from 0 to 1 (a little above 1 is taken as 1).
     pub utilization: Option<f64>,
@@ -255,7 +262,8 @@ pub(crate) fn is_cost(cost: f64) -> bool {
 /// are; an added replica gets a new id, or that of a removed one nothing refers to any more.
 ///
 /// [`Sentry::reconfigure`]: crate::Sentry::reconfigure
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub enum ReplicaChange {
     /// One more replica, of this weight.
     Add(NonZeroU32),
@@ -266,8 +274,9 @@ pub enum ReplicaChange {
 }
 
 /// How an admitted request ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Ending {
     /// The replica answered in full; its time is a sample.
     Served,
@@ -284,7 +293,8 @@ pub enum Ending {
 }
 
 /// A refusal, with what it takes to explain it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Refusal {
     /// Which mechanism refused.
     pub reason: ShedReason,
@@ -305,8 +315,9 @@ impl Refusal {
 }
 
 /// Which mechanism refused a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum ShedReason {
     /// It would not be answered within its target: queued ahead over the drain rate.
     Predicted,

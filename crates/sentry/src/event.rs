@@ -1,5 +1,6 @@
 //! What the engine did: the one event type that metrics, dashboard, recorder and tests observe.
 
+#[cfg(feature = "serde")]
 use serde::Serialize;
 use tidegate_control::Timestamp;
 use tidegate_control::controller::Terms;
@@ -13,8 +14,9 @@ use crate::status::Standing;
 /// [`Sentry::on_arrival`] and `wake` return: the driver has them already.
 ///
 /// [`Sentry::on_arrival`]: crate::Sentry::on_arrival
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
+#[cfg_attr(feature = "serde", serde(tag = "event", rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Event {
     /// A controller took a step.
@@ -159,7 +161,8 @@ pub enum Event {
 }
 
 /// What mode `auto` expects of the next requests.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Outlook {
     /// When.
     pub at: Timestamp,
@@ -181,7 +184,9 @@ pub struct Outlook {
 }
 
 /// Counts and times of a stretch of time.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
+#[non_exhaustive]
 pub struct Measurement {
     /// Its end.
     pub at: Timestamp,

@@ -18,6 +18,7 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 use tidegate_control::Timestamp;
 
@@ -34,7 +35,8 @@ use crate::mode::PhaseName;
 ///
 /// so that parts add up to `n` exactly, and each is within one slot of its share. The offset
 /// differs between replicas, so that it is not always the same engine that gets less.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Portion {
     /// Sum of the shares before this one.
     pub before: f64,
@@ -79,7 +81,8 @@ impl Portion {
 const ROUNDING: f64 = 1e-9;
 
 /// What the search of the leader has found for a replica, of all engines together.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct LeadWindow {
     /// Requests that the replica may hold.
     pub window: u32,
@@ -90,7 +93,8 @@ pub struct LeadWindow {
 }
 
 /// What other engines do in a replica, at the rates of their last reports.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Elsewhere {
     /// Requests in flight from them.
     pub in_flight: f64,
@@ -105,7 +109,8 @@ pub struct Elsewhere {
 }
 
 /// A replica, in what an engine may use.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct ReplicaShare {
     /// Which.
     pub replica: ReplicaId,
@@ -118,7 +123,8 @@ pub struct ReplicaShare {
 }
 
 /// What one of several engines may use, until it is given another.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct FleetShare {
     /// Engines that share, this one included; 1 or less for one that is alone.
     pub engines: u32,

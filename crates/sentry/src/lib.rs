@@ -50,6 +50,7 @@ mod session;
 mod shadow;
 mod sla;
 mod status;
+#[cfg(feature = "serde")]
 pub mod transcript;
 
 pub use api::{

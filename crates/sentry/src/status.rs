@@ -1,8 +1,11 @@
 //! What the engine says about itself when asked.
 
+#[cfg(feature = "serde")]
 use std::collections::BTreeMap;
 
+#[cfg(feature = "serde")]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+#[cfg(feature = "serde")]
 use serde::{Serialize, Serializer};
 use tidegate_control::controller::Terms;
 
@@ -11,7 +14,9 @@ use crate::config::ModeName;
 use crate::mode::PhaseName;
 
 /// A picture of the engine at one instant.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[non_exhaustive]
 pub struct Status {
     /// The mode in force.
     pub mode: ModeName,
@@ -49,7 +54,9 @@ pub struct Status {
 }
 
 /// Moments of about the last minute.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[non_exhaustive]
 pub struct MomentsStatus {
     /// Times between arrivals, over all classes; absent before the first.
     pub gaps: Option<TimesStatus>,
@@ -58,7 +65,9 @@ pub struct MomentsStatus {
 }
 
 /// Mean and mean square of times.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[non_exhaustive]
 pub struct TimesStatus {
     /// How many, the past discounted.
     pub count: f64,
@@ -69,7 +78,9 @@ pub struct TimesStatus {
 }
 
 /// A controller's last step.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[non_exhaustive]
 pub struct ControllerStatus {
     /// Which controller.
     pub name: &'static str,
@@ -80,12 +91,13 @@ pub struct ControllerStatus {
     /// Its command.
     pub output: f64,
     /// The parts of the command.
-    #[schemars(schema_with = "terms")]
+    #[cfg_attr(feature = "serde", schemars(schema_with = "terms"))]
     pub terms: Terms,
     /// Samples that were refused because they were not finite or missing.
     pub bad_samples: u64,
 }
 
+#[cfg(feature = "serde")]
 fn terms(_: &mut SchemaGenerator) -> Schema {
     let number = json_schema!({ "type": "number" });
     json_schema!({
@@ -95,7 +107,9 @@ fn terms(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// What was decided about optional content.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[non_exhaustive]
 pub struct BrownoutStatus {
     /// Response time that full responses are held at, at the quantile.
     pub setpoint_seconds: f64,
@@ -116,10 +130,12 @@ pub struct BrownoutStatus {
 }
 
 /// A replica's service-time controller.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[non_exhaustive]
 pub struct BrownoutReplica {
     /// Its id.
-    #[schemars(with = "u16")]
+    #[cfg_attr(feature = "serde", schemars(with = "u16"))]
     pub id: ReplicaId,
     /// `u`: how many requests at once meet the service time aimed at.
     pub concurrency: f64,
@@ -132,8 +148,10 @@ pub struct BrownoutReplica {
 }
 
 /// How a replica behaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum Standing {
     /// Like the others.
     Good,
@@ -159,15 +177,17 @@ impl Standing {
 }
 
 /// One replica.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[non_exhaustive]
 pub struct ReplicaStatus {
     /// Its id.
-    #[schemars(with = "u16")]
+    #[cfg_attr(feature = "serde", schemars(with = "u16"))]
     pub id: ReplicaId,
     /// Whether it gets requests.
     pub up: bool,
     /// It takes far longer than the others, which get the requests while they have room.
-    #[serde(rename = "ejected")]
+    #[cfg_attr(feature = "serde", serde(rename = "ejected"))]
     pub aside: bool,
     /// What it is meant to carry, relative to the others.
     pub weight: u32,
@@ -184,7 +204,9 @@ pub struct ReplicaStatus {
 }
 
 /// The central queue.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[non_exhaustive]
 pub struct QueueStatus {
     /// Requests that wait, and those that had to make room for more important ones and have not
     /// been told yet.
@@ -194,7 +216,9 @@ pub struct QueueStatus {
 }
 
 /// A row of a table of targets.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[non_exhaustive]
 pub struct BandStatus {
     /// Arrival rate from which on it applies, requests per second over all classes.
     pub above: f64,
@@ -203,7 +227,9 @@ pub struct BandStatus {
 }
 
 /// A guarantee, and what was made of it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[non_exhaustive]
 pub struct GuaranteeStatus {
     /// Guaranteed requests per second.
     pub rate: f64,
@@ -214,7 +240,9 @@ pub struct GuaranteeStatus {
 }
 
 /// How requests are judged in mode `sentry`, and why.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[non_exhaustive]
 pub struct PolicingStatus {
     /// `batch` or `threshold`.
     pub kind: &'static str,
@@ -232,7 +260,9 @@ pub struct PolicingStatus {
 }
 
 /// Requests of about the same cost.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[non_exhaustive]
 pub struct CostBandStatus {
     /// What one costs: seconds in a replica, or the unit in which replicas report.
     pub cost: f64,
@@ -243,7 +273,9 @@ pub struct CostBandStatus {
 }
 
 /// One class's counters since the start.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[non_exhaustive]
 pub struct ClassStatus {
     /// Its name.
     pub name: String,
@@ -267,8 +299,8 @@ pub struct ClassStatus {
     /// Requests answered within the target, at that price.
     pub revenue_earned: f64,
     /// What was not earned, by reason: `late`, `failed`, `abandoned` and those of refusals.
-    #[serde(serialize_with = "as_map")]
-    #[schemars(with = "BTreeMap<String, f64>")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_map"))]
+    #[cfg_attr(feature = "serde", schemars(with = "BTreeMap<String, f64>"))]
     pub revenue_lost: Vec<(&'static str, f64)>,
     /// Requests that wait now.
     pub queued: u32,
@@ -283,10 +315,10 @@ pub struct ClassStatus {
     /// Those of them that were answered within the target.
     pub in_target: u64,
     /// Those of them that were answered without optional content.
-    #[serde(rename = "browned_out")]
+    #[cfg_attr(feature = "serde", serde(rename = "browned_out"))]
     pub degraded: u64,
     /// Requests the replica failed.
-    #[serde(rename = "failed")]
+    #[cfg_attr(feature = "serde", serde(rename = "failed"))]
     pub dropped: u64,
     /// Requests whose client left, while queued or in flight.
     pub abandoned: u64,
@@ -295,16 +327,17 @@ pub struct ClassStatus {
     /// Requests whose permit was dropped without an ending, by a fault of the driver.
     pub unreported: u64,
     /// Refusals by reason.
-    #[serde(serialize_with = "as_map")]
-    #[schemars(with = "BTreeMap<String, u64>")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_map"))]
+    #[cfg_attr(feature = "serde", schemars(with = "BTreeMap<String, u64>"))]
     pub shed: Vec<(&'static str, u64)>,
     /// What would have been refused, by reason, had it not been a dry run.
-    #[serde(serialize_with = "as_map")]
-    #[schemars(with = "BTreeMap<String, u64>")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_map"))]
+    #[cfg_attr(feature = "serde", schemars(with = "BTreeMap<String, u64>"))]
     pub would_shed: Vec<(&'static str, u64)>,
 }
 
 /// Pairs of name and value as a map.
+#[cfg(feature = "serde")]
 fn as_map<V: Serialize, S: Serializer>(
     pairs: &[(&'static str, V)],
     serializer: S,

@@ -104,7 +104,8 @@ impl<C: Controller + ?Sized> Controller for Box<C> {
 
 /// The parts that sum to a controller's output before it is limited; a part that a controller
 /// does not have is zero.
-#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Terms {
     /// Proportional part.
     pub p: f64,

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "serde")]
 use schemars::JsonSchema;
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 use tidegate_config::{Dur, Rate};
 
@@ -12,30 +14,41 @@ use crate::api::ClassId;
 use crate::error::SentryError;
 
 /// A class of requests.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct ClassConfig {
     /// Its name in metrics, events and the `tidegate-class` header.
     pub name: String,
     /// Its own target, where it differs from the application's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, skip_serializing_if = "Option::is_none")
+    )]
     pub target: Option<Dur>,
     /// What a request is worth that is answered within its target, in a currency of your choice.
-    #[serde(default = "one")]
+    #[cfg_attr(feature = "serde", serde(default = "one"))]
     pub revenue: f64,
     /// Requests of the class that are admitted before anything else is asked, whatever the load:
     /// its minimum rate. All guarantees together should stay well below what the service can do.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, skip_serializing_if = "Option::is_none")
+    )]
     pub guarantee: Option<Rate>,
     /// Targets for a crowd (the table of a service level agreement): from an arrival rate of
     /// `above` on, over all classes, `target` applies instead. In ascending order of `above`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, skip_serializing_if = "Vec::is_empty")
+    )]
     pub targets: Vec<TargetBand>,
 }
 
 /// A row of a class's table of targets.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct TargetBand {
     /// Requests per second, of all classes together, from which on the target applies.
     pub above: Rate,
@@ -44,8 +57,9 @@ pub struct TargetBand {
 }
 
 /// How tenants of a class share it: they take turns in the queue.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct FairnessConfig {
     /// Queues that tenants are spread over; each stands in the shorter of two.
     pub shards: u16,
@@ -59,8 +73,9 @@ impl Default for FairnessConfig {
 
 /// Sessions: once a request that may open one was admitted, later requests of the session are
 /// preferred within their class, because half a checkout earns nothing.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct SessionConfig {
     /// How long after it was opened; 0 for no sessions.
     pub lifetime: Dur,
@@ -91,6 +106,7 @@ impl SessionConfig {
     }
 }
 
+#[cfg(feature = "serde")]
 fn one() -> f64 {
     1.0
 }

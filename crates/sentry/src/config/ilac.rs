@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "serde")]
 use schemars::JsonSchema;
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 use tidegate_config::{Dur, Share};
 
@@ -15,14 +17,15 @@ use crate::error::SentryError;
 const GAMMA: f64 = 0.95;
 
 /// Parameters of mode `ilac` (ILAC, section III). With a target none of them has to be given.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct IlacConfig {
     /// Whose settings the keys that are left out have.
     pub preset: IlacPreset,
     /// Response time that full responses are held at when there is more load than can be served
     /// in full; the target when not given.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub setpoint: Option<Dur>,
     /// Which quantile of the response times of full responses is held at the setpoint.
     pub quantile: Quantile,
@@ -79,8 +82,9 @@ impl Default for IlacConfig {
 }
 
 /// A set of settings for mode `ilac`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum IlacPreset {
     /// Content by predicted response time.
     #[default]
@@ -90,8 +94,9 @@ pub enum IlacPreset {
 }
 
 /// A quantile of response times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Quantile {
     /// The median.
     P50,

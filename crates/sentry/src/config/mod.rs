@@ -17,15 +17,18 @@ pub use modes::{
 };
 pub use policing::{PathConfig, Policing, SentryModeConfig};
 
+#[cfg(feature = "serde")]
 use schemars::JsonSchema;
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 use tidegate_config::{Dur, Size};
 
 use crate::error::SentryError;
 
 /// How an application is protected.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct SentryConfig {
     /// Who decides how much is admitted. `auto` needs no tuning; the others are the papers'
     /// controllers; `off` admits everything.
@@ -33,7 +36,7 @@ pub struct SentryConfig {
     /// The response time within which an answer is worth something to the client, counted from
     /// the arrival of the request. Without it `auto` derives one from what the service does when
     /// it is just busy.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub target: Option<Dur>,
     /// Classes of requests, the most important first. Without any there is one, `default`.
     pub classes: Vec<ClassConfig>,
@@ -57,7 +60,7 @@ pub struct SentryConfig {
     /// Parameters of mode `auto`.
     pub auto: AutoConfig,
     /// Parameters of mode `static`.
-    #[serde(rename = "static")]
+    #[cfg_attr(feature = "serde", serde(rename = "static"))]
     pub fixed: StaticConfig,
     /// Parameters of mode `step`.
     pub step: StepConfig,
@@ -76,8 +79,9 @@ pub struct SentryConfig {
 }
 
 /// Who decides how much is admitted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum ModeName {
     /// Concurrency windows that find the smallest concurrency with full throughput, a central
     /// queue, and admission by forecast against the target.
@@ -122,8 +126,9 @@ impl ModeName {
 }
 
 /// How a replica is chosen among those with a free slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Balance {
     /// Two at random, the one with the lower recent response time times requests in flight. A
     /// replica that takes far longer than the others gets one request in 400 while they have room.
@@ -146,8 +151,9 @@ pub enum Balance {
 }
 
 /// Bounds of the central queue.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct QueueConfig {
     /// Most requests that wait at a time.
     pub max_requests: u32,
@@ -165,8 +171,9 @@ impl Default for QueueConfig {
 }
 
 /// Bounds of the concurrency windows, per replica.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct LimitsConfig {
     /// Smallest window `auto` may choose.
     pub window_min: u32,
@@ -176,7 +183,7 @@ pub struct LimitsConfig {
     pub window_initial: u32,
     /// Slots of a replica in every other mode: what exceeds them waits in the central queue.
     /// Without it the replicas take whatever the gate lets through.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub slots: Option<u32>,
 }
 
@@ -192,8 +199,9 @@ impl Default for LimitsConfig {
 }
 
 /// When there is too little traffic to learn from.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct LowTrafficConfig {
     /// With fewer completed requests than this in a control interval, controllers that look at
     /// response time or goodput hold their output, unless their own gate turned requests away.
@@ -207,8 +215,9 @@ impl Default for LowTrafficConfig {
 }
 
 /// A warm-up time; see [`SentryConfig::warm_up`].
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(transparent)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(transparent))]
 pub struct WarmUp(pub Dur);
 
 impl Default for WarmUp {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "serde")]
 use schemars::JsonSchema;
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 use tidegate_config::{Dur, Rate, Share};
 use tidegate_control::Timestamp;
@@ -12,8 +14,9 @@ use crate::error::SentryError;
 use crate::mode;
 
 /// Parameters of mode `auto`. None of them needs a change for ordinary services.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct AutoConfig {
     /// Smallest target that is derived when none is configured.
     pub target_min: Dur,
@@ -32,8 +35,9 @@ pub struct AutoConfig {
 }
 
 /// What the cost of a request is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum CostBy {
     /// The time it spends in a replica, learned by path and tenant.
     #[default]
@@ -56,8 +60,9 @@ impl Default for AutoConfig {
 }
 
 /// What a controller looks at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Measure {
     /// Mean utilization the replicas report, 0 to 1.
     #[default]
@@ -75,8 +80,9 @@ pub enum Measure {
 }
 
 /// What a controller's output is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum GateKind {
     /// Tokens per second of a token bucket.
     #[default]
@@ -121,8 +127,9 @@ macro_rules! feedback_table {
         $name:ident { $( $(#[$doc:meta])* $field:ident: $type:ty = $default:expr, )* }
     ) => {
         $(#[$table_doc])*
-        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-        #[serde(default, deny_unknown_fields)]
+        #[derive(Debug, Clone, PartialEq)]
+        #[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+        #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
         pub struct $name {
             $( $(#[$doc])* pub $field: $type, )*
             /// The control interval.
@@ -140,10 +147,10 @@ macro_rules! feedback_table {
             pub max: f64,
             /// Output before the first step. Without it the gate is open until the quantity is
             /// measured for the first time, and the output begins at what was measured.
-            #[serde(skip_serializing_if = "Option::is_none")]
+            #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
             pub initial: Option<f64>,
             /// Largest change between two steps; without it there is no bound.
-            #[serde(skip_serializing_if = "Option::is_none")]
+            #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
             pub max_change: Option<f64>,
             /// Tokens a request costs, where the gate is a token bucket.
             pub tokens_per_request: f64,
@@ -230,23 +237,24 @@ feedback_table! {
 
 /// Parameters of mode `static`: exactly one of `rate`, `share`, `window`; or `setpoint` and
 /// `service_time`, which give the rate `setpoint / service_time` (PI-gate, section 2.2).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct StaticConfig {
     /// Requests admitted per second.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub rate: Option<Rate>,
     /// Share of the requests admitted.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub share: Option<Share>,
     /// Requests in the system, waiting or in flight.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub window: Option<u32>,
     /// Wanted utilization, with `service_time`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub setpoint: Option<Share>,
     /// Mean service time, with `setpoint`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub service_time: Option<Dur>,
     /// Requests that a full token bucket lets through at once.
     pub burst: f64,
@@ -267,8 +275,9 @@ impl Default for StaticConfig {
 
 /// Parameters of mode `lqr` (LQR-proxy, section III). The defaults are the paper's test-bed;
 /// `tidegate characterize` finds those of another service.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct LqrConfig {
     /// How often response time and goodput are measured and filtered.
     pub measurement_interval: Dur,

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "serde")]
 use schemars::JsonSchema;
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 use tidegate_config::{Dur, Share};
 
@@ -11,8 +13,9 @@ use crate::api::ClassId;
 use crate::error::SentryError;
 
 /// Parameters of mode `sentry` (Cataclysm, section 3).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct SentryModeConfig {
     /// How requests are judged.
     pub policing: Policing,
@@ -40,12 +43,12 @@ pub struct SentryModeConfig {
     /// A class is held so many times longer than the next more important one.
     pub delay_ratio: f64,
     /// How long the classes are held, the most important first, in place of what is computed.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub delays: Vec<Dur>,
     /// Weight of the time a request waits for disk and network in its service time (`alpha` of
     /// equation 2), where replicas report both. Without it the weight is found from how long
     /// requests take in company, by least squares.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub io_weight: Option<f64>,
     /// Service time of a request before anything was measured.
     pub service_time: Dur,
@@ -72,8 +75,9 @@ impl Default for SentryModeConfig {
 }
 
 /// How requests are judged in mode `sentry`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Policing {
     /// In batches, and by the threshold while the proxy itself is short of CPU.
     #[default]
@@ -85,8 +89,9 @@ pub enum Policing {
 }
 
 /// What requests cost, by path.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct PathConfig {
     /// Paths whose service time is remembered; each takes nine bytes.
     pub max: u32,

@@ -9,12 +9,14 @@
 use std::hash::Hasher;
 use std::iter::zip;
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
 /// The name of a path for the engine; says nothing about the path without the key it was made
 /// with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct PathKey(pub u64);
 
 /// Hashes paths under a key that nobody outside knows.

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(feature = "serde")]
 use schemars::JsonSchema;
+#[cfg(feature = "serde")]
 use serde::Serialize;
 
 use crate::config::ModeName;
 
 /// The configuration in force and another one on the same arrivals, at one instant.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct ShadowStatus {
     /// Seconds since the comparison began; its counters count from there.
     pub running_seconds: f64,
@@ -31,7 +34,8 @@ pub struct ShadowStatus {
 }
 
 /// One of the engines that are compared.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct ShadowEngine {
     /// Its mode.
     pub mode: ModeName,
@@ -54,7 +58,8 @@ pub struct ShadowEngine {
 }
 
 /// What an engine decided about a class.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct ShadowClass {
     /// Its name; empty for all classes together.
     pub name: String,

@@ -20,7 +20,9 @@
 //! Only [`Phase::enter`] changes the phase. What outlives a phase (the window, throughput, service
 //! times) belongs to the [search](super::window).
 
+#[cfg(feature = "serde")]
 use schemars::JsonSchema;
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use super::cause::Cause;
@@ -28,8 +30,9 @@ use super::slow_start::SlowStart;
 use super::trial::Trial;
 
 /// The phase of a replica's search, by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum PhaseName {
     /// No request has waited for the replica yet.
     Idle,
