@@ -41,6 +41,11 @@ fn content_is_left_out_before_anybody_is_refused() {
 }
 
 #[test]
+fn content_and_shedding_do_not_take_turns_around_the_reduced_capacity() {
+    assert_agrees("handover-grid.toml");
+}
+
+#[test]
 fn a_faulty_replica_does_no_harm() {
     assert_agrees("faulty-replica.toml");
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use tidegate_sim::experiment::{Experiment, Noticed, Outcome, Verdict, mutate, run_all};
+use tidegate_sim::experiment::{Experiment, Noticed, Outcome, Verdict, mutate, run_all, unmoved};
 use tidegate_sim::papers;
 use tidegate_sim::report::{Origin, Report};
 
@@ -160,6 +160,13 @@ fn mutated(args: &Args, experiments: &[Experiment]) -> Result<ExitCode, CliError
         false => text_of(fault),
     });
     print(&lines.collect::<String>())?;
+    let silent = unmoved(experiments, &faults);
+    if !silent.is_empty() {
+        eprintln!("{} comparisons that no fault makes differ:", silent.len());
+    }
+    for (experiment, metric) in silent {
+        eprintln!("{experiment:12} {metric}");
+    }
     let unnoticed = faults.iter().filter(|fault| fault.by.is_empty()).count();
     if unnoticed == 0 {
         return Ok(ExitCode::SUCCESS);

@@ -109,6 +109,11 @@ impl ContentGate {
         self.scope.store(scope, Ordering::Relaxed);
     }
 
+    /// Tells replicas to aim at this service time from now on.
+    pub(crate) fn set_service_target(&self, seconds: f64) {
+        self.service_target_s.store(seconds);
+    }
+
     /// What to send to the replica about a request, when the head of the queue has waited for
     /// `waited` and `queued` requests wait.
     pub(crate) fn decide(

@@ -2,12 +2,16 @@
 //!
 //! A check takes one [`Reading`] of a run (or the ratio of the same reading of two runs) in every
 //! repetition; ours is the mean over the repetitions, with its 95 % confidence interval. The
-//! verdict is one of three words:
+//! verdict is one of four words:
 //!
-//! - **agrees**: ours is within the tolerance of the paper's number, or within the bounds that
-//!   the paper's words allow;
-//! - **differs**: it is not, or it could not be measured at all. The file says why in `because`;
+//! - **agrees**: ours, with all of its interval, is within the tolerance of the paper's number, or
+//!   within the bounds that the paper's words allow;
+//! - **differs**: the mean is not, or it could not be measured at all. The file says why in
+//!   `because`. Where the interval reaches what is allowed, chance may have done it;
+//! - **open**: the mean is allowed and part of its interval is not: more repetitions would tell;
 //! - **ours**: the paper has nothing to compare with, and ours keeps the bounds we claim.
+//!
+//! One repetition has no interval; then the mean alone decides.
 
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
@@ -58,6 +62,8 @@ pub enum Verdict {
     Agrees,
     /// Outside, or not measurable.
     Differs,
+    /// Allowed on average; the interval reaches beyond.
+    Open,
     /// Our own claim, kept.
     Ours,
 }
@@ -69,8 +75,17 @@ impl Verdict {
         match self {
             Self::Agrees => "agrees",
             Self::Differs => "differs",
+            Self::Open => "open",
             Self::Ours => "ours",
         }
+    }
+}
+
+/// Half of the interval; none where there is only one repetition.
+fn half_width(ours: &Estimate) -> f64 {
+    match ours.samples {
+        0 | 1 => 0.0,
+        _ => ours.half_width,
     }
 }
 
@@ -90,6 +105,8 @@ pub struct Finding {
     pub ours: Estimate,
     /// How it came out.
     pub verdict: Verdict,
+    /// None of the interval is allowed, so that it differs by more than chance.
+    pub surely_differs: bool,
     /// What was allowed, in words.
     pub allowed: String,
     /// Why ours is not the paper's number.
@@ -132,25 +149,44 @@ impl Check {
         Finding {
             metric: self.metric.get_ref().clone(),
             paper_value: self.paper.clone(),
-            verdict: self.verdict(ours.mean),
+            verdict: self.verdict(&ours),
+            surely_differs: self.surely_differs(&ours),
             ours,
             allowed: self.allowed(),
             because: self.because.clone(),
         }
     }
 
-    fn verdict(&self, ours: f64) -> Verdict {
+    fn verdict(&self, ours: &Estimate) -> Verdict {
+        let half = half_width(ours);
+        let (least, most) = self.bounds();
         // Written so that NaN, "could not be measured", differs.
-        let near = match (&self.paper, self.tolerance) {
-            (Some(PaperValue::Number(paper)), Some(tolerance)) => (ours - paper).abs() <= tolerance,
-            _ => !ours.is_nan(),
-        };
-        let enough = self.at_least.is_none_or(|bound| ours >= bound);
-        let not_too_much = self.at_most.is_none_or(|bound| ours <= bound);
-        match (near && enough && not_too_much, &self.paper) {
-            (false, _) => Verdict::Differs,
-            (true, None) => Verdict::Ours,
-            (true, Some(_)) => Verdict::Agrees,
+        let allowed = |value: f64| least <= value && value <= most;
+        let whole = allowed(ours.mean - half) && allowed(ours.mean + half);
+        match (allowed(ours.mean), whole, &self.paper) {
+            (false, ..) => Verdict::Differs,
+            (true, false, _) => Verdict::Open,
+            (true, true, None) => Verdict::Ours,
+            (true, true, Some(_)) => Verdict::Agrees,
+        }
+    }
+
+    fn surely_differs(&self, ours: &Estimate) -> bool {
+        let half = half_width(ours);
+        let (least, most) = self.bounds();
+        // NaN, in the mean or in the interval, differs for certain.
+        !(ours.mean + half >= least && ours.mean - half <= most)
+    }
+
+    /// The least and the most that is allowed.
+    fn bounds(&self) -> (f64, f64) {
+        let least = self.at_least.unwrap_or(f64::NEG_INFINITY);
+        let most = self.at_most.unwrap_or(f64::INFINITY);
+        match (&self.paper, self.tolerance) {
+            (Some(PaperValue::Number(paper)), Some(tolerance)) => {
+                (least.max(paper - tolerance), most.min(paper + tolerance))
+            }
+            _ => (least, most),
         }
     }
 
@@ -176,7 +212,21 @@ mod tests {
     }
 
     fn verdict(rest: &str, ours: f64) -> Verdict {
-        check(rest).verdict(ours)
+        check(rest).verdict(&estimate(&[ours]))
+    }
+
+    #[test]
+    fn interval_that_reaches_beyond_what_is_allowed_is_open() {
+        let check = check("paper = 1\ntolerance = 0.1");
+        let of = |samples: &[f64]| {
+            let ours = estimate(samples);
+            (check.verdict(&ours), check.surely_differs(&ours))
+        };
+        assert_eq!(of(&[1.0, 1.01, 0.99]), (Verdict::Agrees, false));
+        assert_eq!(of(&[1.0, 1.2, 0.9]), (Verdict::Open, false));
+        assert_eq!(of(&[1.1, 1.4, 0.9]), (Verdict::Differs, false));
+        assert_eq!(of(&[1.5, 1.51, 1.49]), (Verdict::Differs, true));
+        assert_eq!(of(&[1.0, f64::NAN, 1.0]), (Verdict::Differs, true));
     }
 
     #[test]

@@ -26,7 +26,7 @@ mod run;
 mod variant;
 
 pub use check::{Check, Finding, PaperValue, Verdict};
-pub use mutate::{Noticed, mutate};
+pub use mutate::{Noticed, mutate, unmoved};
 pub use plot::{Draw, Drawn, Plot, Spot};
 pub use reading::{Reading, Statistic};
 pub use record::{Record, smoothed};

@@ -2,12 +2,13 @@
 //!
 //! A comparison that agrees whatever the mechanism does shows nothing. Each file names the faults
 //! that its comparisons are there to notice (`[[mutation]]`); [`mutate`] runs the experiment with
-//! one fault at a time. A fault is noticed when at least one comparison differs that agrees without
-//! it. Comparisons that no faulty run is in are left out.
+//! one fault at a time. A fault is noticed when at least one comparison differs by more than chance.
+//! Comparisons that no faulty run is in are left out. The other way round, a comparison that no
+//! fault makes differ ([`unmoved`]) shows nothing of what the faults switch off.
 
 use toml::Spanned;
 
-use super::check::{Check, Verdict};
+use super::check::Check;
 use super::run::{Progress, run_all};
 use super::{Experiment, Run};
 
@@ -52,11 +53,28 @@ pub fn mutate(experiments: &[Experiment], progress: &dyn Progress) -> Vec<Notice
             by: outcome
                 .findings
                 .into_iter()
-                .filter(|finding| finding.verdict == Verdict::Differs)
+                .filter(|finding| finding.surely_differs)
                 .map(|finding| finding.metric)
                 .collect(),
         })
         .collect()
+}
+
+/// Comparisons that no fault makes differ, with their experiments.
+#[must_use]
+pub fn unmoved(experiments: &[Experiment], faults: &[Noticed]) -> Vec<(String, String)> {
+    let moved = |id: &str, metric: &String| {
+        let mut faults = faults.iter();
+        faults.any(|fault| fault.experiment == id && fault.by.contains(metric))
+    };
+    let of = |experiment: &Experiment| {
+        let id = experiment.id();
+        let metrics = experiment.checks.iter().map(|check| check.metric.get_ref());
+        let silent = metrics.filter(|metric| !moved(&id, metric));
+        let silent = silent.map(|metric| (id.clone(), metric.clone()));
+        silent.collect::<Vec<_>>()
+    };
+    experiments.iter().flat_map(of).collect()
 }
 
 impl Experiment {
@@ -124,12 +142,14 @@ mod tests {
     #[test]
     fn fault_that_changes_a_comparison_is_noticed_and_another_is_not() {
         let experiment = Experiment::parse("e.toml", FILE).unwrap();
-        let noticed = mutate(&[experiment], &Silent);
+        let noticed = mutate(std::slice::from_ref(&experiment), &Silent);
         assert_eq!(
             (noticed[0].by.as_slice(), noticed[0].of),
             (&["time".to_owned()][..], 1)
         );
         assert_eq!((noticed[1].by.len(), noticed[1].of), (0, 2));
+        let silent = unmoved(&[experiment], &noticed);
+        assert_eq!(silent, [("x/1".to_owned(), "other".to_owned())]);
     }
 
     #[test]

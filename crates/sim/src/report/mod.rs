@@ -129,9 +129,10 @@ impl Report {
 
     fn lead(&self) -> String {
         format!(
-            "{} agree with the paper, {} differ, {} are claims of our own.",
+            "{} agree with the paper, {} differ, {} are open, {} are claims of our own.",
             self.count(Verdict::Agrees),
             self.count(Verdict::Differs),
+            self.count(Verdict::Open),
             self.count(Verdict::Ours),
         )
     }

@@ -2,7 +2,7 @@
 
 use super::fault::{Look, Watch};
 use crate::brownout::ServiceControl;
-use crate::config::IlacConfig;
+use crate::config::{IlacConfig, IlacPreset};
 use crate::replica::Replica;
 use crate::replica_reports::MeanSample;
 use crate::status::Standing;
@@ -12,12 +12,26 @@ use crate::status::Standing;
 /// overstates its demand gets at most this much.
 const ASKED_OF_FOUND: u32 = 2;
 
+/// Least service time to aim at, in those of a response that is alone: below one nothing is gained
+/// by serving fewer, at two a second request on one processor costs nothing. Chosen:
+/// experiments/brownout/handover-cores.toml.
+const SERVICE_PER_BASE_MIN: f64 = 1.25;
+
+/// Largest share of the setpoint that it may be raised to.
+const SERVICE_OF_SETPOINT_MAX: f64 = 0.5;
+
+/// Weight of the newest mean in what a response takes alone. Chosen: at four periods a second a
+/// second and a half, as long as the gain of the service-time controller needs for a change.
+const BASE_WEIGHT: f64 = 0.2;
+
 /// The sampling period that ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Period {
     pub(super) seconds: f64,
-    /// What a replica should take for a request.
+    /// What a replica should take for a request, its part of the setpoint.
     pub(super) service_s: f64,
+    /// The setpoint.
+    pub(super) setpoint_s: f64,
     /// Gain of the other replicas, where it is known.
     pub(super) pack_s: Option<f64>,
     /// Whether admission is in charge.
@@ -33,6 +47,8 @@ pub(super) struct Member {
     served: u64,
     /// Whether any response was measured: before that the gain is a guess.
     measured: bool,
+    /// What a full response takes where it is alone, once one was.
+    base_s: Option<f64>,
     asks: bool,
     up: bool,
 }
@@ -45,6 +61,7 @@ impl Member {
             config: config.clone(),
             served: 0,
             measured: false,
+            base_s: None,
             asks: false,
             up: true,
         }
@@ -71,7 +88,8 @@ impl Member {
             self.come_back();
         }
         let in_flight = replica.in_flight();
-        self.control.set_setpoint(period.service_s);
+        let aim_s = self.aim_s(period.service_s, period.setpoint_s);
+        self.control.set_setpoint(aim_s);
         let sample = take_sample(replica, period.refusing);
         let held = replica.limit().max(in_flight).max(1);
         let gain_sample = sample.map(|sample| (sample.mean_s / f64::from(held), sample.count));
@@ -79,6 +97,7 @@ impl Member {
             let mean_s = Some(sample.mean_s);
             self.control.tick_measured(mean_s, in_flight as usize);
             self.measured = true;
+            self.learn_base(sample.mean_s, held);
         }
         let served = replica.served();
         let look = Look {
@@ -101,7 +120,27 @@ impl Member {
     fn come_back(&mut self) {
         self.control = ServiceControl::new(self.config.service());
         self.measured = false;
+        self.base_s = None;
         self.watch.come_back();
+    }
+
+    /// Company prolongs a response, so no mean is below that of a response that is alone.
+    fn learn_base(&mut self, mean_s: f64, held: u32) {
+        let before = self.base_s.unwrap_or(mean_s);
+        if held == 1 || (self.base_s.is_some() && mean_s < before) {
+            self.base_s = Some(before + BASE_WEIGHT * (mean_s - before));
+        }
+    }
+
+    /// The service time that the replica aims at, where `service_s` is its part of the setpoint:
+    /// somewhat more than a full response takes alone, where that is longer.
+    pub(super) fn aim_s(&self, service_s: f64, setpoint_s: f64) -> f64 {
+        let is_paper = self.config.preset == IlacPreset::Paper;
+        let Some(base_s) = self.base_s.filter(|_| !is_paper) else {
+            return service_s;
+        };
+        let most_s = SERVICE_OF_SETPOINT_MAX * setpoint_s;
+        service_s.max((SERVICE_PER_BASE_MIN * base_s).min(most_s))
     }
 
     /// How many requests at once it should have: what it asked for, as far as the service times
@@ -155,6 +194,21 @@ fn take_sample(replica: &Replica, refusing: bool) -> Option<MeanSample> {
 mod tests {
     use super::*;
     use crate::api::Report;
+
+    #[test]
+    fn base_is_learnt_alone_and_never_above_a_mean_in_company() {
+        let mut member = Member::new(&IlacConfig::default());
+        member.learn_base(0.9, 3);
+        assert_eq!(member.base_s(), None, "it was never alone");
+        (0..50).for_each(|_| member.learn_base(0.4, 1));
+        member.learn_base(0.9, 3);
+        assert!((member.base_s().unwrap() - 0.4).abs() < 1e-9);
+        (0..50).for_each(|_| member.learn_base(0.1, 3));
+        assert!(
+            (member.base_s().unwrap() - 0.1).abs() < 1e-3,
+            "it is faster now"
+        );
+    }
 
     #[test]
     fn demand_is_believed_only_as_far_as_service_times_bear_it_out() {

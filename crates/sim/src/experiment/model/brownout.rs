@@ -104,6 +104,9 @@ pub struct IlacSpec {
     /// Gain of the top-level integral; 0 keeps the setpoints where they are.
     #[serde(default = "top_gain")]
     pub top_gain: f64,
+    /// Loop gain of the service-time controllers, 0.16 in the paper.
+    #[serde(default = "service_gain")]
+    pub service_gain: f64,
 }
 
 /// A balancer and a controller in each replica.
@@ -138,6 +141,10 @@ fn one_ms() -> Dur {
 
 fn tenth_ms() -> Dur {
     std::time::Duration::from_micros(100).into()
+}
+
+fn service_gain() -> f64 {
+    ServiceControlConfig::default().loop_gain
 }
 
 fn waiting_gain() -> f64 {
@@ -216,7 +223,10 @@ impl BrownoutRun {
                     top_gain: ilac.top_gain,
                     ..CascadeConfig::paper(setpoint_s, ilac.gamma.0)
                 },
-                service,
+                service: ServiceControlConfig {
+                    loop_gain: ilac.service_gain,
+                    ..service
+                },
             }),
             StrategySpec::Predictive {} => Strategy::Ilac(IlacConfig {
                 cascade: CascadeConfig::predictive(setpoint_s),

@@ -47,6 +47,20 @@ pub struct CharacterizationRun {
     /// Where the operating point lies between maximum power (0) and peak goodput (1).
     #[serde(default = "default_balance")]
     pub balance: f64,
+    /// Dither of the excitation, as a share of its range.
+    #[serde(default = "default_dither")]
+    pub dither: f64,
+    /// Relative costs of response time, goodput and admission.
+    #[serde(default = "default_costs")]
+    pub costs: [f64; 3],
+}
+
+fn default_dither() -> f64 {
+    Settings::default().dither
+}
+
+fn default_costs() -> [f64; 3] {
+    Settings::default().costs
 }
 
 fn default_balance() -> f64 {
@@ -72,6 +86,8 @@ impl CharacterizationRun {
     pub(super) fn run(&self, seed: u64) -> Result<Record, ModelError> {
         let settings = Settings {
             balance: self.balance,
+            dither: self.dither,
+            costs: self.costs,
             ..Settings::default()
         };
         let mut plant = SimPlant::new(self.plant.clone(), seed);
