@@ -63,7 +63,10 @@ pub use load::{Loaded, check, load, load_with};
 pub use operate::{AccessLog, Admin, LineFormat, Log, LogFormat, LogTarget, Record};
 pub use traffic::{Forward, Limits, RefusalTexts, Retry, Sticky, Timeouts};
 pub use types::{Addr, Secret, StatusRange};
-pub use upstream::{Discover, HostHeader, Http2, Origin, Replica, Upstream, UpstreamTls};
+pub use upstream::{
+    Discover, EndpointSource, HostHeader, Http2, KubernetesService, Origin, Replica, Upstream,
+    UpstreamTls,
+};
 pub use validate::{Problem, Severity};
 
 /// The whole file.
