@@ -99,6 +99,8 @@ pub(crate) struct Application {
     pub(crate) target: Duration,
     pub(crate) blind: bool,
     pub(crate) stuck: u32,
+    /// Servers that it should have, by the last plan.
+    pub(crate) needed: Option<u32>,
     pub(crate) reason: String,
 }
 
@@ -116,9 +118,21 @@ impl Application {
             target: config.target.0,
             blind: false,
             stuck: 0,
+            needed: None,
             reason: "nothing observed yet".to_owned(),
             config: config.clone(),
         }
+    }
+
+    /// With another configuration; what is known stays.
+    pub(crate) fn reconfigured(mut self, config: &ApplicationConfig) -> Self {
+        let was = self.config.target;
+        let allowed = |target: Duration| config.targets.iter().any(|band| band.target.0 == target);
+        if self.target == was.0 || !allowed(self.target) {
+            self.target = config.target.0;
+        }
+        self.config = config.clone();
+        self
     }
 
     pub(crate) fn saved(&self) -> Saved {

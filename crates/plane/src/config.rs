@@ -308,10 +308,20 @@ impl PlaneConfig {
     /// # Errors
     /// The first contradiction, with its remedy.
     pub fn check(&self) -> Result<(), PlaneError> {
-        let refuse = |message: String| Err(PlaneError(message));
         if self.applications.is_empty() {
-            return refuse("no application: add an `[[application]]` with a `name`".into());
+            return Err(PlaneError(
+                "no application: add an `[[application]]` with a `name`".into(),
+            ));
         }
+        self.check_parts()
+    }
+
+    /// As [`PlaneConfig::check`], where applications may come later.
+    ///
+    /// # Errors
+    /// The first contradiction, with its remedy.
+    pub fn check_parts(&self) -> Result<(), PlaneError> {
+        let refuse = |message: String| Err(PlaneError(message));
         if self.plan_interval.is_zero() {
             return refuse("`plan_interval` is zero: write a time, like \"10s\"".into());
         }

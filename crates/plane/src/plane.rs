@@ -17,7 +17,7 @@ use tidegate_control::Timestamp;
 
 use crate::allocation::{Bid, divide};
 use crate::application::{Application, Assessment, Need, Saved};
-use crate::config::{PlaneConfig, PlaneError};
+use crate::config::{ApplicationConfig, PlaneConfig, PlaneError};
 use crate::decision::{Cause, Decision, PlaneEvent, clock, servers};
 use crate::demand::Observation;
 use crate::forecast::{Method, Prediction};
@@ -40,6 +40,8 @@ pub struct Plane {
     applications: Vec<Application>,
     proxies: BTreeMap<String, Proxies>,
     next_plan: Timestamp,
+    /// What is known of applications that are not configured now; they may come back.
+    absent: BTreeMap<String, Saved>,
 }
 
 /// Everything that survives a restart.
@@ -65,6 +67,8 @@ pub struct ApplicationStatus {
     pub starting: u32,
     /// Servers that do not get ready.
     pub stuck: u32,
+    /// Servers that it should have by the last plan, a division of the pool aside.
+    pub needed: Option<u32>,
     /// Target in force, in seconds.
     pub target_seconds: f64,
     /// Requests per second, those that were shed included.
@@ -89,9 +93,9 @@ impl Plane {
     /// A plane that knows nothing, at `now`.
     ///
     /// # Errors
-    /// What [`PlaneConfig::check`] finds.
+    /// What [`PlaneConfig::check_parts`] finds.
     pub fn new(config: PlaneConfig, now: Timestamp) -> Result<Self, PlaneError> {
-        config.check()?;
+        config.check_parts()?;
         let applications = config.applications.iter();
         Ok(Self {
             applications: applications
@@ -99,11 +103,13 @@ impl Plane {
                 .collect(),
             proxies: BTreeMap::new(),
             next_plan: now + config.plan_interval.0,
+            absent: BTreeMap::new(),
             config,
         })
     }
 
-    /// Takes over what a plane before knew; applications that are not configured are left out.
+    /// Takes over what a plane before knew. What it knew of applications that are not configured
+    /// waits until they are.
     pub fn resume(&mut self, snapshot: Snapshot) {
         if snapshot.version != SNAPSHOT_VERSION {
             return;
@@ -114,15 +120,18 @@ impl Plane {
                 application.resume(saved, &self.config);
             }
         }
+        self.absent = saved;
     }
 
     /// What is worth keeping.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let saved = |app: &Application| (app.config.name.clone(), app.saved());
+        let mut applications = self.absent.clone();
+        applications.extend(self.applications.iter().map(saved));
         Snapshot {
             version: SNAPSHOT_VERSION,
-            applications: self.applications.iter().map(saved).collect(),
+            applications,
         }
     }
 
@@ -130,6 +139,40 @@ impl Plane {
     #[must_use]
     pub fn config(&self) -> &PlaneConfig {
         &self.config
+    }
+
+    /// Puts another configuration in force, whole or not at all. Applications that stay keep what
+    /// is known about them.
+    ///
+    /// # Errors
+    /// What [`PlaneConfig::check_parts`] finds; then the old configuration stays.
+    pub fn reconfigure(&mut self, config: PlaneConfig) -> Result<(), PlaneError> {
+        config.check_parts()?;
+        let mut before = std::mem::take(&mut self.applications);
+        for wanted in &config.applications {
+            let known = before.iter().position(|app| app.config.name == wanted.name);
+            let application = match known {
+                Some(index) => before.swap_remove(index).reconfigured(wanted),
+                None => self.returned(wanted, &config),
+            };
+            self.applications.push(application);
+        }
+        let left = before.iter();
+        self.absent
+            .extend(left.map(|app| (app.config.name.clone(), app.saved())));
+        let stays = |name: &String| config.applications.iter().any(|it| it.name == *name);
+        self.proxies.retain(|name, _| stays(name));
+        self.config = config;
+        Ok(())
+    }
+
+    /// A new application, with what is known of an earlier one of its name.
+    fn returned(&mut self, wanted: &ApplicationConfig, config: &PlaneConfig) -> Application {
+        let mut application = Application::new(wanted, config);
+        if let Some(saved) = self.absent.remove(&wanted.name) {
+            application.resume(saved, config);
+        }
+        application
     }
 
     fn index(&self, application: &str) -> Option<usize> {
@@ -174,6 +217,16 @@ impl Plane {
             found: change.found,
             respected_seconds: self.config.foreign_hold.as_secs_f64(),
         })
+    }
+
+    /// The servers that there are, where another plane or an autoscaler decides: changes are
+    /// expected, and followed.
+    pub fn on_followed(&mut self, now: Timestamp, application: &str, desired: u32, ready: u32) {
+        if let Some(index) = self.index(application) {
+            self.applications[index]
+                .servers
+                .on_followed(now, desired, ready);
+        }
     }
 
     /// A decision was carried out.
@@ -273,12 +326,6 @@ impl Plane {
         }
         let known = application.assess(now, config)?;
         let current = application.servers.desired();
-        if let Some(change) = application.servers.foreign(now, config.foreign_hold.0) {
-            let left = config.foreign_hold.0.saturating_sub(now - change.at);
-            let found = servers(change.found);
-            application.reason = format!("{found} set from elsewhere, kept for {left:.0?}");
-            return None;
-        }
         let min = application.config.min;
         let max = application.config.servers_max(config.pool);
         let stuck = application.servers.stuck(now, &application.config);
@@ -294,6 +341,13 @@ impl Plane {
         } else {
             (current, cause_of(&known))
         };
+        application.needed = Some(wanted);
+        if let Some(change) = application.servers.foreign(now, config.foreign_hold.0) {
+            let left = config.foreign_hold.0.saturating_sub(now - change.at);
+            let found = servers(change.found);
+            application.reason = format!("{found} set from elsewhere, kept for {left:.0?}");
+            return None;
+        }
         Some(Plan {
             known,
             wanted,
@@ -541,6 +595,7 @@ impl Plane {
             ready: app.servers.ready(),
             starting: app.servers.starting(now, &app.config),
             stuck: app.servers.stuck(now, &app.config),
+            needed: app.needed,
             target_seconds: app.target.as_secs_f64(),
             rate: app.rate(now).map(|rate| rate.rate),
             capacity: app.capacity(),

@@ -134,6 +134,13 @@ impl Servers {
         self.pending.remove(nearest)
     }
 
+    /// What is there, where somebody else decides: every change is expected.
+    pub fn on_followed(&mut self, now: Timestamp, desired: u32, ready: u32) {
+        self.on_applied(now, desired);
+        self.on_seen(now, desired, ready);
+        self.foreign = None;
+    }
+
     /// An order was carried out.
     pub fn on_applied(&mut self, now: Timestamp, desired: u32) {
         self.desired = desired;

@@ -318,3 +318,70 @@ proptest! {
         prop_assert_eq!(world.decisions.len(), settled, "{:#?}", world.decisions);
     }
 }
+
+#[test]
+fn reconfigured_plane_keeps_what_it_knows_of_applications_that_stay() {
+    let mut world = World::new(ONE, &[("a", 1)], 1);
+    world.run(60, &[300.0]);
+    let known = world.plane.status(world.now());
+    let config =
+        |text: &str| -> PlaneConfig { tidegate_config::parse("plane.toml", text).unwrap() };
+    let two = config(&format!("{ONE}[[application]]\nname = 'b'\n"));
+    world.plane.reconfigure(two).unwrap();
+    let status = world.plane.status(world.now());
+    assert_eq!(
+        (&status[0].name, status[0].rate),
+        (&"a".to_owned(), known[0].rate)
+    );
+    assert_eq!(
+        (status[0].servers, status[0].needed),
+        (known[0].servers, known[0].needed)
+    );
+    assert_eq!((&status[1].name, status[1].rate), (&"b".to_owned(), None));
+    let contradiction = config("pool = 1\n[[application]]\nname = 'a'\nmin = 2\n");
+    assert!(world.plane.reconfigure(contradiction).is_err());
+    assert_eq!(
+        world.plane.status(world.now()).len(),
+        2,
+        "the old one stays"
+    );
+    world.plane.reconfigure(config("")).unwrap();
+    assert!(world.plane.status(world.now()).is_empty());
+}
+
+#[test]
+fn servers_that_another_plane_sets_are_followed_and_not_held() {
+    let mut world = World::new(ONE, &[("a", 1)], 1);
+    world.run(30, &[30.0]);
+    let decided = world.decisions.len();
+    // Another one scales, and this one is told so by its driver.
+    let now = world.now();
+    world.plane.on_followed(now, "a", 8, 8);
+    world.apps[0].desired = 8;
+    world.apps[0].servers = vec![0; 8];
+    world.run(30, &[300.0]);
+    let status = &world.plane.status(world.now())[0];
+    assert!(!status.foreign, "{}", status.reason);
+    assert!(status.needed >= Some(5), "{:?}", status.needed);
+    assert!(
+        !world
+            .events
+            .iter()
+            .any(|event| matches!(event, PlaneEvent::Foreign { .. })),
+        "{:?}",
+        world.events
+    );
+    assert_eq!(world.decisions.len(), decided, "eight are enough");
+}
+
+#[test]
+fn servers_needed_are_known_while_a_foreign_number_is_respected() {
+    let mut world = World::new(ONE, &[("a", 1)], 1);
+    world.run(30, &[30.0]);
+    world.apps[0].desired = 2;
+    world.apps[0].servers = vec![0; 2];
+    world.run(30, &[300.0]);
+    let status = &world.plane.status(world.now())[0];
+    assert!(status.foreign && status.servers == 2, "{}", status.reason);
+    assert!(status.needed >= Some(5), "{:?}", status.needed);
+}

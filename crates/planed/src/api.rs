@@ -58,12 +58,16 @@ async fn answer(request: Request<Incoming>, board: Board) -> Result<Answer, Infa
 
 fn status(board: &Board) -> serde_json::Value {
     let shared = lock(board);
-    json!({
+    let mut status = json!({
         "mode": shared.mode,
         "kill_switch": shared.kill_switch,
         "applications": shared.applications,
         "warnings": shared.warnings,
-    })
+    });
+    if let Some(leader) = &shared.leader {
+        status["leadership"] = json!(leader);
+    }
+    status
 }
 
 #[derive(Deserialize)]
@@ -138,6 +142,18 @@ fn metrics(board: &Board) -> String {
         "Time a server takes to start.",
         &|i| Some(apps[i].start_seconds),
     );
+    gauge(
+        "tidegate_plane_servers_needed",
+        "Servers that the last plan asks for.",
+        &|i| apps[i].needed.map(f64::from),
+    );
+    if let Some(leader) = &shared.leader {
+        text += &format!(
+            "# HELP tidegate_plane_leader Whether this daemon is the one that acts.\n\
+             # TYPE tidegate_plane_leader gauge\ntidegate_plane_leader {}\n",
+            u8::from(leader.leads)
+        );
+    }
     text += "# HELP tidegate_plane_decisions_total Decisions by cause.\n\
              # TYPE tidegate_plane_decisions_total counter\n";
     for ((application, cause), count) in &shared.decisions {

@@ -22,6 +22,47 @@ pub struct File {
     /// How each application's servers are started and stopped, by the application's name.
     #[serde(default)]
     pub driver: BTreeMap<String, DriverConfig>,
+    /// The Kubernetes cluster: for its drivers, for one leader, and for `TidegateApplication`s.
+    pub kubernetes: Option<ClusterConfig>,
+    /// A scaler for KEDA, which then scales instead of this daemon.
+    pub keda: Option<KedaConfig>,
+}
+
+/// The Kubernetes cluster.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClusterConfig {
+    /// A kubeconfig file. Without it, the service account of the pod, or `KUBECONFIG`.
+    pub kubeconfig: Option<PathBuf>,
+    /// The namespace of applications, Services and the Lease. Without it, that of the pod or of
+    /// the kubeconfig.
+    pub namespace: Option<String>,
+    /// Whether `TidegateApplication` objects of the namespace are applications too.
+    pub applications: bool,
+    /// The Lease by which one of several daemons leads; empty for none.
+    pub lease: String,
+    /// The name of this daemon in the Lease. Without it, the host's name and a random number.
+    pub identity: Option<String>,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        Self {
+            kubeconfig: None,
+            namespace: None,
+            applications: false,
+            lease: "tidegate-plane".to_owned(),
+            identity: None,
+        }
+    }
+}
+
+/// A scaler for KEDA.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KedaConfig {
+    /// Where KEDA asks (gRPC `externalscaler.ExternalScaler`); port 0 takes a free one.
+    pub listen: SocketAddr,
 }
 
 /// How the daemon works.
@@ -90,6 +131,62 @@ pub enum DriverConfig {
     List(ListConfig),
     /// A command that is given each decision.
     Hook(HookConfig),
+    /// A Deployment or the like in Kubernetes.
+    Kubernetes(KubernetesDriverConfig),
+}
+
+/// What is scaled in Kubernetes, and how.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KubernetesDriverConfig {
+    /// Its API group and version.
+    #[serde(default = "apps")]
+    pub api_version: String,
+    /// Its kind: one that has the `scale` subresource.
+    #[serde(default = "deployment")]
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// The Service whose endpoints are the servers. Without it, of the same name.
+    pub service: Option<String>,
+    /// The port of the Service by name, or of the pods by number. Without it, the only one.
+    #[serde(default)]
+    pub port: String,
+    /// How a pod is made the one that is deleted.
+    #[serde(default)]
+    pub drain: Drain,
+    /// A pod that still holds requests after this time is given back all the same.
+    #[serde(default = "drain_time")]
+    pub drain_time: Dur,
+    /// What puts the servers into the proxies' pools.
+    #[serde(default)]
+    pub pool: PoolBy,
+}
+
+/// How a pod is made the one that is deleted when there are to be fewer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Drain {
+    /// By the annotation `controller.kubernetes.io/pod-deletion-cost`, from Kubernetes 1.22 on.
+    #[default]
+    DeletionCost,
+    /// By the readiness gate `tidegate.dev/serving` of the pods, in every version.
+    Readiness,
+    /// Not at all: Kubernetes chooses.
+    None,
+}
+
+/// What puts the servers into the proxies' pools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PoolBy {
+    /// The proxies themselves, which follow the Service (`upstream.discover.kubernetes`). That
+    /// works without a control plane too.
+    #[default]
+    Proxy,
+    /// The control plane, by the proxies' admin API, in mode `act` only. It sees which pods hold
+    /// requests and drains them to the last one.
+    Plane,
 }
 
 /// Processes of this machine.
@@ -135,6 +232,12 @@ pub struct HookConfig {
 fn root() -> String {
     "/".to_owned()
 }
+fn apps() -> String {
+    "apps/v1".to_owned()
+}
+fn deployment() -> String {
+    "Deployment".to_owned()
+}
 const fn drain_time() -> Dur {
     Dur(Duration::from_secs(30))
 }
@@ -150,11 +253,24 @@ impl File {
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
         let file: Self = tidegate_config::parse(name, text)?;
         let refuse = |message: String| ConfigError::new(name, message);
-        file.plane
-            .check()
-            .map_err(|error| refuse(error.to_string()))?;
+        let declared = file.kubernetes.as_ref().is_some_and(|it| it.applications);
+        let checked = match declared {
+            true => file.plane.check_parts(),
+            false => file.plane.check(),
+        };
+        checked.map_err(|error| refuse(error.to_string()))?;
         file.check().map_err(refuse)?;
         Ok(file)
+    }
+
+    /// Whether it needs a cluster: its section, or a driver of that kind.
+    #[must_use]
+    pub fn cluster(&self) -> Option<ClusterConfig> {
+        let mut drivers = self.driver.values();
+        let driver = drivers.any(|it| matches!(it, DriverConfig::Kubernetes(_)));
+        self.kubernetes
+            .clone()
+            .or_else(|| driver.then(ClusterConfig::default))
     }
 
     fn check(&self) -> Result<(), String> {
@@ -185,12 +301,19 @@ impl File {
                 .check()
                 .map_err(|message| format!("`driver.{name}`: {message}"))?;
         }
+        if self.keda.is_some() && self.daemon.mode == Mode::Act {
+            return Err(
+                "`keda` and mode `act`: two would scale the same servers; remove `[keda]`, or use \
+                 mode `recommend` and let KEDA scale"
+                    .into(),
+            );
+        }
         if self.daemon.mode == Mode::Act
             && let Some(name) = names.iter().find(|name| !self.driver.contains_key(**name))
         {
             return Err(format!(
                 "mode `act`, and application `{name}` has no driver: add `[driver.{name}.processes]`, \
-                 `list` or `hook`, or use mode `recommend`"
+                 `list`, `hook` or `kubernetes`, or use mode `recommend`"
             ));
         }
         Ok(())
@@ -217,8 +340,35 @@ impl DriverConfig {
             Self::Hook(HookConfig { command, .. }) if command.is_empty() => {
                 Err("`command` is empty: write the program and its arguments".into())
             }
+            Self::Kubernetes(config) => config.check(),
             Self::List(_) | Self::Hook(_) => Ok(()),
         }
+    }
+}
+
+impl KubernetesDriverConfig {
+    /// Whether its parts go together.
+    ///
+    /// # Errors
+    /// The first contradiction, with its remedy.
+    pub fn check(&self) -> Result<(), String> {
+        if self.name.is_empty() {
+            return Err("`name` is empty: name the Deployment".into());
+        }
+        let stateful = self.kind == "StatefulSet";
+        if stateful && self.drain != Drain::None {
+            return Err(
+                "a StatefulSet gives its last pod back, whatever is marked: write `drain = \"none\"`"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+
+    /// The Service of the servers.
+    #[must_use]
+    pub fn service(&self) -> &str {
+        self.service.as_deref().unwrap_or(&self.name)
     }
 }
 
@@ -239,6 +389,11 @@ mod tests {
         assert!(refused(&unknown).contains("there is no application `shoe`; there are: shop"));
         let no_port = format!("{app}[driver.shop.processes]\ncommand = ['x']");
         assert!(refused(&no_port).contains("has no `{port}`"));
+        let keda =
+            format!("{app}[driver.shop.list]\nurls = ['http://h']\n[keda]\nlisten = '127.0.0.1:0'");
+        assert!(refused(&keda).contains("two would scale"));
+        let last = format!("{app}[driver.shop.kubernetes]\nname = 'shop'\nkind = 'StatefulSet'");
+        assert!(refused(&last).contains("`drain = \"none\"`"));
         let pool = format!("[plane]\npool = 0\n{app}[driver.shop.list]\nurls = ['http://h']");
         assert!(
             refused(&pool).contains("raise `pool`"),

@@ -7,11 +7,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use tidegate_control::Timestamp;
-use tidegate_plane::{ApplicationStatus, Decision, Observation, Plane, PlaneEvent};
+use tidegate_plane::{
+    ApplicationConfig, ApplicationStatus, Decision, Observation, Plane, PlaneEvent,
+};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::api;
-use crate::config::{File, Mode, OnExit};
+use crate::cluster::{Cluster, Declared, Report};
+use crate::config::{DriverConfig, File, Mode, OnExit};
 use crate::driver::{Driver, Saved, Seen, driver};
 use crate::observe::{Counted, together};
 use crate::proxy::Proxy;
@@ -52,6 +56,8 @@ pub(crate) enum What {
 pub(crate) struct Shared {
     pub(crate) mode: Mode,
     pub(crate) kill_switch: bool,
+    /// Which daemon of several acts; nothing where there is only this one.
+    pub(crate) leader: Option<Leader>,
     pub(crate) applications: Vec<ApplicationStatus>,
     pub(crate) events: VecDeque<Noted>,
     /// Decisions by application and cause.
@@ -59,6 +65,15 @@ pub(crate) struct Shared {
     pub(crate) problems: u64,
     /// What is wrong now.
     pub(crate) warnings: Vec<String>,
+}
+
+/// Who leads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Leader {
+    /// Whether it is this daemon.
+    pub(crate) leads: bool,
+    /// As far as it is known.
+    pub(crate) leader: Option<String>,
 }
 
 /// Shared by the loop and the API.
@@ -74,6 +89,12 @@ pub struct Daemon {
     plane: Plane,
     proxies: Vec<Proxy>,
     drivers: BTreeMap<String, Box<dyn Driver>>,
+    cluster: Option<Box<dyn Cluster>>,
+    /// Applications of the cluster, by name.
+    declared: BTreeMap<String, Declared>,
+    /// Servers of an earlier daemon whose application has not appeared yet.
+    servers_before: BTreeMap<String, Vec<Saved>>,
+    statuses: watch::Sender<Vec<ApplicationStatus>>,
     /// By application and proxy.
     counted: BTreeMap<(String, usize), Counted>,
     looked: Instant,
@@ -104,6 +125,24 @@ impl Daemon {
     /// # Errors
     /// An address or file that cannot be used, with the remedy.
     pub async fn start(file: File) -> Result<Self, DaemonError> {
+        if file.cluster().is_some() || file.keda.is_some() {
+            return Err(DaemonError(
+                "the file has parts for Kubernetes or KEDA, which this build leaves out: build with \
+                 `--features kubernetes`"
+                    .into(),
+            ));
+        }
+        Self::start_in(file, None).await
+    }
+
+    /// As [`Daemon::start`], in a cluster.
+    ///
+    /// # Errors
+    /// An address or file that cannot be used, with the remedy.
+    pub async fn start_in(
+        file: File,
+        cluster: Option<Box<dyn Cluster>>,
+    ) -> Result<Self, DaemonError> {
         let listen = file.daemon.listen;
         let cannot = |error: std::io::Error| {
             DaemonError(format!(
@@ -133,6 +172,10 @@ impl Daemon {
             plane,
             proxies,
             drivers: BTreeMap::new(),
+            cluster,
+            declared: BTreeMap::new(),
+            servers_before: BTreeMap::new(),
+            statuses: watch::Sender::new(Vec::new()),
             counted: BTreeMap::new(),
             looked: Instant::now(),
             saved: Instant::now(),
@@ -161,22 +204,38 @@ impl Daemon {
         if let Some(problem) = problem {
             self.problem(problem);
         }
-        let mut servers = BTreeMap::new();
         if let Some(state) = state {
             self.plane.resume(state.plane);
-            servers = state.servers;
+            self.servers_before = state.servers;
         }
-        if self.file.daemon.mode == Mode::Recommend {
-            return;
-        }
-        for application in &self.file.plane.applications {
-            let name = &application.name;
-            if let Some(config) = self.file.driver.get(name) {
-                let saved = servers.remove(name).unwrap_or_default();
-                let driver = driver(name, config, application.min, saved);
-                self.drivers.insert(name.clone(), driver);
+        for application in self.file.plane.applications.clone() {
+            if let Some(config) = self.file.driver.get(&application.name).cloned() {
+                self.add_driver(&application, &config);
             }
         }
+    }
+
+    /// Gives an application its driver. In mode `recommend` only drivers that look have a use.
+    fn add_driver(&mut self, application: &ApplicationConfig, config: &DriverConfig) {
+        let name = &application.name;
+        let saved = || self.servers_before.get(name).cloned().unwrap_or_default();
+        let driver = match (config, &mut self.cluster) {
+            (DriverConfig::Kubernetes(config), Some(cluster)) => {
+                Some(cluster.driver(name, config, saved()))
+            }
+            _ if self.file.daemon.mode == Mode::Recommend => None,
+            _ => driver(name, config, application.min, saved()),
+        };
+        self.servers_before.remove(name);
+        if let Some(driver) = driver {
+            self.drivers.insert(name.clone(), driver);
+        }
+    }
+
+    /// What the plane knows, after every look.
+    #[must_use]
+    pub fn statuses(&self) -> watch::Receiver<Vec<ApplicationStatus>> {
+        self.statuses.subscribe()
     }
 
     /// Works until `end` resolves.
@@ -199,23 +258,32 @@ impl Daemon {
             }
         }
         self.save();
+        if let Some(cluster) = &mut self.cluster {
+            cluster.end().await;
+        }
     }
 
     /// One look at everything.
     async fn look(&mut self) {
         let seconds = self.looked.elapsed().as_secs_f64();
         self.looked = Instant::now();
+        self.follow_cluster();
         let mut warnings = Vec::new();
-        let names: Vec<String> = self.names();
-        for name in &names {
-            self.observe(name, seconds, &mut warnings).await;
-            self.advance(name, &mut warnings).await;
+        let mut problems: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for name in self.names() {
+            let before = warnings.len();
+            self.observe(&name, seconds, &mut warnings).await;
+            self.advance(&name, &mut warnings).await;
+            problems.insert(name, warnings[before..].to_vec());
         }
         let events = self.plane.handle_timeout(unix_now());
-        self.take(events).await;
-        let mut shared = lock(&self.board);
-        shared.applications = self.plane.status(unix_now());
-        drop(shared);
+        for (name, problem) in self.take(events).await {
+            problems.entry(name).or_default().push(problem);
+        }
+        let statuses = self.plane.status(unix_now());
+        self.report(&statuses, &problems, &mut warnings).await;
+        lock(&self.board).applications.clone_from(&statuses);
+        self.statuses.send_replace(statuses);
         for warning in &warnings {
             self.problem(warning.clone());
         }
@@ -225,16 +293,86 @@ impl Daemon {
         }
     }
 
+    /// Applications of the cluster come, change and go.
+    fn follow_cluster(&mut self) {
+        let base = &self.file.plane;
+        let declared = self.cluster.as_mut().and_then(|it| it.declared(base));
+        let Some(declared) = declared else {
+            return;
+        };
+        let mut config = base.clone();
+        let wanted = declared.iter().map(|it| it.application.clone());
+        config.applications.extend(wanted);
+        if let Err(error) = self.plane.reconfigure(config) {
+            self.problem(format!(
+                "applications of the cluster: {error}; the old ones stay"
+            ));
+            return;
+        }
+        let before = std::mem::take(&mut self.declared);
+        for it in declared {
+            let name = it.application.name.clone();
+            let same = |old: &Declared| old.driver == it.driver;
+            if !before.get(&name).is_some_and(same) {
+                self.add_driver(
+                    &it.application,
+                    &DriverConfig::Kubernetes(it.driver.clone()),
+                );
+            }
+            self.declared.insert(name, it);
+        }
+        let file = &self.file.driver;
+        let stays = |name: &String| file.contains_key(name) || self.declared.contains_key(name);
+        self.drivers.retain(|name, _| stays(name));
+        self.counted.retain(|(name, _), _| {
+            self.plane
+                .config()
+                .applications
+                .iter()
+                .any(|it| it.name == *name)
+        });
+    }
+
+    /// Shows the cluster, and those who ask here, how things are.
+    async fn report(
+        &mut self,
+        statuses: &[ApplicationStatus],
+        problems: &BTreeMap<String, Vec<String>>,
+        warnings: &mut Vec<String>,
+    ) {
+        let acts: Vec<bool> = statuses.iter().map(|it| self.acts(&it.name)).collect();
+        let Some(cluster) = &mut self.cluster else {
+            return;
+        };
+        warnings.extend(cluster.warnings());
+        lock(&self.board).leader = Some(Leader {
+            leads: cluster.leads(),
+            leader: cluster.leader(),
+        });
+        let of = |name: &str| problems.get(name).map_or(&[][..], Vec::as_slice);
+        let reports = statuses.iter().zip(acts).map(|(status, acts)| {
+            let problems = of(&status.name);
+            let report = Report {
+                status,
+                acts,
+                problems,
+            };
+            (status.name.clone(), report)
+        });
+        cluster.report(&reports.collect()).await;
+    }
+
     /// Servers that a later daemon can take over.
     fn servers(&self) -> BTreeMap<String, Vec<Saved>> {
         let drivers = self.drivers.iter();
-        drivers
-            .map(|(name, driver)| (name.clone(), driver.saved()))
-            .collect()
+        let now = drivers.map(|(name, driver)| (name.clone(), driver.saved()));
+        let mut servers = self.servers_before.clone();
+        servers.extend(now);
+        servers
     }
 
     fn names(&self) -> Vec<String> {
-        let applications = self.file.plane.applications.iter();
+        let applications = self.plane.config().applications.iter();
         applications
             .map(|application| application.name.clone())
             .collect()
@@ -264,25 +402,39 @@ impl Daemon {
         if cpu.len() == self.proxies.len() {
             events.extend(self.plane.on_proxies(now, name, &cpu));
         }
-        self.take(events).await;
+        for (_, problem) in self.take(events).await {
+            warnings.push(problem);
+        }
     }
 
     /// What the servers are; in mode `recommend` those that the proxies have.
     async fn advance(&mut self, name: &str, warnings: &mut Vec<String>) {
-        let acts = self.acts();
+        let acts = self.acts(name);
         let seen = match self.drivers.get_mut(name) {
             Some(driver) if acts => driver.advance(&self.proxies, warnings).await,
-            Some(driver) => driver.seen(),
+            Some(driver) => driver.look(warnings).await,
             None => None,
         };
+        let looks = self.drivers.get(name).is_some_and(|it| it.looks());
         let seen = match seen {
-            None if !acts => self.replicas(name, warnings).await,
+            None if !acts && !looks => self.replicas(name, warnings).await,
             seen => seen,
         };
-        if let Some(Seen { desired, ready }) = seen {
-            let event = self.plane.on_servers(unix_now(), name, desired, ready);
-            self.take(event.into_iter().collect()).await;
+        let Some(Seen { desired, ready }) = seen else {
+            return;
+        };
+        if self.is_scaled_elsewhere() {
+            self.plane.on_followed(unix_now(), name, desired, ready);
+            return;
         }
+        let event = self.plane.on_servers(unix_now(), name, desired, ready);
+        self.take(event.into_iter().collect()).await;
+    }
+
+    /// Whether changes of the number of servers are made by another daemon, or by KEDA.
+    fn is_scaled_elsewhere(&self) -> bool {
+        let follows = self.cluster.as_ref().is_some_and(|it| !it.leads());
+        follows || self.file.keda.is_some()
     }
 
     async fn replicas(&self, name: &str, warnings: &mut Vec<String>) -> Option<Seen> {
@@ -296,44 +448,59 @@ impl Daemon {
         })
     }
 
-    fn acts(&self) -> bool {
-        self.file.daemon.mode == Mode::Act && !lock(&self.board).kill_switch
+    fn acts(&self, name: &str) -> bool {
+        let declared = self.declared.get(name);
+        self.file.daemon.mode == Mode::Act
+            && declared.is_none_or(|it| it.mode == Mode::Act)
+            && self.cluster.as_ref().is_none_or(|it| it.leads())
+            && !lock(&self.board).kill_switch
     }
 
-    async fn take(&mut self, events: Vec<PlaneEvent>) {
+    /// Carries decisions out. Returns those that could not be, by application.
+    async fn take(&mut self, events: Vec<PlaneEvent>) -> Vec<(String, String)> {
+        let mut problems = Vec::new();
         for event in events {
             let applied = match &event {
-                PlaneEvent::Decision(decision) => Some(self.carry_out(decision).await),
+                PlaneEvent::Decision(decision) => {
+                    let outcome = self.carry_out(decision).await;
+                    let applied = matches!(outcome, Ok(true));
+                    if let Err(problem) = outcome {
+                        problems.push((decision.application.clone(), problem));
+                    }
+                    Some(applied)
+                }
                 _ => None,
             };
             self.note(event, applied);
         }
+        problems
     }
 
-    async fn carry_out(&mut self, decision: &Decision) -> bool {
-        if !self.acts() {
-            return false;
+    async fn carry_out(&mut self, decision: &Decision) -> Result<bool, String> {
+        if !self.acts(&decision.application) {
+            return Ok(false);
         }
         let Some(driver) = self.drivers.get_mut(&decision.application) else {
-            return false;
+            return Ok(false);
         };
         match driver.set(decision).await {
             Ok(()) => {
                 self.convey_target(decision).await;
                 self.plane.on_applied(unix_now(), decision);
                 self.save();
-                true
+                Ok(true)
             }
             Err(problem) => {
-                self.problem(format!("{}: {problem}", decision.application));
-                false
+                let problem = format!("{}: {problem}", decision.application);
+                self.problem(problem.clone());
+                Err(problem)
             }
         }
     }
 
     /// Proxies police requests by the target of the decision (003 §4.1), where targets can change.
     async fn convey_target(&self, decision: &Decision) {
-        let mut applications = self.file.plane.applications.iter();
+        let mut applications = self.plane.config().applications.iter();
         let bands = applications.any(|application| {
             application.name == decision.application && !application.targets.is_empty()
         });

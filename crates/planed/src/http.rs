@@ -16,15 +16,26 @@ const BODY_MAX: usize = 4 << 20;
 
 /// Why a call came to nothing.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CallError {
+pub enum CallError {
+    /// Another scheme.
     #[error("{0} is not an http:// address")]
     Address(String),
+    /// No answer.
     #[error("{url}: {cause}")]
-    Failed { url: String, cause: String },
+    Failed {
+        /// What was called.
+        url: String,
+        /// Why there is no answer.
+        cause: String,
+    },
+    /// An answer that is no success.
     #[error("{url} answered {status}: {body}")]
     Status {
+        /// What was called.
         url: String,
+        /// The status.
         status: u16,
+        /// The begin of the answer.
         body: String,
     },
 }

@@ -10,6 +10,7 @@
 //! clock. In mode `recommend` decisions are reported only.
 
 mod api;
+mod cluster;
 mod config;
 mod daemon;
 mod driver;
@@ -18,5 +19,12 @@ mod observe;
 mod proxy;
 mod saved;
 
-pub use config::{DaemonConfig, DriverConfig, File, Mode, OnExit};
+pub use cluster::{Cluster, Declared, Report};
+pub use config::{
+    ClusterConfig, DaemonConfig, Drain, DriverConfig, File, KedaConfig, KubernetesDriverConfig,
+    Mode, OnExit, PoolBy,
+};
 pub use daemon::{Daemon, DaemonError};
+pub use driver::{Driver, Saved, Seen, Task};
+pub use http::CallError;
+pub use proxy::{Member, Proxy, same_server};

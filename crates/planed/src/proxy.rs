@@ -12,32 +12,40 @@ use crate::observe::Engine;
 
 /// A proxy's admin listener.
 #[derive(Debug, Clone)]
-pub(crate) struct Proxy {
+pub struct Proxy {
     base: String,
     token: Option<String>,
 }
 
 /// A replica as a proxy has it.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Member {
-    pub(crate) url: String,
+pub struct Member {
+    /// Where it serves.
+    pub url: String,
+    /// Requests that it holds.
     #[serde(default)]
-    pub(crate) in_flight: u32,
+    pub in_flight: u32,
     /// Long streams, which hold no slot.
     #[serde(default)]
-    pub(crate) streams: u32,
+    pub streams: u32,
+    /// `active` or `draining`.
     #[serde(default)]
-    pub(crate) state: String,
+    pub state: String,
+    /// By the proxy's own checks.
     #[serde(default)]
-    pub(crate) healthy: bool,
+    pub healthy: bool,
 }
 
 impl Member {
-    pub(crate) fn is_busy(&self) -> bool {
+    /// Whether it holds requests.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
         self.in_flight > 0 || self.streams > 0
     }
 
-    pub(crate) fn is_draining(&self) -> bool {
+    /// Whether it gets no new requests.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
         self.state == "draining"
     }
 }
@@ -48,14 +56,18 @@ struct Members {
 }
 
 impl Proxy {
-    pub(crate) fn new(base: &str, token: Option<String>) -> Self {
+    /// By the address of its admin listener, like `http://127.0.0.1:9090`.
+    #[must_use]
+    pub fn new(base: &str, token: Option<String>) -> Self {
         Self {
             base: base.trim_end_matches('/').to_owned(),
             token,
         }
     }
 
-    pub(crate) fn base(&self) -> &str {
+    /// The address of its admin listener.
+    #[must_use]
+    pub fn base(&self) -> &str {
         &self.base
     }
 
@@ -89,7 +101,11 @@ impl Proxy {
         Ok(())
     }
 
-    pub(crate) async fn replicas(&self, application: &str) -> Result<Vec<Member>, CallError> {
+    /// The replicas of an application.
+    ///
+    /// # Errors
+    /// A proxy that does not answer, or refuses.
+    pub async fn replicas(&self, application: &str) -> Result<Vec<Member>, CallError> {
         let members: Members = self.get(self.url(application, "/replicas")).await?;
         Ok(members.replicas)
     }
@@ -101,27 +117,44 @@ impl Proxy {
         Ok(())
     }
 
-    pub(crate) async fn add(&self, application: &str, server: &str) -> Result<(), CallError> {
+    /// Adds a server.
+    ///
+    /// # Errors
+    /// A proxy that does not answer, or refuses.
+    pub async fn add(&self, application: &str, server: &str) -> Result<(), CallError> {
         let change = json!({ "add": [{ "url": server, "weight": 1 }] });
         self.patch(application, &change).await
     }
 
-    pub(crate) async fn undrain(&self, application: &str, server: &str) -> Result<(), CallError> {
+    /// Gives a server requests again.
+    ///
+    /// # Errors
+    /// A proxy that does not answer, or refuses.
+    pub async fn undrain(&self, application: &str, server: &str) -> Result<(), CallError> {
         self.patch(application, &json!({ "undrain": [server] }))
             .await
     }
 
-    pub(crate) async fn drain(&self, application: &str, server: &str) -> Result<(), CallError> {
+    /// Gives a server no new requests.
+    ///
+    /// # Errors
+    /// A proxy that does not answer, or refuses.
+    pub async fn drain(&self, application: &str, server: &str) -> Result<(), CallError> {
         self.patch(application, &json!({ "drain": [server] })).await
     }
 
-    pub(crate) async fn remove(&self, application: &str, server: &str) -> Result<(), CallError> {
+    /// Takes a server out.
+    ///
+    /// # Errors
+    /// A proxy that does not answer, or refuses.
+    pub async fn remove(&self, application: &str, server: &str) -> Result<(), CallError> {
         self.patch(application, &json!({ "remove": [server] }))
             .await
     }
 }
 
 /// Whether two addresses name the same server.
-pub(crate) fn same_server(a: &str, b: &str) -> bool {
+#[must_use]
+pub fn same_server(a: &str, b: &str) -> bool {
     a.trim_end_matches('/') == b.trim_end_matches('/')
 }

@@ -773,18 +773,22 @@ fn sources_of_replicas_are_checked() {
     };
     assert_eq!(wrong("dns = 'http://app.test:1'"), Vec::<String>::new());
     for (source, why) in [
-        ("", "give one of `dns`, `srv` and `file`"),
+        ("", "give one of `dns`, `srv`, `file` and `kubernetes`"),
         ("dns = 'http://a:1', file = 'x'", "give one of"),
         ("dns = 'https://a:1'", "upstream.tls.server_name"),
         (
             "file = 'x', nameserver = '127.0.0.1:53'",
-            "a file needs none",
+            "only names of the DNS need one",
         ),
         (
             "dns = 'http://a:1', ttl_min = '2m'",
             "longer than `ttl_max`",
         ),
         ("dns = 'unix:/a'", "no name to look up"),
+        (
+            "kubernetes = { service = 'a', port = '70000' }",
+            "`70000` is no port",
+        ),
     ] {
         let refusals = wrong(source);
         assert!(

@@ -26,9 +26,11 @@ const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// A server that a later daemon can take over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Saved {
-    pub(crate) url: String,
-    pub(crate) pid: Option<u32>,
+pub struct Saved {
+    /// Where it serves.
+    pub url: String,
+    /// Its process, where it is one of this machine.
+    pub pid: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -85,6 +87,13 @@ impl Members {
             members,
             pause: None,
         }
+    }
+
+    fn seen(&self) -> Option<Seen> {
+        Some(Seen {
+            desired: self.desired,
+            ready: self.ready(),
+        })
     }
 
     fn kept(&self) -> u32 {
@@ -294,11 +303,8 @@ impl Driver for Members {
         })
     }
 
-    fn seen(&self) -> Option<Seen> {
-        Some(Seen {
-            desired: self.desired,
-            ready: self.ready(),
-        })
+    fn look<'a>(&'a mut self, _: &'a mut Vec<String>) -> Task<'a, Option<Seen>> {
+        Box::pin(async { self.seen() })
     }
 
     fn saved(&self) -> Vec<Saved> {

@@ -15,25 +15,26 @@ use tidegate_plane::Decision;
 
 pub(crate) use hook::Hook;
 pub(crate) use launch::{Launcher, List, Processes};
-pub(crate) use members::{Members, Saved};
+pub(crate) use members::Members;
+pub use members::Saved;
 
 use crate::config::DriverConfig;
 use crate::proxy::Proxy;
 
 /// A future of a driver.
-pub(crate) type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What a driver has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub struct Seen {
     /// Servers that are set.
-    pub(crate) desired: u32,
+    pub desired: u32,
     /// Servers that serve.
-    pub(crate) ready: u32,
+    pub ready: u32,
 }
 
 /// Starts and stops the servers of one application.
-pub(crate) trait Driver: Send {
+pub trait Driver: Send {
     /// Sets the number of servers. An error means that the old number stands.
     fn set<'a>(&'a mut self, decision: &'a Decision) -> Task<'a, Result<(), String>>;
 
@@ -46,8 +47,13 @@ pub(crate) trait Driver: Send {
     ) -> Task<'a, Option<Seen>>;
 
     /// What there is, while nothing may be done; nothing where only the proxies know.
-    fn seen(&self) -> Option<Seen> {
-        None
+    fn look<'a>(&'a mut self, _problems: &'a mut Vec<String>) -> Task<'a, Option<Seen>> {
+        Box::pin(async { None })
+    }
+
+    /// Whether [`Driver::look`] tells what there is. Elsewhere the proxies' pools are counted.
+    fn looks(&self) -> bool {
+        false
     }
 
     /// Servers to take over after a restart.
@@ -59,14 +65,14 @@ pub(crate) trait Driver: Send {
     fn stop_all<'a>(&'a mut self, proxies: &'a [Proxy]) -> Task<'a, ()>;
 }
 
-/// The driver of an application.
+/// The driver of an application; nothing where that is a matter of the cluster.
 pub(crate) fn driver(
     application: &str,
     config: &DriverConfig,
     first: u32,
     saved: Vec<Saved>,
-) -> Box<dyn Driver> {
-    match config {
+) -> Option<Box<dyn Driver>> {
+    Some(match config {
         DriverConfig::Processes(config) => Box::new(Members::new(
             application,
             Launcher::Processes(Processes::new(&config.command)),
@@ -84,5 +90,6 @@ pub(crate) fn driver(
             saved,
         )),
         DriverConfig::Hook(config) => Box::new(Hook::new(application, config)),
-    }
+        DriverConfig::Kubernetes(_) => return None,
+    })
 }

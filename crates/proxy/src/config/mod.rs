@@ -68,7 +68,10 @@ pub use shadow::{Overrides, Shadow};
 pub use tracing::Tracing;
 pub use traffic::{Forward, Limits, RefusalTexts, Retry, Sticky, Timeouts};
 pub use types::{Addr, Secret, StatusRange};
-pub use upstream::{Discover, HostHeader, Http2, Origin, Replica, Upstream, UpstreamTls};
+pub use upstream::{
+    Discover, EndpointSource, HostHeader, Http2, KubernetesService, Origin, Replica, Upstream,
+    UpstreamTls,
+};
 pub use validate::{Problem, Severity};
 
 /// The whole file.

@@ -67,8 +67,8 @@ impl From<Vec<Replica>> for Upstream {
     }
 }
 
-/// Where replicas are found while the proxy runs: one of `dns`, `srv` and `file`. What was found
-/// last stays while it fails.
+/// Where replicas are found while the proxy runs: one of `dns`, `srv`, `file` and `kubernetes`. What
+/// was found last stays while it fails.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Discover {
@@ -82,6 +82,9 @@ pub struct Discover {
     /// second.
     #[schemars(example = &"replicas.json")]
     pub file: Option<PathBuf>,
+    /// A Service of Kubernetes, whose ready endpoints are followed. Needs a build with the feature
+    /// `kubernetes`.
+    pub kubernetes: Option<KubernetesService>,
     /// The name server to ask, instead of those of the system.
     #[schemars(example = &"127.0.0.1:53")]
     pub nameserver: Option<Addr>,
@@ -98,6 +101,7 @@ impl Default for Discover {
             dns: None,
             srv: None,
             file: None,
+            kubernetes: None,
             nameserver: None,
             ttl_min: Dur(Duration::from_secs(1)),
             ttl_max: Dur(Duration::from_secs(60)),
@@ -107,6 +111,9 @@ impl Default for Discover {
 
 impl fmt::Display for Discover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(service) = &self.kubernetes {
+            return write!(f, "endpoints of Service {}", service.service);
+        }
         match (&self.dns, &self.srv, &self.file) {
             (Some(origin), _, _) => write!(f, "addresses of {origin}"),
             (_, Some(origin), _) => write!(f, "services of {}", origin.host),
@@ -114,6 +121,42 @@ impl fmt::Display for Discover {
             _ => f.write_str("nothing"),
         }
     }
+}
+
+/// A Service of Kubernetes.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KubernetesService {
+    /// Its name.
+    #[schemars(example = &"shop")]
+    pub service: String,
+    /// Its namespace. Without it, that of the pod or of the kubeconfig.
+    pub namespace: Option<String>,
+    /// The port: its name in the Service, or its number in the pods. Without it, the only one.
+    #[serde(default)]
+    #[schemars(example = &"http")]
+    pub port: String,
+    /// Whether the pods are spoken to by TLS.
+    #[serde(default)]
+    pub tls: bool,
+    /// Which objects are read. `auto` reads EndpointSlices, and Endpoints where a cluster has none.
+    #[serde(default)]
+    pub source: EndpointSource,
+    /// A kubeconfig file. Without it, the service account of the pod, or `KUBECONFIG`.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// Which objects hold the endpoints of a Service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EndpointSource {
+    /// EndpointSlices, and Endpoints where a cluster has none.
+    #[default]
+    Auto,
+    /// EndpointSlices, from Kubernetes 1.17 on.
+    EndpointSlices,
+    /// Endpoints, which every version has.
+    Endpoints,
 }
 
 /// One replica of the service.

@@ -1,4 +1,5 @@
-//! Replicas that are found while the proxy runs: by name in the DNS, or in a file.
+//! Replicas that are found while the proxy runs: by name in the DNS, in a file, or as the endpoints
+//! of a Service of Kubernetes.
 //!
 //! Every source is looked at again when its answer is no longer to be believed: after its time to
 //! live in the DNS, within bounds. What it said last stays while it fails, or says that there is
@@ -7,10 +8,13 @@
 
 mod dns;
 mod file;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::application::Application;
@@ -39,6 +43,9 @@ struct Known {
     due: Instant,
     /// Why it could not be used when it was last looked at.
     failure: Option<String>,
+    /// Begun at the first look.
+    #[cfg(feature = "kubernetes")]
+    watch: Option<kubernetes::Watch>,
 }
 
 impl Known {
@@ -48,18 +55,29 @@ impl Known {
             members: Vec::new(),
             due: Instant::now(),
             failure: None,
+            #[cfg(feature = "kubernetes")]
+            watch: None,
         }
     }
 
-    /// Looks at the source. What it said before stays if it says nothing now.
-    async fn look(&mut self, notice: &impl Fn(&str)) {
-        let found = match &self.source.file {
+    async fn find(&mut self, _changed: &Arc<Notify>) -> Result<Found, String> {
+        #[cfg(feature = "kubernetes")]
+        if let Some(service) = &self.source.kubernetes {
+            return kubernetes::find(&mut self.watch, service, _changed).await;
+        }
+        match &self.source.file {
             Some(path) => {
                 let path = path.clone();
                 blocking(move || file::read(&path)).await
             }
             None => dns::resolve(&self.source).await,
-        };
+        }
+    }
+
+    /// Looks at the source. What it said before stays if it says nothing now. `changed` is notified
+    /// by a source that knows when it is worth another look.
+    async fn look(&mut self, changed: &Arc<Notify>, notice: &impl Fn(&str)) {
+        let found = self.find(changed).await;
         let believed = match found {
             Ok(found) => {
                 if self.failure.take().is_some() {
@@ -88,6 +106,7 @@ impl Known {
 /// Keeps the pool of an application as its sources say, for ever.
 pub(crate) async fn run(state: Arc<State>, application: Arc<Application>, notice: impl Fn(&str)) {
     let mut known: Vec<Known> = Vec::new();
+    let changed = Arc::new(Notify::new());
     loop {
         let sources = application.config().upstream.discover.clone();
         if !known.iter().map(|it| &it.source).eq(&sources) {
@@ -95,7 +114,7 @@ pub(crate) async fn run(state: Arc<State>, application: Arc<Application>, notice
         }
         for it in &mut known {
             if it.due <= Instant::now() {
-                it.look(&notice).await;
+                it.look(&changed, &notice).await;
             }
         }
         let members = union(&known);
@@ -114,8 +133,15 @@ pub(crate) async fn run(state: Arc<State>, application: Arc<Application>, notice
         }
         let due = known.iter().map(|it| it.due).min();
         let due = due.unwrap_or_else(|| Instant::now() + LOOK);
-        // The settings have changed, or a source is due.
-        let _ = tokio::time::timeout_at(due, application.changed()).await;
+        // The settings have changed, a source has, or one is due.
+        tokio::select! {
+            () = application.changed() => {}
+            () = changed.notified() => {
+                let followed = known.iter_mut().filter(|it| it.source.kubernetes.is_some());
+                followed.for_each(|it| it.due = Instant::now());
+            }
+            () = tokio::time::sleep_until(due) => {}
+        }
     }
 }
 

@@ -4,8 +4,11 @@ use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use rustls_pki_types::DnsName;
+use tidegate_kubernetes::PortChoice;
 
-use super::super::{ClientCertificate, Config, Discover, Listener, UpstreamTls, pem};
+use super::super::{
+    ClientCertificate, Config, Discover, KubernetesService, Listener, UpstreamTls, pem,
+};
 use super::Report;
 use super::policy::positive;
 
@@ -125,7 +128,9 @@ pub(super) fn upstream(config: &Config, report: &mut Report) {
         .iter()
         .flat_map(|it| it.dns.iter().chain(&it.srv));
     let named = upstream.replicas.iter().map(|replica| &replica.url);
-    let https = named.chain(found).any(|origin| origin.tls);
+    let services = upstream.discover.iter().flat_map(|it| &it.kubernetes);
+    let https = named.chain(found).any(|origin| origin.tls)
+        || services.into_iter().any(|service| service.tls);
     upstream_tls(&upstream.tls, https, report);
 }
 
@@ -134,12 +139,16 @@ fn discover(path: &str, source: &Discover, tls: &UpstreamTls, report: &mut Repor
         source.dns.is_some(),
         source.srv.is_some(),
         source.file.is_some(),
+        source.kubernetes.is_some(),
     ];
     report.error_if(
         given.iter().filter(|it| **it).count() != 1,
         path,
-        "it is not clear where to look; give one of `dns`, `srv` and `file`",
+        "it is not clear where to look; give one of `dns`, `srv`, `file` and `kubernetes`",
     );
+    if let Some(service) = &source.kubernetes {
+        kubernetes(&format!("{path}.kubernetes"), service, tls, report);
+    }
     let origin = source.dns.as_ref().or(source.srv.as_ref());
     report.error_if(
         origin.is_some_and(|origin| origin.tls) && tls.server_name.is_none(),
@@ -153,15 +162,37 @@ fn discover(path: &str, source: &Discover, tls: &UpstreamTls, report: &mut Repor
         "a Unix socket has no name to look up; list it under `replicas`",
     );
     report.error_if(
-        source.nameserver.is_some() && source.file.is_some(),
+        source.nameserver.is_some() && (source.file.is_some() || source.kubernetes.is_some()),
         format_args!("{path}.nameserver"),
-        "a file needs none; remove it",
+        "only names of the DNS need one; remove it",
     );
     positive(format_args!("{path}.ttl_min"), source.ttl_min, report);
     report.error_if(
         source.ttl_min > source.ttl_max,
         format_args!("{path}.ttl_min"),
         "it is longer than `ttl_max`; shorten it or raise that",
+    );
+}
+
+fn kubernetes(path: &str, service: &KubernetesService, tls: &UpstreamTls, report: &mut Report) {
+    report.error_if(
+        cfg!(not(feature = "kubernetes")),
+        path,
+        "this build leaves Kubernetes out; build with `--features kubernetes`, or use `dns` with a \
+         headless Service",
+    );
+    report.error_if(
+        service.service.is_empty(),
+        format_args!("{path}.service"),
+        "a Service has a name; write it",
+    );
+    let port = service.port.parse::<PortChoice>().map(|_| ());
+    report.check(format_args!("{path}.port"), port);
+    report.error_if(
+        service.tls && tls.server_name.is_none(),
+        path,
+        "replicas are known by their addresses, which certificates seldom name; give \
+         `upstream.tls.server_name`",
     );
 }
 
