@@ -2,8 +2,8 @@
 //!
 //! **Peers.** A proxy is a peer from its first report on, and gets a share at once. It is lost when
 //! it says that it leaves, when its connections are refused, or when it is silent for `hold` while
-//! the exchange works. Where nothing is heard of anybody, it may be this proxy that is cut off: then
-//! the last known peers stay for `hold_cut_off`, and the windows stay as they were.
+//! the exchange works. Where no peer sends anything, it may be this proxy that is cut off: then the
+//! last known peers stay for `hold_cut_off`, and the windows stay as they were.
 //!
 //! **The leader** of an application is the live proxy with the smallest name. It searches for the
 //! windows of all and divides ([`divide`]); the others take over both. Until a new leader has
@@ -46,8 +46,8 @@ const GUARANTEE_CHANGE_MIN: f64 = 0.03;
 const SHARE_CHANGE_MIN: f64 = 0.1;
 const SHARE_CHANGE_Z: f64 = 3.0;
 
-/// Slots of all replicas per proxy, at least. Chosen: with one each, two of eight equal proxies have
-/// none by rounding (experiments/fleet/overload.toml).
+/// Slots of all replicas per proxy, at least. Chosen: with one each, two of eight equal proxies
+/// have none by rounding (experiments/fleet/overload.toml).
 const SLOTS_PER_PROXY_MIN: f64 = 2.0;
 
 /// Until the others do what the leader found, and it has heard how that went: its report, their

@@ -19,10 +19,6 @@
 use super::{Actuator, ActuatorConfig, Controller, Integral, IntegralConfig, Integration, Terms};
 use crate::error::{ControlError, require, require_nonzero};
 
-/// How far the estimate may move from its initial value, either way. The bound only keeps a run of
-/// absurd samples from freezing the loop: from 50 ms per request it reaches down to 50 ns.
-const ESTIMATE_SPAN: f64 = 1e6;
-
 /// Parameters of [`AdaptiveIntegral`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdaptiveIntegralConfig {
@@ -74,6 +70,10 @@ pub struct AdaptiveIntegral {
 }
 
 impl AdaptiveIntegral {
+    /// How far the estimate may move from its initial value, either way. The bound only keeps a run
+    /// of absurd samples from freezing the loop: from 50 ms per request it reaches down to 50 ns.
+    pub const ESTIMATE_SPAN: f64 = 1e6;
+
     /// Checks `config` and builds the controller.
     pub fn new(config: AdaptiveIntegralConfig) -> Result<Self, ControlError> {
         let AdaptiveIntegralConfig { gain, weight, .. } = config;
@@ -136,7 +136,7 @@ impl AdaptiveIntegral {
             self.plant_gain += self.weight * (ratio - self.plant_gain);
             let initial = self.initial_plant_gain.abs();
             let size = self.plant_gain.abs();
-            let size = size.clamp(initial / ESTIMATE_SPAN, initial * ESTIMATE_SPAN);
+            let size = size.clamp(initial / Self::ESTIMATE_SPAN, initial * Self::ESTIMATE_SPAN);
             self.plant_gain = size.copysign(self.initial_plant_gain);
         }
     }
@@ -225,7 +225,7 @@ mod tests {
             controller.step_applied(1.0, 1e300, 1e-300);
             controller.step_applied(1.0, 1e300, 1.0);
         }
-        assert!((controller.plant_gain() - 0.05 * ESTIMATE_SPAN).abs() < 1e-6);
+        assert!((controller.plant_gain() - 0.05 * AdaptiveIntegral::ESTIMATE_SPAN).abs() < 1e-6);
     }
 
     #[test]

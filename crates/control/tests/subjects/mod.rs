@@ -133,9 +133,9 @@ impl Subject for Scaled<AdaptiveIntegral> {
         self.controller.set_gain(self.gain).unwrap();
     }
 
-    /// The estimate may fall to a thousandth of its initial value.
+    /// The estimate may fall by all of its span.
     fn increment(&self, error: f64) -> f64 {
-        (self.gain / PLANT_GAIN * 1000.0 * error).abs()
+        (self.gain / PLANT_GAIN * AdaptiveIntegral::ESTIMATE_SPAN * error).abs()
     }
 }
 

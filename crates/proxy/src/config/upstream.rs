@@ -67,8 +67,8 @@ impl From<Vec<Replica>> for Upstream {
     }
 }
 
-/// Where replicas are found while the proxy runs: one of `dns`, `srv`, `file` and `kubernetes`. What
-/// was found last stays while it fails.
+/// Where replicas are found while the proxy runs: one of `dns`, `srv`, `file` and `kubernetes`.
+/// What was found last stays while it fails.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Discover {

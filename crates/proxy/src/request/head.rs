@@ -49,7 +49,8 @@ pub(crate) struct Head {
     /// The protocol that the client wishes to switch to.
     pub(crate) upgrade: Option<Box<HeaderValue>>,
     pub(crate) expects_continue: bool,
-    bytes: usize,
+    /// Of its target and fields; as small as that, for one is held by every request.
+    bytes: u32,
 }
 
 /// What reading a head gives.
@@ -127,7 +128,7 @@ impl<'a> Origin<'a> {
             load_format: load_format.and_then(LoadFormat::of),
             upgrade: wanted_upgrade(request, known).cloned().map(Box::new),
             expects_continue: known.expect.is_some(),
-            bytes: known.bytes + target_bytes(request),
+            bytes: u32::try_from(known.bytes + target_bytes(request)).unwrap_or(u32::MAX),
             host,
         };
         Ok(Reading {
@@ -205,7 +206,7 @@ impl<'a> Origin<'a> {
 impl Head {
     /// Bytes that a request with this body holds in memory while it waits.
     pub(crate) fn bytes_with(&self, body: &Upload) -> u32 {
-        let bytes = OVERHEAD_BYTES + self.bytes + body.held();
+        let bytes = OVERHEAD_BYTES + self.bytes as usize + body.held();
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A comparison that agrees whatever the mechanism does shows nothing. Each file names the faults
 //! that its comparisons are there to notice (`[[mutation]]`); [`mutate`] runs the experiment with
-//! one fault at a time. A fault is noticed when at least one comparison differs by more than chance.
+//! one fault at a time. A fault is noticed when a comparison differs by more than chance.
 //! Comparisons that no faulty run is in are left out. The other way round, a comparison that no
 //! fault makes differ ([`unmoved`]) shows nothing of what the faults switch off.
 

@@ -37,8 +37,8 @@ impl Shared {
     /// d = Σ dᵢ        t = Σ wᵢ tᵢ / Σ wᵢ
     /// ```
     ///
-    /// where the i-th may hold `wᵢ` requests and was full for `tᵢ`. `own` is what this one did while
-    /// its `limit` was reached, in a tick of so many seconds.
+    /// where the i-th may hold `wᵢ` requests and was full for `tᵢ`. `own` is what this one did
+    /// while its `limit` was reached, in a tick of `seconds`.
     pub(super) fn full(&self, own: &Counts, limit: u32, seconds: f64) -> Counts {
         let limit = f64::from(limit);
         let windows = limit + self.elsewhere.windows;
