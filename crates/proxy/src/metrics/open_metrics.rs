@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::time::UNIX_EPOCH;
 
 use super::exemplar::Exemplar;
-use super::family::{Escaped, Family, Kind, Number, Sample, Value, write_labels};
+use super::family::{Escaped, Family, Number, Sample, Value, write_labels};
 use super::histogram::Snapshot;
 
 /// A page in this format.
@@ -15,12 +15,16 @@ pub(super) fn write(families: &[Family]) -> String {
     let mut out = String::new();
     for family in families {
         let metric = family.metric;
-        let name = match metric.kind {
-            Kind::Counter => metric.name.strip_suffix("_total").unwrap_or(metric.name),
-            Kind::Gauge | Kind::Histogram => metric.name,
+        let stem = metric.name.strip_suffix("_total").unwrap_or(metric.name);
+        // A gauge may have the name that a counter has without its ending; then that is no family.
+        let clashes = stem != metric.name && families.iter().any(|it| it.metric.name == stem);
+        let (name, kind) = if clashes {
+            (metric.name, "unknown")
+        } else {
+            (stem, metric.kind.as_str())
         };
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "# TYPE {name} {}", metric.kind.as_str());
+        let _ = writeln!(out, "# TYPE {name} {kind}");
         let _ = writeln!(out, "# HELP {name} {}", Escaped(metric.help));
         for sample in &family.samples {
             match &sample.value {
