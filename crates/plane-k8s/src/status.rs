@@ -65,7 +65,7 @@ fn rounded(rate: f64) -> f64 {
     }
 }
 
-fn condition(kind: &str, holds: bool, reason: &str, message: String) -> Condition {
+fn condition(kind: &str, holds: bool, reason: &str, message: &str) -> Condition {
     Condition {
         kind: kind.to_owned(),
         status: if holds { "True" } else { "False" }.to_owned(),
@@ -78,47 +78,42 @@ fn condition(kind: &str, holds: bool, reason: &str, message: String) -> Conditio
 
 fn accepted(verdict: &Verdict) -> Condition {
     match &verdict.refused {
-        None => condition("Accepted", true, "Valid", "in force".into()),
+        None => condition("Accepted", true, "Valid", "in force"),
         Some(why) => {
             let stays = match verdict.declared {
                 Some(_) => "; the form before stays in force",
                 None => "",
             };
-            condition("Accepted", false, "Invalid", format!("{why}{stays}"))
+            condition("Accepted", false, "Invalid", &format!("{why}{stays}"))
         }
     }
 }
 
 fn observed(report: &Report<'_>) -> Condition {
     if report.status.blind {
-        let message = "no proxy reports requests of this application; its servers stay".into();
+        let message = "no proxy reports requests of this application; its servers stay";
         return condition("Observed", false, "NoObservation", message);
     }
-    condition(
-        "Observed",
-        true,
-        "Reported",
-        "proxies report requests".into(),
-    )
+    condition("Observed", true, "Reported", "proxies report requests")
 }
 
 fn working(report: &Report<'_>) -> Condition {
     match report.problems {
-        [] => condition("Working", true, "Working", "nothing is wrong".into()),
-        problems => condition("Working", false, "Problem", problems.join("; ")),
+        [] => condition("Working", true, "Working", "nothing is wrong"),
+        problems => condition("Working", false, "Problem", &problems.join("; ")),
     }
 }
 
 fn acting(verdict: &Verdict, report: &Report<'_>) -> Condition {
     if report.acts {
-        return condition("Acting", true, "Act", "decisions are carried out".into());
+        return condition("Acting", true, "Act", "decisions are carried out");
     }
     let acts = |it: &tidegate_planed::Declared| it.mode == tidegate_planed::Mode::Act;
     let message = match verdict.declared.as_ref().is_some_and(acts) {
         true => "decisions are reported only: the daemon's mode, or its kill switch",
         false => "decisions are reported only: `spec.mode` is `recommend`",
     };
-    condition("Acting", false, "Recommend", message.into())
+    condition("Acting", false, "Recommend", message)
 }
 
 #[cfg(test)]
