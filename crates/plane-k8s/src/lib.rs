@@ -10,10 +10,15 @@
 //! is due for an application (`scaler`), what a status shows (`status`), and the external scaler
 //! for KEDA ([`Keda`]). The feature adds what talks to an API server, `Kubernetes`.
 
-mod accept;
 mod keda;
 mod resource;
+
+// Without the feature only tests use what decides.
+#[cfg(any(test, feature = "client"))]
+mod accept;
+#[cfg(any(test, feature = "client"))]
 mod scaler;
+#[cfg(any(test, feature = "client"))]
 mod status;
 
 #[cfg(feature = "client")]

@@ -120,6 +120,7 @@ impl Scaler {
     }
 
     /// Servers to be remembered over a restart.
+    #[cfg(feature = "client")]
     pub(crate) fn ours(&self) -> impl Iterator<Item = SocketAddr> {
         self.ours.iter().copied()
     }

@@ -199,13 +199,13 @@ mod tests {
     fn base_is_learnt_alone_and_never_above_a_mean_in_company() {
         let mut member = Member::new(&IlacConfig::default());
         member.learn_base(0.9, 3);
-        assert_eq!(member.base_s(), None, "it was never alone");
+        assert_eq!(member.base_s, None, "it was never alone");
         (0..50).for_each(|_| member.learn_base(0.4, 1));
         member.learn_base(0.9, 3);
-        assert!((member.base_s().unwrap() - 0.4).abs() < 1e-9);
+        assert!((member.base_s.unwrap() - 0.4).abs() < 1e-9);
         (0..50).for_each(|_| member.learn_base(0.1, 3));
         assert!(
-            (member.base_s().unwrap() - 0.1).abs() < 1e-3,
+            (member.base_s.unwrap() - 0.1).abs() < 1e-3,
             "it is faster now"
         );
     }
