@@ -1,5 +1,6 @@
 //! The page that Prometheus reads.
 
+use tidegate_fleet::FleetStatus;
 use tidegate_sentry::{BrownoutReplica, BrownoutStatus, ClassStatus, ReplicaStatus, Status};
 
 use super::Operator;
@@ -29,6 +30,9 @@ pub(super) fn page(operator: &Operator) -> String {
     connections(&mut text, &totals);
     access_log(&mut text, operator, &totals);
     reloads(&mut text, &operator.reloader.status());
+    if let Some(status) = operator.fleet_status() {
+        fleet(&mut text, &status);
+    }
     text.finish()
 }
 
@@ -50,6 +54,45 @@ fn application(text: &mut Text, application: &Application) {
     tokens(text, application);
     edge(text, application);
     companion(text, application);
+}
+
+/// Other proxies in front of the same replicas.
+fn fleet(text: &mut Text, status: &FleetStatus) {
+    let plain = |text: &mut Text, name, help, value: f64| {
+        text.gauge(name, help).sample(&[], value);
+    };
+    let proxies = status.peers.len() + 1;
+    plain(
+        text,
+        "tidegate_fleet_proxies",
+        "Proxies of the fleet, this one included.",
+        proxies as f64,
+    );
+    plain(
+        text,
+        "tidegate_fleet_cut_off",
+        "1 while no other proxy of the fleet is heard of and the last known shares stay in force.",
+        f64::from(u8::from(status.cut_off)),
+    );
+    let mut ages = text.gauge(
+        "tidegate_fleet_peer_age_seconds",
+        "Time since a proxy of the fleet was last heard of.",
+    );
+    for peer in &status.peers {
+        ages.sample(&[("proxy", &peer.proxy)], peer.age_seconds);
+    }
+    let mut shares = text.gauge(
+        "tidegate_fleet_share",
+        "This proxy's share of an application's windows, from 0 to 1.",
+    );
+    for (name, application) in &status.applications {
+        shares.sample(&[("of", name)], application.share);
+    }
+    text.counter(
+        "tidegate_fleet_bad_reports_total",
+        "Reports of other proxies that were refused.",
+    )
+    .sample(&[], status.bad_reports as f64);
 }
 
 /// What became of requests that another application gave to this one.

@@ -31,9 +31,10 @@ the metrics, in `/api/status` and on the page.
 ";
 
 /// Modes that have metrics of their own.
-const CONFIGS: [&str; 5] = [
+const CONFIGS: [&str; 6] = [
     "upstream = 'http://127.0.0.1:1'\nprotect.target = '1s'\nprotect.classes = [{ name = 'a', \
      guarantee = '1/s', targets = [{ above = '0/s', target = '1s' }] }]",
+    "upstream = 'http://127.0.0.1:1'\nfleet = { proxy = 'a', peers = ['127.0.0.1:1'] }",
     "upstream = 'http://127.0.0.1:1'\nprotect.mode = 'pi'",
     "upstream = 'http://127.0.0.1:1'\nedge.quotas = [{ name = 'a', rate = '1/s' }]",
     "upstream = 'http://127.0.0.1:1'\nprotect.mode = 'ilac'\nprotect.target = '1s'",

@@ -46,6 +46,8 @@ enum Command {
     },
     /// Replicas, with window, requests in flight and service time.
     Replicas,
+    /// Other proxies in front of the same replicas, and what this one may use.
+    Fleet,
     /// Why a request was refused.
     Why {
         /// What its answer had as x-request-id.
@@ -148,6 +150,13 @@ impl Args {
                 since,
                 follow,
             } => self.events(types.as_deref(), since, *follow).await,
+            Command::Fleet => {
+                let fleet = self.admin.get("/api/fleet").await?;
+                match self.json {
+                    true => self.print_json(&fleet),
+                    false => print(&show::fleet(&fleet)),
+                }
+            }
             Command::Why { id } => self.why(id).await,
             Command::Target { target } => self.target(target).await,
             Command::Mode { mode } => {
