@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tidegate_fleet::MESSAGE_BYTES_MAX;
 use tidegate_http1::event_stream;
 use tidegate_sentry::SentryConfig;
 
@@ -53,12 +54,18 @@ async fn call(operator: &Arc<Operator>, request: Request<Incoming>) -> Result<An
         let config = operator.state.config();
         guard::check(&parts, operator.token().as_ref(), &config.admin.hosts)?;
     }
-    let body = read(body).await?;
+    let most = match route.endpoint {
+        Endpoint::FleetReport => MESSAGE_BYTES_MAX,
+        _ => BODY_MAX,
+    };
+    let body = read(body, most).await?;
     match route.endpoint {
         Endpoint::Page => Ok(page()),
         Endpoint::Requests => why_refused(operator, &parts),
         Endpoint::History => history(operator, &parts),
         Endpoint::Status => json(&StatusView::of(operator)),
+        Endpoint::Fleet => json(&operator.fleet_status()),
+        Endpoint::FleetReport => fleet_report(operator, &body),
         Endpoint::Config => json(&*operator.state.config()),
         Endpoint::Events => events(operator, &parts),
         Endpoint::OpenApi => json(&openapi::document()),
@@ -143,13 +150,28 @@ fn find<'a>(method: &Method, path: &'a str) -> Result<(&'static Route, &'a str),
     }
 }
 
-async fn read(body: Incoming) -> Result<Bytes, ApiError> {
-    match Limited::new(body, BODY_MAX).collect().await {
+/// A report of another proxy of the fleet.
+fn fleet_report(operator: &Operator, body: &[u8]) -> Result<Answer, ApiError> {
+    let Some(node) = &operator.fleet else {
+        return Err(ApiError::new(
+            StatusCode::NOT_FOUND,
+            "this proxy is in no fleet",
+            "give it a section `[fleet]`, or take its address out of the other's `fleet.peers`",
+        ));
+    };
+    let answer = node.on_report(&operator.state, body)?;
+    let mut response = Response::new(Either::Left(Full::new(answer)));
+    set_type(&mut response, "application/json");
+    Ok(response)
+}
+
+async fn read(body: Incoming, most: usize) -> Result<Bytes, ApiError> {
+    match Limited::new(body, most).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(_) => Err(ApiError::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "the body is too long or broke off",
-            format!("send at most {BODY_MAX} bytes"),
+            format!("send at most {most} bytes"),
         )),
     }
 }

@@ -33,7 +33,7 @@ const fn live(name: &'static str, meaning: &'static str) -> EventType {
 }
 
 /// Every type.
-pub static ALL: [EventType; 17] = [
+pub static ALL: [EventType; 19] = [
     kept(
         "overload",
         "More arrives than can be served, or no longer; with both rates.",
@@ -93,6 +93,16 @@ pub static ALL: [EventType; 17] = [
         "switch",
         "Kill switch, dry run or draining was moved.",
         "move it back when the reason is gone",
+    ),
+    kept(
+        "peer_joined",
+        "Another proxy of the fleet is heard of; windows, guarantees and quotas are shared with it.",
+        "nothing",
+    ),
+    kept(
+        "peer_lost",
+        "A proxy of the fleet left, or is heard of no longer; the others share what it had.",
+        "if it was not stopped on purpose, see its own log",
     ),
     kept(
         "shed",

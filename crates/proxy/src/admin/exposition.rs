@@ -1,6 +1,7 @@
 //! All metrics at a time, for Prometheus and for collectors. What a metric is called and means
 //! stands above the function that reads it.
 
+use tidegate_fleet::FleetStatus;
 use tidegate_sentry::{BrownoutReplica, BrownoutStatus, ClassStatus, ReplicaStatus, Status};
 
 use super::Operator;
@@ -22,6 +23,7 @@ pub(super) fn catalogue() -> Vec<&'static Metric> {
         COMPANION_METRICS,
         shadow::SHADOW_METRICS,
         EDGE_METRICS,
+        FLEET_METRICS,
         PROCESS_METRICS,
         DEFERRAL_METRICS,
         PER_CLASS_METRICS,
@@ -66,6 +68,9 @@ pub(super) fn families(operator: &Operator) -> Vec<Family> {
     access_log(&mut page, operator, &totals);
     reloads(&mut page, &operator.reloader.status());
     traces(&mut page, state.traces());
+    if let Some(status) = operator.fleet_status() {
+        fleet(&mut page, &status);
+    }
     page.finish()
 }
 
@@ -100,6 +105,42 @@ metrics! { COMPANION_METRICS:
     CANARY_REQUESTS = Counter "tidegate_canary_requests_total",
         "Requests meant for the canary; those that returned are served by its main application.",
         "many returns mean that the canary is unwell; lower its share";
+}
+
+metrics! { FLEET_METRICS:
+    FLEET_PROXIES = Gauge "tidegate_fleet_proxies",
+        "Proxies of the fleet, this one included.",
+        "fewer than run: see `/api/fleet` of each for who does not reach whom";
+    FLEET_CUT_OFF = Gauge "tidegate_fleet_cut_off",
+        "1 while no report of another proxy arrives and the last known shares stay in force.",
+        "mend the way to the peers' admin listeners";
+    FLEET_PEER_AGE_SECONDS = Gauge "tidegate_fleet_peer_age_seconds",
+        "Time since the last report of a proxy of the fleet.",
+        "a peer that is old is lost soon";
+    FLEET_SHARE = Gauge "tidegate_fleet_share",
+        "This proxy's share of an application's windows, from 0 to 1.",
+        "the shares of all proxies add up to 1";
+    FLEET_BAD_REPORTS = Counter "tidegate_fleet_bad_reports_total",
+        "Reports of other proxies that were refused.",
+        "a proxy of another version, or a stranger; the log names it";
+}
+
+/// Other proxies in front of the same replicas.
+fn fleet(page: &mut Page, status: &FleetStatus) {
+    let proxies = status.peers.len() + 1;
+    page.begin(&FLEET_PROXIES).sample(&[], proxies as f64);
+    let cut_off = f64::from(u8::from(status.cut_off));
+    page.begin(&FLEET_CUT_OFF).sample(&[], cut_off);
+    let mut ages = page.begin(&FLEET_PEER_AGE_SECONDS);
+    for peer in &status.peers {
+        ages.sample(&[("proxy", &peer.proxy)], peer.age_seconds);
+    }
+    let mut shares = page.begin(&FLEET_SHARE);
+    for (name, application) in &status.applications {
+        shares.sample(&[("of", name)], application.share);
+    }
+    page.begin(&FLEET_BAD_REPORTS)
+        .sample(&[], status.bad_reports as f64);
 }
 
 /// What became of requests that another application gave to this one.

@@ -17,6 +17,7 @@ mod error;
 pub mod event_types;
 mod events;
 mod exposition;
+mod fleet;
 mod guard;
 mod headline;
 mod history;
@@ -144,6 +145,8 @@ impl Operations {
                 channels.push((Arc::clone(application), listener));
             }
         }
+        let fleet = fleet::FleetNode::new(&state.config(), &state);
+        let fleet = fleet.map_err(OperationsError::Token)?;
         operator_log::set_format(state.config().log.format);
         let started_at = SystemTime::now();
         let operator = Arc::new(Operator {
@@ -157,6 +160,7 @@ impl Operations {
             started: Instant::now(),
             started_at,
             relieved: Notify::new(),
+            fleet,
         });
         let told = Arc::downgrade(&operator);
         operator.state.observe(Arc::new(move |application, event| {
@@ -237,6 +241,7 @@ impl Operations {
             () = watch_files(Arc::clone(&operator)) => {}
             () = saved_state::keep(Arc::clone(&operator.state), notice) => {}
             () = history::keep(Arc::clone(&operator)) => {}
+            () = fleet::run(Arc::clone(&operator)) => {}
             () = serve(listener, Arc::clone(&operator)) => {}
             () = run_channels(channels) => {}
         }
@@ -419,9 +424,16 @@ struct Operator {
     started_at: SystemTime,
     /// Another process answers operators from now on.
     relieved: Notify,
+    /// This proxy among others, where there are any.
+    fleet: Option<fleet::FleetNode>,
 }
 
 impl Operator {
+    /// The fleet as this proxy sees it.
+    fn fleet_status(&self) -> Option<tidegate_fleet::FleetStatus> {
+        self.fleet.as_ref().map(|node| node.status(&self.state))
+    }
+
     fn token(&self) -> Option<Secret> {
         Option::clone(&self.token.load())
     }

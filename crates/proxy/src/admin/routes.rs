@@ -6,6 +6,8 @@ use serde_json::Value;
 use tidegate_http1::event_stream;
 use tidegate_sentry::{ModeName, SentryConfig};
 
+use tidegate_fleet::FleetStatus;
+
 use super::applications::{List, PoolView, Replicas};
 use super::history::HistoryView;
 use super::status::{ApplicationStatus, RefusalView, StatusView};
@@ -68,6 +70,8 @@ pub(super) enum Endpoint {
     CommandChannel,
     OpenApi,
     Metrics,
+    Fleet,
+    FleetReport,
     Alive,
     Ready,
 }
@@ -176,7 +180,7 @@ const fn open(route: Route) -> Route {
 }
 
 /// The table.
-pub(super) static ROUTES: [Route; 32] = [
+pub(super) static ROUTES: [Route; 34] = [
     open(get(
         "/",
         Endpoint::Page,
@@ -195,6 +199,22 @@ pub(super) static ROUTES: [Route; 32] = [
         "Why a request was refused: `id` is what its answer had as `x-request-id`. The last thousand refusals of each worker thread are known.",
         Answer::Json(describe::<RefusalView>),
     ),
+    get(
+        "/api/fleet",
+        Endpoint::Fleet,
+        "The fleet as this proxy sees it: peers with their ages, and the shares in force; `null` without one.",
+        Answer::Json(describe::<Option<FleetStatus>>),
+    ),
+    Route {
+        answer: Answer::Json(describe::<Value>),
+        ..post(
+            "/api/fleet/report",
+            Endpoint::FleetReport,
+            "What another proxy of the fleet says; the answer is what this one says. For proxies, see docs/fleet.md.",
+            Some(describe::<Value>),
+            describe::<Value>,
+        )
+    },
     get(
         "/api/status",
         Endpoint::Status,

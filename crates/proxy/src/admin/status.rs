@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use tidegate_fleet::FleetStatus;
 use tidegate_sentry::{
     BrownoutStatus, ClassStatus, ControllerStatus, MomentsStatus, PolicingStatus, QueueStatus,
     Refusal, ReplicaStatus, SentryConfig, ShadowStatus, Status,
@@ -40,6 +41,8 @@ pub(super) struct StatusView {
     /// What an operator should know about the process.
     warnings: Vec<Warning>,
     reload: ReloadStatus,
+    /// Other proxies in front of the same replicas; `null` where none are configured.
+    fleet: Option<FleetStatus>,
     /// By name; a proxy for one application has `default`.
     applications: BTreeMap<String, ApplicationStatus>,
 }
@@ -67,6 +70,7 @@ impl StatusView {
             access_log_lines_lost: lost,
             warnings: operator.process_journal.lock().warnings(),
             reload: operator.reloader.status(),
+            fleet: operator.fleet_status(),
             applications,
         }
     }

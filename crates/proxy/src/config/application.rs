@@ -185,6 +185,7 @@ impl Application {
             log: top.log,
             tracing: top.tracing.clone(),
             admin: top.admin.clone(),
+            fleet: top.fleet.clone(),
             state_file: top.state_file.clone(),
             channel: self.channel.clone(),
             application: Vec::new(),

@@ -27,6 +27,7 @@ mod channel;
 mod classify;
 mod companion;
 pub mod edge;
+mod fleet;
 mod foreign;
 mod health;
 mod include;
@@ -59,6 +60,7 @@ pub use classify::{
 };
 pub use companion::{Canary, Companion, Mirror, ShareOf};
 pub use edge::{Edge, HeaderChanges, Maintenance, PathRule, Quota, QuotaKey};
+pub use fleet::Fleet;
 pub use health::{ActiveHealth, Health, PassiveHealth};
 pub use listen::{Certificate, ClientCertificate, Listener};
 pub use load::{Loaded, check, load, load_with};
@@ -144,6 +146,8 @@ pub struct Config {
     /// The admin listener: an address, `"off"`, or a table.
     #[serde(deserialize_with = "types::short")]
     pub admin: Admin,
+    /// Other proxies in front of the same replicas; none by default.
+    pub fleet: Option<Fleet>,
     /// File in which mode `auto` keeps what it has found out about the replicas, so that a restart
     /// need not find it out again under load; none by default. An upgrade passes it on without a
     /// file.
@@ -196,8 +200,10 @@ impl Config {
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let certificates = self.listen.iter().flat_map(|listener| &listener.tls);
         let shadows = self.application.iter().filter_map(|it| it.shadow.as_ref());
+        let fleet = self.fleet.iter().map(|fleet| &fleet.token_file);
         let optional = [&self.admin.token_file, &self.shadow.file]
             .into_iter()
+            .chain(fleet)
             .chain(part_files(
                 &self.upstream,
                 &self.refusal,
@@ -230,6 +236,7 @@ impl Config {
             ("`admin.addr`", self.admin.addr != other.admin.addr),
             ("`channel`", self.channels() != other.channels()),
             ("`record`", self.record != other.record),
+            ("`fleet`", self.fleet != other.fleet),
         ];
         let changed = differences.iter().filter(|(_, differs)| *differs);
         let names: Vec<_> = changed.map(|(name, _)| *name).collect();
@@ -270,6 +277,10 @@ impl Config {
             .iter_mut()
             .filter_map(|it| it.shadow.as_mut());
         shadows.filter_map(|it| it.file.as_mut()).for_each(resolve);
+        let fleet = self.fleet.iter_mut();
+        fleet
+            .flat_map(|fleet| &mut fleet.token_file)
+            .for_each(resolve);
         self.state_file.iter_mut().for_each(resolve);
         self.record.dir.iter_mut().for_each(resolve);
         if let LogTarget::File(path) = &mut self.access_log.to {

@@ -32,6 +32,7 @@ impl Config {
         lines.extend(self.session.as_ref().map(session));
         lines.push(timeouts(&self.timeouts));
         lines.push(admin(&self.admin));
+        lines.extend(self.fleet_line());
         if self.access_log.to != LogTarget::Off {
             lines.push(format!("logs every request to {}", self.access_log.to));
         }
@@ -39,6 +40,17 @@ impl Config {
             lines.push(format!("keeps what it learns in {}", path.display()));
         }
         lines
+    }
+
+    fn fleet_line(&self) -> Option<String> {
+        let fleet = self.fleet.as_ref()?;
+        let (name, proxy) = (&fleet.name, self.fleet_proxy());
+        let (interval, peers) = (fleet.interval, fleet.peers.join(" and "));
+        Some(format!(
+            "shares windows, guarantees and quotas in fleet {name}, as {proxy}, with the proxies at \
+             {peers}: a report every {interval}, and a proxy silent for {} is lost",
+            fleet.hold
+        ))
     }
 
     /// What concerns one application.

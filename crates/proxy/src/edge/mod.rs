@@ -11,6 +11,7 @@ mod headers;
 pub(crate) mod mirror;
 mod quotas;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Uri};
 use ipnet::IpNet;
 use tidegate_control::Timestamp;
+use tidegate_fleet::KeyRates;
 
 use crate::config::Config;
 use crate::fault::{Fault, Overdrawn};
@@ -181,6 +183,21 @@ impl Edge {
     /// Changes a replica's answer for the client.
     pub(crate) fn change_answer(&self, headers: &mut Fields) {
         self.to_client.apply(headers);
+    }
+
+    /// Keys that use much of a quota, with their requests per second, by the quota's name: those
+    /// that could use more than all of it at so many proxies.
+    pub(crate) fn take_busy_keys(
+        &self,
+        elapsed: Duration,
+        proxies: usize,
+    ) -> BTreeMap<String, KeyRates> {
+        self.quotas.take_busy_keys(elapsed, proxies)
+    }
+
+    /// Shares of quotas that keys have here, the rest being other proxies', by quota and key.
+    pub(crate) fn share_quotas(&self, shares: &BTreeMap<String, BTreeMap<String, f64>>) {
+        self.quotas.share(shares);
     }
 
     /// Requests that were beyond each quota, and keys that are in use.

@@ -1,5 +1,6 @@
 //! Quotas at work: which requests count under which key, and the tables that all threads share.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use http::Method;
 use parking_lot::Mutex;
 use tidegate_control::Timestamp;
+use tidegate_fleet::KeyRates;
 use tidegate_sentry::{QuotaExceeded, QuotaLimits, QuotaTable};
 
 use super::Seen;
@@ -17,6 +19,9 @@ use crate::request::engine_keys::{Keys, Source};
 
 /// Tables that the keys of a quota are spread over, so that threads seldom wait for each other.
 const SHARDS: usize = 16;
+
+/// The busiest keys of a quota are reported to other proxies, and no more than these.
+const BUSY_KEYS_MAX: usize = 64;
 
 /// When a client with too many requests inside is told to come back.
 const CONCURRENCY_RETRY: Duration = Duration::from_secs(1);
@@ -49,6 +54,8 @@ struct Shared {
     keys_max: usize,
     shards: [Mutex<QuotaTable>; SHARDS],
     refused: AtomicU64,
+    /// Keys of which other proxies have a part.
+    divided: Mutex<Vec<u64>>,
 }
 
 /// What became of a quota.
@@ -106,6 +113,32 @@ impl Quotas {
         Ok(permits)
     }
 
+    /// Keys that could use more than their quota at so many proxies, with their rates.
+    pub(super) fn take_busy_keys(
+        &self,
+        elapsed: Duration,
+        proxies: usize,
+    ) -> BTreeMap<String, KeyRates> {
+        let rates = |rule: &Rule| {
+            let quiet = rule
+                .limits
+                .rate
+                .map_or(0.0, |rate| rate / (2 * proxies) as f64);
+            let busy = rule.shared.take_busy_keys(quiet, elapsed.as_secs_f64());
+            (rule.shared.name.to_string(), busy)
+        };
+        self.0.iter().map(rates).collect()
+    }
+
+    /// Divides the quotas of keys with other proxies. A key that is not named has all of its quota.
+    pub(super) fn share(&self, shares: &BTreeMap<String, BTreeMap<String, f64>>) {
+        let nobody = BTreeMap::new();
+        for rule in &self.0 {
+            let its = shares.get(&*rule.shared.name).unwrap_or(&nobody);
+            rule.shared.divide(its);
+        }
+    }
+
     pub(super) fn totals(&self, now: Timestamp) -> Vec<QuotaTotals> {
         let totals = |rule: &Rule| QuotaTotals {
             name: rule.shared.name.to_string(),
@@ -148,6 +181,7 @@ fn shared(quota: &Quota, before: Option<&Quotas>) -> Arc<Shared> {
         keys_max: quota.keys_max,
         shards: std::array::from_fn(|_| Mutex::new(QuotaTable::new(limits, keys))),
         refused: AtomicU64::new(0),
+        divided: Mutex::default(),
     })
 }
 
@@ -192,6 +226,38 @@ impl Shared {
     fn shard(&self, key: u64) -> &Mutex<QuotaTable> {
         // The low bits choose the set within a table.
         &self.shards[(key >> 60) as usize]
+    }
+
+    fn take_busy_keys(&self, quiet: f64, seconds: f64) -> KeyRates {
+        let least = (quiet * seconds).ceil().max(1.0) as u32;
+        let shards = self.shards.iter();
+        let mut busy: Vec<(u64, u32)> = shards
+            .flat_map(|shard| shard.lock().take_busy_keys(least))
+            .collect();
+        busy.sort_unstable_by_key(|&(_, arrived)| std::cmp::Reverse(arrived));
+        busy.truncate(BUSY_KEYS_MAX);
+        let rate =
+            |(key, arrived): (u64, u32)| (format!("{key:016x}"), f64::from(arrived) / seconds);
+        busy.into_iter().map(rate).collect()
+    }
+
+    fn divide(&self, shares: &BTreeMap<String, f64>) {
+        let mut divided = self.divided.lock();
+        let read = |(key, &share): (&String, &f64)| {
+            let key = u64::from_str_radix(key, 16).ok()?;
+            Some((key, share))
+        };
+        let now: Vec<(u64, f64)> = shares.iter().filter_map(read).collect();
+        let gone = divided
+            .iter()
+            .filter(|key| !now.iter().any(|(it, _)| it == *key));
+        for &key in gone {
+            self.shard(key).lock().share_key(key, 1.0);
+        }
+        for &(key, share) in &now {
+            self.shard(key).lock().share_key(key, share);
+        }
+        *divided = now.into_iter().map(|(key, _)| key).collect();
     }
 
     fn take(&self, now: Timestamp, key: u64) -> Result<bool, QuotaExceeded> {

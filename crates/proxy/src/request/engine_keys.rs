@@ -13,23 +13,52 @@ use std::sync::LazyLock;
 use http::{HeaderName, Method};
 use ipnet::IpNet;
 use serde_json::Value;
+use siphasher::sip::SipHasher13;
 use tidegate_sentry::policing::{PathHasher, PathKey};
 
 use super::classify::{Asked, PathPattern, Readings, method};
 use super::cookie::cookies;
-use crate::config::{Config, KeySource, SessionKey};
+use crate::config::{Config, KeySource, Secret, SessionKey};
 use crate::message::Fields;
 use crate::record::Row;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Drawn at start, once for all applications.
-static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+/// Drawn at start, once for all applications of a proxy that is alone.
+static SEED: LazyLock<Seed> = LazyLock::new(|| {
+    let random = RandomState::new();
+    Seed(random.hash_one(0), random.hash_one(1))
+});
+
+/// The key of the hashes. Proxies of a fleet speak of the keys of quotas, so that theirs is made of
+/// the token that they share.
+#[derive(Debug, Clone, Copy)]
+struct Seed(u64, u64);
+
+impl Seed {
+    fn of(config: &Config) -> Self {
+        let Some(fleet) = &config.fleet else {
+            return *SEED;
+        };
+        let token = fleet.read_token(&config.admin).ok().flatten();
+        let secret = (&fleet.name, token.as_ref().map(Secret::expose));
+        let half = |number: u64| Self(number, 0).hash_one(secret);
+        Self(half(1), half(2))
+    }
+}
+
+impl BuildHasher for Seed {
+    type Hasher = SipHasher13;
+
+    fn build_hasher(&self) -> SipHasher13 {
+        SipHasher13::new_with_keys(self.0, self.1)
+    }
+}
 
 /// Makes keys of requests.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    hasher: RandomState,
+    hasher: Seed,
     paths: PathHasher,
     /// Whether the engine asks what a path costs.
     engine_paths: bool,
@@ -70,7 +99,7 @@ impl Keys {
     /// Keys as configured. Hashes are those of the process: they stay what they are over reloads,
     /// and when a request changes from a canary to its main application.
     pub(crate) fn new(config: &Config) -> Self {
-        let hasher = SEED.clone();
+        let hasher = Seed::of(config);
         let key = (hasher.hash_one("paths, 0"), hasher.hash_one("paths, 1"));
         Self {
             paths: PathHasher::new(key, &config.protect.paths.fold),

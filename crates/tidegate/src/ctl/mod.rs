@@ -53,6 +53,8 @@ enum Command {
     Replicas,
     /// What the configuration of `[shadow]` would do, beside the one in force.
     Shadow,
+    /// Other proxies in front of the same replicas, and what this one may use.
+    Fleet,
     /// Why a request was refused.
     Why {
         /// What its answer had as x-request-id.
@@ -156,6 +158,13 @@ impl Args {
                 since,
                 follow,
             } => self.events(types.as_deref(), since, *follow).await,
+            Command::Fleet => {
+                let fleet = self.admin.get("/api/fleet").await?;
+                match self.json {
+                    true => self.print_json(&fleet),
+                    false => print(&show::fleet(&fleet)),
+                }
+            }
             Command::Why { id } => self.why(id).await,
             Command::Target { target } => self.target(target).await,
             Command::Mode { mode } => {

@@ -229,6 +229,46 @@ pub(super) fn replicas(application: &Value) -> String {
     out
 }
 
+/// The fleet as a proxy sees it.
+pub(super) fn fleet(fleet: &Value) -> String {
+    if fleet.is_null() {
+        return "the proxy is in no fleet; `[fleet]` in its file puts it into one\n".to_owned();
+    }
+    let mut out = format!(
+        "proxy {} of fleet {}\n",
+        text(&fleet["proxy"]),
+        text(&fleet["fleet"])
+    );
+    if fleet["cut_off"] == true {
+        out += "no other proxy is heard of: the last known shares stay in force\n";
+    }
+    for peer in fleet["peers"].as_array().into_iter().flatten() {
+        let age = millis(&peer["age_seconds"]);
+        let _ = writeln!(
+            out,
+            "  peer {:<32} heard of {age} ms ago",
+            text(&peer["proxy"])
+        );
+    }
+    for (name, application) in fleet["applications"].as_object().into_iter().flatten() {
+        let percent = |share: &Value| 100.0 * share.as_f64().unwrap_or(0.0);
+        let _ = writeln!(
+            out,
+            "application {name}: {:.0} % of the windows, divided by {}",
+            percent(&application["share"]),
+            text(&application["leader"])
+        );
+        for (class, share) in application["guarantees"].as_object().into_iter().flatten() {
+            let _ = writeln!(
+                out,
+                "  class {class}: {:.0} % of its guarantee",
+                percent(share)
+            );
+        }
+    }
+    out
+}
+
 pub(super) fn warnings(application: &Value) -> String {
     let warnings = application["warnings"].as_array();
     let lines = warnings.into_iter().flatten().map(|warning| {

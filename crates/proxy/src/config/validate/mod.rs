@@ -7,6 +7,7 @@ mod classes;
 mod companions;
 mod cover;
 mod edge;
+mod fleet;
 mod network;
 mod operate;
 mod plausible;
@@ -62,6 +63,7 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
         "the file has no [[application]], so it is one application that gets everything; remove it",
     );
     operate::admin(config, &mut report);
+    fleet::fleet(config, &mut report);
     operate::access_log(&config.access_log, &mut report);
     if let Some(path) = &config.state_file {
         operate::written("state_file", path, &mut report);
