@@ -35,7 +35,8 @@ pub struct ServiceControlConfig {
 impl ServiceControlConfig {
     fn integral(&self) -> Result<AdaptiveIntegral, ControlError> {
         AdaptiveIntegral::new(AdaptiveIntegralConfig {
-            gain: self.loop_gain,
+            // Zero leaves the concurrency where it is: experiments switch the loop off so.
+            gain: self.loop_gain.max(f64::MIN_POSITIVE),
             plant_gain: self.initial_gain_s,
             weight: self.estimate_weight,
             integration: Integration::Forward,
@@ -67,8 +68,8 @@ pub struct ServiceControl {
 }
 
 impl ServiceControl {
-    /// Starts with one request at a time. Parameters without which there is no loop (a gain of
-    /// zero, a weight above one) are replaced by the paper's.
+    /// Starts with one request at a time. Parameters that cannot be (a weight above one, a first
+    /// estimate of zero) are replaced by the paper's.
     #[must_use]
     pub fn new(config: ServiceControlConfig) -> Self {
         let paper = ServiceControlConfig::default();
