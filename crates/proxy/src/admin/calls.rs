@@ -154,7 +154,7 @@ fn find<'a>(method: &Method, path: &'a str) -> Result<(&'static Route, &'a str),
 fn fleet_report(operator: &Operator, body: &[u8]) -> Result<Answer, ApiError> {
     let Some(node) = &operator.fleet else {
         return Err(ApiError::new(
-            StatusCode::NOT_FOUND,
+            StatusCode::CONFLICT,
             "this proxy is in no fleet",
             "give it a section `[fleet]`, or take its address out of the other's `fleet.peers`",
         ));
