@@ -13,7 +13,7 @@
 //! | [`message`] | requests and responses with their headers in a list |
 //! | [`request`], [`response`] | heads that are read |
 //! | [`body`] | bodies taken out of their framing |
-//! | [`write`] | heads and bodies as they are sent |
+//! | [`mod@write`] | heads and bodies as they are sent |
 //! | [`hop`] | headers that concern one connection only |
 //! | [`grpc`] | the deadline of a gRPC client |
 //! | [`event_stream`] | server-sent events, written and read |

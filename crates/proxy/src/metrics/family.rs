@@ -29,7 +29,7 @@ impl Kind {
     }
 }
 
-/// What a metric is called and means. Declared by [`metrics!`] beside what it counts.
+/// What a metric is called and means. Declared by `metrics!` beside what it counts.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Metric {
     /// Its name.

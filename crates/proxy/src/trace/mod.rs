@@ -9,7 +9,7 @@
 //!
 //! A request is chosen when its head has been read: by the sampled flag of a trusted caller, or by
 //! chance. A request that is shed is chosen when it is shed, if it was not before. What is chosen
-//! is bounded per second over all threads ([`Traces::take`]); requests that are served may use half
+//! is bounded per second over all threads (`Traces::take`); requests that are served may use half
 //! of that, refusals all of it. So an overload is recorded, and costs no more than a quiet hour.
 //!
 //! The data path writes a span of fixed size into a bounded ring of its own thread. Encoding and
