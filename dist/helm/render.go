@@ -44,7 +44,7 @@ func main() {
 	data := map[string]interface{}{
 		"Values":  values,
 		"Release": map[string]string{"Name": os.Args[3], "Namespace": os.Args[4]},
-		"Chart":   map[string]string{"AppVersion": "0.1.0"},
+		"Chart":   map[string]string{"AppVersion": "0.2.0"},
 	}
 	for _, name := range os.Args[5:] {
 		path := filepath.Join(os.Args[1], "templates", name)
