@@ -6,8 +6,6 @@ mod ablate;
 mod admin_client;
 mod app;
 mod arena;
-#[cfg(test)]
-mod book;
 mod channel;
 mod characterize;
 mod check;

@@ -17,15 +17,21 @@ use crate::settings::SettingsError;
 
 /// The answer of `/api/applications`.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ApplicationList")]
 pub(super) struct List {
     /// In the order of the file.
     applications: Vec<Item>,
 }
 
+/// One application.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ApplicationItem")]
 struct Item {
+    /// Its name.
     name: String,
+    /// Hosts whose requests are its own; none means every host.
     hosts: Vec<String>,
+    /// Path prefixes of its requests; none means every path.
     paths: Vec<String>,
     /// The application whose canary it is.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,7 +39,9 @@ struct Item {
     /// The application whose mirror it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     mirror_of: Option<String>,
+    /// The mode in force.
     mode: &'static str,
+    /// How many replicas it has.
     replicas: usize,
 }
 
@@ -91,15 +99,22 @@ pub(super) struct Replicas {
 /// The answer of `.../replicas`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct PoolView {
+    /// The name of the application.
     application: String,
+    /// The replicas.
     replicas: Vec<MemberView>,
+    /// Where the list comes from.
     source: PoolSource,
 }
 
+/// A replica of a pool.
 #[derive(Debug, Serialize, JsonSchema)]
 struct MemberView {
+    /// Where it is.
     url: String,
+    /// What it is meant to carry, relative to the others.
     weight: NonZeroU32,
+    /// Whether it gets requests.
     state: MemberState,
     /// Requests that hold a slot.
     in_flight: u32,

@@ -60,6 +60,7 @@ pub(super) struct HistoryView {
     rings: Vec<RingView>,
 }
 
+/// The history at one resolution.
 #[derive(Debug, Serialize, JsonSchema)]
 struct RingView {
     /// Seconds between two points.

@@ -37,13 +37,19 @@ pub(super) struct Line {
 /// An overload, from its beginning to now or to its end.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub(super) struct EpisodeView {
+    /// When it began: time of day.
     pub(super) began: String,
     /// Absent while it lasts.
     pub(super) ended: Option<String>,
+    /// How long it lasted, or lasts.
     pub(super) duration_seconds: f64,
+    /// Requests that arrived in it.
     pub(super) arrived: u64,
+    /// Requests that were served in it.
     pub(super) served: u64,
+    /// Requests that were served within their target.
     pub(super) in_target: u64,
+    /// Requests that were shed.
     pub(super) shed: u64,
     /// Most that arrived per second.
     pub(super) offered_per_second_max: f64,

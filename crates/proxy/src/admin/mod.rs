@@ -27,6 +27,7 @@ mod openapi;
 mod process;
 pub mod reasons;
 mod recent;
+pub mod reference;
 mod routes;
 mod server;
 mod shadow;

@@ -42,13 +42,17 @@ pub(super) struct ReplicaTimes {
 /// What happened per second, and how long it took.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub(super) struct Rates {
+    /// Requests that arrived.
     pub(super) offered_per_second: f64,
+    /// Requests that were admitted.
     pub(super) admitted_per_second: f64,
+    /// Requests that were served.
     pub(super) served_per_second: f64,
     /// Goodput: answered within the target.
     pub(super) in_target_per_second: f64,
     /// Served without optional content.
     pub(super) browned_out_per_second: f64,
+    /// Requests that were shed.
     pub(super) shed_per_second: f64,
     /// Refusals by reason; only reasons that occurred.
     pub(super) shed_per_second_by_reason: BTreeMap<&'static str, f64>,
@@ -56,17 +60,27 @@ pub(super) struct Rates {
     pub(super) would_shed_per_second: f64,
     /// The same by reason; only reasons that occurred.
     pub(super) would_shed_per_second_by_reason: BTreeMap<&'static str, f64>,
+    /// Requests that a replica failed.
     pub(super) failed_per_second: f64,
+    /// Requests whose client left before the answer.
     pub(super) abandoned_per_second: f64,
+    /// Revenue of the requests that were answered within their target.
     pub(super) revenue_earned_per_second: f64,
+    /// Revenue of the others.
     pub(super) revenue_lost_per_second: f64,
+    /// Median of the waiting time in the queue.
     pub(super) waiting_p50_seconds: Option<f64>,
+    /// 99th percentile of the waiting time.
     pub(super) waiting_p99_seconds: Option<f64>,
+    /// Median of the service time in the replicas.
     pub(super) service_p50_seconds: Option<f64>,
+    /// 99th percentile of the service time.
     pub(super) service_p99_seconds: Option<f64>,
     /// Response time: waiting and service together.
     pub(super) response_p50_seconds: Option<f64>,
+    /// 95th percentile of the response time.
     pub(super) response_p95_seconds: Option<f64>,
+    /// 99th percentile of the response time.
     pub(super) response_p99_seconds: Option<f64>,
 }
 

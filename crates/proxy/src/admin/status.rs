@@ -27,19 +27,25 @@ use crate::wall_clock::rfc3339;
 /// The answer of `/api/status`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct StatusView {
+    /// The version of the program.
     version: &'static str,
     /// The commit it was built from, where that is known.
     commit: Option<&'static str>,
     /// The time of day on this machine.
     time: String,
+    /// When the process started.
     started: String,
+    /// Seconds since then.
     uptime_seconds: f64,
+    /// Worker threads.
     threads: usize,
+    /// Connections of clients that are open.
     connections: u64,
     /// Lines missing in the access log since the start.
     access_log_lines_lost: u64,
     /// What an operator should know about the process.
     warnings: Vec<Warning>,
+    /// The file, and the last attempt to put it in force.
     reload: ReloadStatus,
     /// Other proxies in front of the same replicas; `null` where none are configured.
     fleet: Option<FleetStatus>,
@@ -81,10 +87,15 @@ impl StatusView {
 pub(super) struct ApplicationStatus {
     /// The state in one sentence.
     headline: String,
+    /// The mode, and since when.
     mode: ModeView,
+    /// Whether more arrives than can be served, and since when.
     overload: OverloadView,
+    /// Decide and report, but admit everything.
     dry_run: SwitchView,
+    /// Admit everything at once.
     kill_switch: SwitchView,
+    /// Refuse new requests and finish those inside.
     draining: SwitchView,
     /// Requests that the replicas can serve per second together, where the mode knows.
     capacity_per_second: Option<f64>,
@@ -97,8 +108,11 @@ pub(super) struct ApplicationStatus {
     advice: Vec<String>,
     /// The paths and tenants that cost most and are shed most.
     top: TopView,
+    /// The central queue.
     queue: QueueStatus,
+    /// Every replica: state, concurrency limit, times.
     replicas: Vec<ReplicaView>,
+    /// By name.
     classes: BTreeMap<String, ClassView>,
     /// Of the last seconds, all classes together.
     recent: RecentView,
@@ -116,6 +130,7 @@ pub(super) struct ApplicationStatus {
     bad_reports: u64,
 }
 
+/// The configuration of `[shadow]` beside the one in force.
 #[derive(Debug, Serialize, JsonSchema)]
 struct ShadowView {
     /// Keys of `protect` that it has otherwise, with both values.
@@ -126,18 +141,25 @@ struct ShadowView {
     engines: ShadowStatus,
 }
 
+/// A mode in force.
 #[derive(Debug, Serialize, JsonSchema)]
 struct ModeView {
+    /// Its name.
     name: String,
+    /// Since when: time of day.
     since: String,
 }
 
+/// A switch of an operator.
 #[derive(Debug, Serialize, JsonSchema)]
 struct SwitchView {
+    /// Whether it is on.
     on: bool,
+    /// Since when it is on or off: time of day.
     since: String,
 }
 
+/// Overload of an application.
 #[derive(Debug, Serialize, JsonSchema)]
 struct OverloadView {
     /// Absent where the mode does not know.
@@ -150,12 +172,15 @@ struct OverloadView {
     episode: Option<EpisodeView>,
 }
 
+/// A replica.
 #[derive(Debug, Serialize, JsonSchema)]
 struct ReplicaView {
+    /// Where it is.
     url: String,
     /// `up`, `ejected` (far slower than the others), `draining` (by an operator) or `down` (gets
     /// no requests).
     state: &'static str,
+    /// Since when it has this state: time of day.
     since: String,
     #[serde(flatten)]
     engine: ReplicaStatus,
@@ -163,6 +188,7 @@ struct ReplicaView {
     recent: ReplicaTimes,
 }
 
+/// A class of requests.
 #[derive(Debug, Serialize, JsonSchema)]
 struct ClassView {
     /// 0 is the most important.
@@ -173,6 +199,7 @@ struct ClassView {
     recent: Rates,
 }
 
+/// Figures of the last seconds, all classes together.
 #[derive(Debug, Serialize, JsonSchema)]
 struct RecentView {
     /// Seconds they cover.
@@ -379,15 +406,21 @@ fn classes(classes: Vec<ClassStatus>, recent: &Recent) -> BTreeMap<String, Class
 /// The answer of `/api/requests`: why one request was refused.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct RefusalView {
+    /// The `x-request-id` of the refusal.
     id: String,
+    /// When it was shed: time of day.
     time: String,
+    /// Its class.
     class: String,
+    /// The shed reason.
     reason: &'static str,
     /// What the decision compared, in `unit`.
     measured: f64,
     /// What it was compared with.
     limit: f64,
+    /// Unit of `measured` and `limit`.
     unit: &'static str,
+    /// What `retry-after` said.
     retry_after_seconds: f64,
     /// All of it in words.
     words: String,

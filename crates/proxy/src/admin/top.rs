@@ -38,9 +38,13 @@ pub(super) struct TopView {
 /// One path or tenant.
 #[derive(Debug, Serialize, JsonSchema)]
 struct HeavyView {
+    /// The path, ids folded, or the tenant.
     name: String,
+    /// Requests that arrive per second.
     offered_per_second: f64,
+    /// Requests that are served per second.
     served_per_second: f64,
+    /// Requests that are shed per second.
     shed_per_second: f64,
     /// Requests in service at once, on average.
     in_service: f64,
@@ -53,6 +57,7 @@ struct HeavyView {
 /// What to write into the file, and what it would bring.
 #[derive(Debug, PartialEq, Serialize, JsonSchema)]
 pub(super) struct Suggestion {
+    /// What it would bring, in words.
     pub(super) words: String,
     /// Lines of the configuration.
     config: String,

@@ -38,10 +38,36 @@ pub fn of<T: schemars::JsonSchema>(header: &str) -> String {
     page.out
 }
 
-/// The reference as the Markdown page `docs/config.md`.
+/// The reference as the Markdown page `docs/config.md`: a heading for every table of the file.
 #[must_use]
 pub fn markdown() -> String {
-    format!("{}\n```toml\n{}```\n", include_str!("reference.md"), toml())
+    let mut page = include_str!("reference.md").to_owned();
+    let mut heading = "Top of the file".to_owned();
+    let mut block = String::new();
+    let text = toml();
+    let keys = text.strip_prefix(HEADER).unwrap_or(&text);
+    for paragraph in keys.split("\n\n") {
+        if let Some(table) = table_of(paragraph) {
+            page.push_str(&section(&heading, &block));
+            table.clone_into(&mut heading);
+            block.clear();
+        }
+        block.push_str(paragraph.trim_matches('\n'));
+        block.push_str("\n\n");
+    }
+    page.push_str(&section(&heading, &block));
+    page
+}
+
+fn section(heading: &str, block: &str) -> String {
+    format!("\n## {heading}\n\n```toml\n{}\n```\n", block.trim_end())
+}
+
+/// The table that begins in a paragraph: `protect.queue` for `#[protect.queue]`.
+fn table_of(paragraph: &str) -> Option<&str> {
+    let mut lines = paragraph.lines();
+    let line = lines.find_map(|line| line.strip_prefix("#["))?;
+    Some(line.trim_matches(['[', ']']))
 }
 
 struct Page {
