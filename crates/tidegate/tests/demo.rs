@@ -20,12 +20,12 @@ fn demo(flags: &[&str]) -> String {
 fn the_protected_side_serves_more_and_wastes_less() {
     let summary: Value = serde_json::from_str(&demo(&["--json"])).expect("one JSON object");
     let number = |side: &str, key: &str| summary[side][key].as_f64().expect(key);
-    assert_eq!(number("with", "visitors"), number("without", "visitors"));
+    assert_eq!(number("with", "requests"), number("without", "requests"));
     assert!(number("with", "served_in_time") > 1.5 * number("without", "served_in_time"));
     assert!(number("without", "wasted_share") > 0.4, "{summary}");
     assert!(number("with", "wasted_share") < 0.2, "{summary}");
-    assert!(number("with", "turned_away") > 0.0, "{summary}");
-    assert_eq!(number("without", "turned_away"), 0.0);
+    assert!(number("with", "shed") > 0.0, "{summary}");
+    assert_eq!(number("without", "shed"), 0.0);
     assert!(summary["without"]["recovery_s"].is_null(), "{summary}");
 }
 

@@ -17,9 +17,9 @@ use script::Script;
 
 /// Shows what Tidegate does, on this machine and within a minute.
 ///
-/// Three replicas with virtual capacity meet a crowd of four times what they can serve, and lose
+/// Three replicas with virtual capacity get four times the requests that they can serve, and lose
 /// half of their capacity in the middle of it: once unprotected, once behind `tidegate run`
-/// without any tuning, at the same time and with the same visitors.
+/// without any tuning, at the same time and with the same requests.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The same story in 18 seconds instead of 45.
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// Print nothing but the numbers at the end, as one JSON object.
     #[arg(long)]
     json: bool,
-    /// Decides when visitors come and how much work they are.
+    /// Decides when requests come and how much work they are.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }

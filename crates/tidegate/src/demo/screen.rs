@@ -110,7 +110,7 @@ fn lines(script: Script, board: &Board, announced: &mut Option<Phase>) -> String
     if seconds > 0 && seconds.is_multiple_of(LINE_EVERY) {
         let (without, with) = (&board.without[seconds - 1], &board.with[seconds - 1]);
         text += &format!(
-            "{seconds:>4} s: {:>3} visitors, {:>3.0} could be served; in time {:>3} without, {:>3} with Tidegate\n",
+            "{seconds:>4} s: {:>3} requests, {:>3.0} could be served; in time {:>3} without, {:>3} with Tidegate\n",
             with.offered,
             script.possible(with.second, with.offered),
             without.within_target,

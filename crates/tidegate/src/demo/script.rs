@@ -18,7 +18,7 @@ const SERVICE_S: f64 = 0.04;
 
 /// What the replicas can serve together, per second.
 pub(super) const CAPACITY: f64 = REPLICAS as f64 * WORKERS.get() as f64 / SERVICE_S;
-/// How long a visitor waits.
+/// How long a client waits.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 const CALM: f64 = 0.6;
@@ -46,20 +46,21 @@ impl Phase {
     /// What is happening and what to look at.
     pub(super) fn words(self) -> &'static str {
         match self {
-            Self::Calm => "A calm day. Both sides serve everybody.",
+            Self::Calm => "A calm day. Both sides serve every request.",
             Self::CrowdComes => {
-                "A crowd comes, up to four times what the replicas can serve. Without protection \
-                 everybody queues, everybody waits too long and leaves, and the replicas work for \
-                 visitors who are gone. Tidegate serves as many as the replicas can and tells the \
-                 others at once to come back later."
+                "Overload: up to four times the requests that the replicas can serve. Without \
+                 protection all of them queue, clients wait too long and leave, and the replicas \
+                 work in vain. Tidegate admits as many as can be served and sheds the others at \
+                 once, with a time to come back."
             }
             Self::HalfCapacity => {
-                "Half of the capacity is lost. Nobody tells Tidegate: it notices, and admits half as \
+                "Half of the capacity is lost. Tidegate is not told: it notices, and admits half as \
                  many."
             }
             Self::After => {
-                "The crowd is gone and the capacity is back. Without protection the replicas still \
-                 work off requests that nobody waits for; with Tidegate the next visitor is served."
+                "The overload has ended and the capacity is back. Without protection the replicas \
+                 still work off requests whose clients are gone; with Tidegate the next request is \
+                 served."
             }
         }
     }
@@ -96,7 +97,7 @@ impl Script {
         }
     }
 
-    /// Visitors per second.
+    /// Requests per second.
     pub(super) fn rate(self) -> Schedule {
         self.schedule(&[
             (0.0, CALM * CAPACITY, false),

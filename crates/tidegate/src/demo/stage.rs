@@ -51,7 +51,7 @@ pub(super) fn play(script: Script, seed: u64, screen: &mut Screen) -> Result<Sum
 /// What stands between the crowd and the replicas.
 #[derive(Debug, Clone, Copy)]
 enum Front {
-    /// Nothing: visitors go to the replicas in turns.
+    /// Nothing: requests go to the replicas in turns.
     Open,
     /// Tidegate.
     Gate,

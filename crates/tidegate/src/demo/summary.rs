@@ -31,19 +31,19 @@ pub(super) struct Summary {
 /// One side of the demo.
 #[derive(Debug, Serialize)]
 struct Side {
-    visitors: u64,
+    requests: u64,
     served_in_time: u64,
     /// Of what the replicas could serve while the crowd was there.
     rush_share: f64,
-    turned_away: u64,
-    gave_up: u64,
-    /// Of the replicas' work, what was done for visitors who had left.
+    shed: u64,
+    abandoned: u64,
+    /// Of the replicas' work, what was done for clients that had left.
     wasted_share: f64,
-    /// From the end of the rush until visitors are served as usual; none within the run.
+    /// From the end of the rush until requests are served as usual; none within the run.
     recovery_s: Option<f64>,
     /// Of those served.
     p95_ms: Option<f64>,
-    /// Until a visitor who is turned away knows.
+    /// Until the client of a request that is shed knows.
     refusal_p95_ms: Option<f64>,
 }
 
@@ -100,11 +100,11 @@ impl Side {
         let completions: u64 = replicas.iter().map(|replica| replica.completions).sum();
         let wasted: u64 = replicas.iter().map(|replica| replica.wasted).sum();
         Self {
-            visitors: requests.total,
+            requests: requests.total,
             served_in_time: requests.within_target,
             rush_share: rush_share(script, &report.seconds),
-            turned_away: requests.shed,
-            gave_up: requests.timeouts,
+            shed: requests.shed,
+            abandoned: requests.timeouts,
             wasted_share: wasted as f64 / completions.max(1) as f64,
             recovery_s: recovery_s(script, &report.seconds),
             p95_ms: requests.latency.map(|latency| latency.p95_ms),
@@ -130,7 +130,7 @@ fn rush_share(script: Script, seconds: &[Second]) -> f64 {
     (served / f64::max(possible, 1.0)).min(1.0)
 }
 
-/// Seconds after the rush from which on visitors are served as usual.
+/// Seconds after the rush from which on requests are served as usual.
 fn recovery_s(script: Script, seconds: &[Second]) -> Option<f64> {
     let (_, rush_end) = script.rush();
     let end = script.duration().as_secs_f64();
@@ -154,16 +154,18 @@ impl fmt::Display for Summary {
             writeln!(f, "  {name:<42}{without:>14}{with:>14}")
         };
         writeln!(f, "  {:<42}{:>14}{:>14}", "", "without", "with Tidegate")?;
-        row(f, "visitors", &|side| side.visitors.to_string())?;
+        row(f, "requests", &|side| side.requests.to_string())?;
         row(f, "served in time", &|side| side.served_in_time.to_string())?;
         row(f, "  in the rush, of what was possible", &|side| {
             percent(side.rush_share)
         })?;
-        row(f, "turned away at once, with Retry-After", &|side| {
-            side.turned_away.to_string()
+        row(f, "shed at once, with Retry-After", &|side| {
+            side.shed.to_string()
         })?;
-        row(f, "gave up waiting", &|side| side.gave_up.to_string())?;
-        row(f, "replicas' work done for nobody", &|side| {
+        row(f, "abandoned by their clients", &|side| {
+            side.abandoned.to_string()
+        })?;
+        row(f, "replicas' work done in vain", &|side| {
             percent(side.wasted_share)
         })?;
         row(f, "time to serve, 95 % within", &|side| millis(side.p95_ms))?;
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn recovery_is_when_visitors_are_served_as_usual() {
+    fn recovery_is_when_requests_are_served_as_usual() {
         let script = Script::new(false);
         assert_eq!(recovery_s(script, &seconds(script, 0.5, 0)), Some(0.0));
         assert_eq!(recovery_s(script, &seconds(script, 0.5, 4)), Some(4.0));

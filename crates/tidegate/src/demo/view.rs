@@ -1,7 +1,7 @@
 //! The live view: two charts side by side, redrawn in place once a second.
 //!
 //! A column is a stretch of time. Its shaded height is what the replicas could have served, its
-//! solid height what visitors got in time; the shade left over is what was lost.
+//! solid height what was answered in time; the shade left over is what was lost.
 
 use std::fmt::Write as _;
 
@@ -43,7 +43,7 @@ pub(super) fn frame(script: Script, board: &Board) -> String {
     // Writing into a String cannot fail.
     let _ = writeln!(
         out,
-        "three replicas, {CAPACITY:.0} requests/s together; visitors leave after {:.0} s{:>15}",
+        "three replicas, {CAPACITY:.0} requests/s together; clients leave after {:.0} s{:>15}",
         PATIENCE.as_secs_f64(),
         format!("{elapsed:.0} of {end:.0} s")
     );
@@ -75,13 +75,13 @@ fn now(out: &mut String, script: Script, without: Option<Second>, with: Option<S
     let lines: [&dyn Fn(&Second) -> String; 4] = [
         &|side| {
             let (served, offered) = (side.within_target, side.offered);
-            format!("served {served:>4} of {offered:>3} visitors/s")
+            format!("served {served:>4} of {offered:>3} requests/s")
         },
         &|_| format!("possible {possible:>2.0}/s"),
-        &|side| format!("turned away {:>3}, gave up {:>3}", side.shed, side.timeouts),
+        &|side| format!("shed {:>3}, abandoned {:>3}", side.shed, side.timeouts),
         &|side| match side.latency {
             Some(latency) => format!("time to serve {:.0} ms (p95)", latency.p95_ms),
-            None => "time to serve: nobody was served".to_owned(),
+            None => "time to serve: nothing was served".to_owned(),
         },
     ];
     for line in lines {
