@@ -33,6 +33,7 @@ export interface Replica {
   id: number;
   url: string;
   state: string;
+  slow: boolean;
   since: string;
   weight: number;
   window: number | null;

@@ -131,7 +131,7 @@ export class Charts {
       height: 200,
       legend: { live: false },
       plugins: [marks(this.events)],
-      axes: [{ ...axis, values: times }, { ...axis, size: 76, values: (_, ticks) => ticks.map((it) => `${it} ${chart.unit}`) }],
+      axes: [{ ...axis, space: 90, values: times }, { ...axis, size: 76, values: (_, ticks) => ticks.map((it) => `${it} ${chart.unit}`) }],
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1e3), "Etc/UTC"),
       scales: {
         x: { range: (_, first) => this.stretch(first) },

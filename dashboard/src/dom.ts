@@ -39,6 +39,7 @@ export function replace(element: Element, ...children: Child[]): void {
 const drawn = new WeakMap<Element, string>();
 
 /** A table whose first column is text and whose others are figures. */
+/** Becomes cards on a narrow screen where it has more than four columns. */
 export function table(id: string, heads: string[], rows: Child[][], classes: string[] = []): HTMLElement {
   const head = h("tr", {}, ...heads.map((text) => h("th", {}, text)));
   const body = rows.map((cells, index) =>
@@ -48,7 +49,7 @@ export function table(id: string, heads: string[], rows: Child[][], classes: str
       ...cells.map((cell, column) => h("td", { "data-head": heads[column] ?? "" }, cell === "" ? "–" : cell)),
     ),
   );
-  return h("div", { class: "scroll" }, h("table", { id, class: "cards" }, h("thead", {}, head), h("tbody", {}, ...body)));
+  return h("div", { class: "scroll" }, h("table", { id, class: heads.length > 4 ? "cards" : "" }, h("thead", {}, head), h("tbody", {}, ...body)));
 }
 
 export function rate(value: number | null | undefined): string {
@@ -68,4 +69,9 @@ export function clock(time: string): string {
   const text = new Date(time).toISOString();
   const today = text.slice(0, 10) === new Date().toISOString().slice(0, 10);
   return today ? text.slice(11, 19) : `${text.slice(0, 10)} ${text.slice(11, 19)}`;
+}
+
+/** A text with what stands between backticks as code. */
+export function code(text: string): (string | HTMLElement)[] {
+  return text.split("`").map((part, index) => (index % 2 === 0 ? part : h("code", {}, part)));
 }

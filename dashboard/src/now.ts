@@ -1,7 +1,7 @@
 // Now: the state in words and figures, what would help, classes and replicas.
 
 import type { Application, Rates, Replica, Status } from "./api";
-import { clock, h, ms, rate, replace, table } from "./dom";
+import { code, clock, h, ms, rate, replace, table } from "./dom";
 import { steer } from "./steer";
 
 function tile(id: string, name: string, value: string, note = "", state = ""): HTMLElement {
@@ -51,9 +51,9 @@ export function now(part: HTMLElement, application: Application): void {
 /** What is wrong, and what would help. */
 export function help(part: HTMLElement, status: Status, application: Application): void {
   const lines = [...status.warnings, ...application.warnings].map((it) =>
-    h("li", {}, h("b", {}, `since ${clock(it.since)} `), it.text),
+    h("li", {}, h("b", {}, `since ${clock(it.since)} `), ...code(it.text)),
   );
-  const advice = application.advice.map((text) => h("li", {}, text));
+  const advice = application.advice.map((text) => h("li", {}, ...code(text)));
   replace(
     part,
     lines.length > 0 && h("ul", { class: "box warnings" }, ...lines),
@@ -113,16 +113,6 @@ export function classes(part: HTMLElement, application: Application): void {
   replace(part, h("h2", {}, "Classes, the most important first"), table("class-table", shown.map(([head]) => head), rows, marks));
 }
 
-/** The median service time of the others that a replica is slow against, and by how much. */
-const SLOW_FACTOR = 1.5;
-
-function slow(all: Replica[], one: Replica): boolean {
-  const others = all.filter((it) => it !== one).map((it) => it.recent.service_p50_seconds ?? NaN);
-  const known = others.filter((it) => !Number.isNaN(it)).sort((a, b) => a - b);
-  const median = known[Math.floor((known.length - 1) / 2)];
-  return median !== undefined && (one.recent.service_p50_seconds ?? 0) > SLOW_FACTOR * median;
-}
-
 export function replicas(part: HTMLElement, name: string, application: Application): void {
   const all = application.replicas;
   const path = `/api/applications/${encodeURIComponent(name)}/replicas`;
@@ -142,7 +132,7 @@ export function replicas(part: HTMLElement, name: string, application: Applicati
   };
   const rows = all.map((it) => [
     it.url,
-    `${it.state}${slow(all, it) ? ", slow" : ""}`,
+    `${it.state}${it.slow ? ", slow" : ""}`,
     clock(it.since),
     it.window === null ? "no limit" : String(it.window),
     String(it.in_flight),
@@ -153,6 +143,6 @@ export function replicas(part: HTMLElement, name: string, application: Applicati
     buttons(it),
   ]);
   const heads = ["replica", "state", "since", "window", "in flight", "served/s", "service p50", "service p99", "weight", "steer"];
-  const marks = all.map((it) => (it.state === "up" && !slow(all, it) ? "" : "warn"));
+  const marks = all.map((it) => (it.state === "up" && !it.slow ? "" : "warn"));
   replace(part, h("h2", {}, "Replicas"), table("replica-table", heads, rows, marks));
 }

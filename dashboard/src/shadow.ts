@@ -46,6 +46,6 @@ export function shadow(part: HTMLElement, application: Application): void {
     h("h2", {}, "Shadow"),
     h("p", { id: "shadow-headline" }, it.headline),
     h("p", { class: "muted" }, it.differences.map((text) => `protect.${text}`).join("; ")),
-    table("shadow-table", ["", "in force", "in force, by models", "shadow, by models"], rows),
+    table("shadow-table", ["", "in force", "by models", "shadow"], rows),
   );
 }

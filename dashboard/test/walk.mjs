@@ -58,25 +58,29 @@ async function replica(seed, service) {
   return `http://${line.addr ?? line.listen}`;
 }
 
+/** A proxy with this configuration, on ports that are free. */
+async function proxy(configuration) {
+  const file = join(mkdtempSync(join(tmpdir(), "tidegate-")), "tidegate.toml");
+  writeFileSync(file, `listen = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n${configuration}`);
+  return firstLine(start("run", "-c", file, "--json"));
+}
+
+function load(listen, path, rate) {
+  const load = start("load", `http://${listen}${path}`, "--rate", rate, "--duration", "600s", "--timeout", "2s");
+  load.stdout.resume();
+}
+
 /** Two replicas, the second one slow, two classes, twice what can be served. */
 async function overloaded() {
   const replicas = [await replica("1", "exp:30ms"), await replica("2", "exp:80ms")];
-  const file = join(mkdtempSync(join(tmpdir(), "tidegate-")), "tidegate.toml");
-  writeFileSync(
-    file,
-    `listen = "127.0.0.1:0"
-admin = "127.0.0.1:0"
-upstream = ${JSON.stringify(replicas)}
+  const { listen, admin } = await proxy(`upstream = ${JSON.stringify(replicas)}
 protect.target = "600ms"
 protect.classes = [{ name = "gold", revenue = 5 }, { name = "bronze", revenue = 1 }]
 classify = [{ class = "gold", path = "/gold" }]
-`,
-  );
-  const { listen, admin } = await firstLine(start("run", "-c", file, "--json"));
-  const load = (path, rate) => start("load", `http://${listen}${path}`, "--rate", rate, "--duration", "600s", "--timeout", "2s");
-  load("/gold/basket", "20/s");
-  load("/list", "120/s");
-  load("/search", "40/s");
+`);
+  load(listen, "/gold/basket", "20/s");
+  load(listen, "/list", "120/s");
+  load(listen, "/search", "40/s");
   await until("an overload", async () => (await application(admin)).overload.on === true);
   return { listen, admin, slow: replicas[1] };
 }
@@ -102,6 +106,7 @@ async function walk() {
     await answers(page, service);
     await steers(page, admin);
     await looks(browser, admin);
+    await applications(browser);
     assert.deepEqual(foreign, [], "the page loads nothing from elsewhere");
     assert.deepEqual(errors, [], "no errors on the page");
   } finally {
@@ -187,8 +192,38 @@ async function steers(page, admin) {
   await until("an overload again", async () => (await application(admin)).overload.on === true);
 }
 
+/** Two applications, the first one overloaded and with a shadow. */
+async function applications(browser) {
+  const { listen, admin } = await proxy(`protect.target = "600ms"
+[[application]]
+name = "shop"
+paths = ["/shop"]
+upstream = "${await replica("3", "exp:30ms")}"
+shadow.protect = { target = "200ms" }
+[[application]]
+name = "search"
+paths = ["/search"]
+upstream = "${await replica("4", "exp:30ms")}"
+`);
+  load(listen, "/shop/list", "130/s");
+  load(listen, "/search", "10/s");
+  const status = async () => (await (await fetch(`http://${admin}/api/status`)).json()).applications;
+  await until("an overload of the shop", async () => (await status()).shop.overload.on === true);
+  assert.notEqual((await status()).search.overload.on, true, "the other one is not overloaded");
+  const page = await browser.newPage({ viewport: { width: 1400, height: 900 } });
+  await page.goto(`http://${admin}/`);
+  await page.locator("#choose-shop").click();
+  await until("the shadow", async () => /^The shadow would answer/.test(await page.locator("#shadow-headline").innerText()));
+  assert.match(await page.locator("#shadow-table").innerText(), /default: target[\s\S]*600 ms[\s\S]*200 ms/);
+  await page.locator("#choose-search").click();
+  await until("the other application", async () => (await page.locator("#shadow-table").count()) === 0);
+  assert(!(await page.locator("#headline").innerText()).startsWith("Overloaded"));
+  await page.close();
+  await looks(browser, admin, "applications-", "#choose-shop");
+}
+
 /** Pictures in both themes and three widths; nothing is wider than the screen. */
-async function looks(browser, admin) {
+async function looks(browser, admin, name = "", choose = undefined) {
   mkdirSync(pictures, { recursive: true });
   for (const colorScheme of ["light", "dark"]) {
     for (const width of [390, 800, 1400]) {
@@ -196,7 +231,11 @@ async function looks(browser, admin) {
       await page.goto(`http://${admin}/`);
       await page.waitForSelector("#class-table");
       await page.waitForSelector(".uplot canvas");
-      await page.screenshot({ path: join(pictures, `${colorScheme}-${width}.png`), fullPage: true });
+      if (choose !== undefined) {
+        await page.locator(choose).click();
+        await page.waitForSelector("#shadow-table");
+      }
+      await page.screenshot({ path: join(pictures, `${name}${colorScheme}-${width}.png`), fullPage: true });
       const wide = await page.evaluate(() => document.documentElement.scrollWidth);
       assert(wide <= width, `${width} px: the page is ${wide} px wide`);
       await page.close();

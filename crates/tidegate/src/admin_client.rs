@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{Request, Response, Uri};
+use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use serde_json::Value;
@@ -23,6 +23,7 @@ pub(crate) struct Admin {
         long,
         value_name = "URL",
         env = "TIDEGATE_ADMIN",
+        hide_env_values = true,
         default_value = "http://127.0.0.1:9190",
         global = true
     )]
@@ -47,6 +48,16 @@ impl Admin {
         self.read(self.send(path, Some(body)).await?).await
     }
 
+    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Result<Value, CliError> {
+        let sent = self.send_by(Method::PATCH, path, Some(body)).await?;
+        self.read(sent).await
+    }
+
+    /// Why a request was refused, by its `x-request-id`.
+    pub(crate) async fn refusal(&self, id: &str) -> Result<Value, CliError> {
+        self.get(&format!("/api/requests?id={}", escaped(id))).await
+    }
+
     /// The address with a scheme: `127.0.0.1:9190` is what people write.
     fn base(&self) -> String {
         let base = self.admin.trim_end_matches('/');
@@ -62,13 +73,27 @@ impl Admin {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Response<Incoming>, CliError> {
+        let method = if body.is_some() {
+            Method::POST
+        } else {
+            Method::GET
+        };
+        self.send_by(method, path, body).await
+    }
+
+    async fn send_by(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Response<Incoming>, CliError> {
         let uri: Uri = format!("{}{path}", self.base())
             .parse()
             .map_err(|_| self.failed(&"this is no address; write --admin http://127.0.0.1:9190"))?;
-        let mut request = match body {
-            Some(_) => Request::post(uri).header(CONTENT_TYPE, "application/json"),
-            None => Request::get(uri),
-        };
+        let mut request = Request::builder().method(method).uri(uri);
+        if body.is_some() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
@@ -103,6 +128,17 @@ impl Admin {
     fn failed(&self, cause: &dyn std::fmt::Display) -> CliError {
         CliError::Usage(format!("{}: {cause}", self.admin))
     }
+}
+
+/// What a query may not contain as it is.
+pub(crate) fn escaped(text: &str) -> String {
+    let escape = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b',' => {
+            char::from(byte).to_string()
+        }
+        byte => format!("%{byte:02X}"),
+    };
+    text.bytes().map(escape).collect()
 }
 
 /// The proxy's own words: cause and remedy.

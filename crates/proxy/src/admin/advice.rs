@@ -68,22 +68,34 @@ fn idle_replicas(of: &Situation<'_>) -> Option<String> {
     })
 }
 
+/// The median of the others' service times, where the replica's own exceeds it by far.
+pub(super) fn slower_than(
+    own: Option<f64>,
+    others: impl Iterator<Item = Option<f64>>,
+) -> Option<f64> {
+    let mut others: Vec<f64> = others.flatten().collect();
+    others.sort_by(f64::total_cmp);
+    let &median = others.get(others.len().checked_sub(1)? / 2)?;
+    (own? > SLOW_FACTOR * median).then_some(median)
+}
+
 /// The replica whose requests take far longer than those of the others.
 fn slow_replica(of: &Situation<'_>) -> Option<String> {
     let known = |it: &Replica<'_>| it.service_p50_seconds;
-    let mut times: Vec<f64> = of.replicas.iter().filter_map(known).collect();
-    times.sort_by(f64::total_cmp);
-    let (&slowest, others) = times.split_last()?;
-    let &median = others.get(others.len().checked_sub(1)? / 2)?;
-    let replica = of.replicas.iter().find(|it| known(it) == Some(slowest))?;
-    (slowest > SLOW_FACTOR * median).then(|| {
-        format!(
-            "Look at {}: half of its requests take more than {:.0} ms, those of the others {:.0} ms.",
-            replica.url,
-            slowest * 1e3,
-            median * 1e3
-        )
-    })
+    let all = of.replicas.iter().enumerate();
+    let (at, replica) = all.max_by(|a, b| {
+        let (a, b) = (known(a.1).unwrap_or(0.0), known(b.1).unwrap_or(0.0));
+        a.total_cmp(&b)
+    })?;
+    let others = of.replicas.iter().enumerate();
+    let others = others.filter(|(other, _)| *other != at);
+    let median = slower_than(known(replica), others.map(|(_, it)| known(it)))?;
+    Some(format!(
+        "Look at {}: half of its requests take more than {:.0} ms, those of the others {:.0} ms.",
+        replica.url,
+        known(replica)? * 1e3,
+        median * 1e3
+    ))
 }
 
 /// How many more replicas like those that are up would serve what arrives.

@@ -274,7 +274,8 @@ fn ejection(replica: &str, on: bool, seconds: f64, others_seconds: f64) -> Line 
         },
         false => Line {
             level: Level::Info,
-            message: "an ejected replica is back: it is as fast as the others".to_owned(),
+            message: "an ejected replica is back: it is no longer far slower than the others"
+                .to_owned(),
             fields,
         },
     }

@@ -180,6 +180,8 @@ struct ReplicaView {
     /// `up`, `ejected` (far slower than the others), `draining` (by an operator) or `down` (gets
     /// no requests).
     state: &'static str,
+    /// Half of its requests take far longer than half of those of the others.
+    slow: bool,
     /// Since when it has this state: time of day.
     since: String,
     #[serde(flatten)]
@@ -358,18 +360,29 @@ fn replicas(
     journal: &Journal,
     recent: &Recent,
 ) -> Vec<ReplicaView> {
+    let times = |replica: &ReplicaStatus| {
+        let times = recent.replicas.get(usize::from(replica.id.0)).copied();
+        times.unwrap_or_default()
+    };
     let view = |replica: &ReplicaStatus| ReplicaView {
         url: url(application, replica),
         state: state(application, replica),
+        slow: is_slow(replica, replicas, times),
         since: rfc3339(journal.since(Subject::Replica(replica.id))),
-        recent: recent
-            .replicas
-            .get(usize::from(replica.id.0))
-            .copied()
-            .unwrap_or_default(),
+        recent: times(replica),
         engine: replica.clone(),
     };
     replicas.iter().map(view).collect()
+}
+
+fn is_slow(
+    replica: &ReplicaStatus,
+    all: &[ReplicaStatus],
+    times: impl Fn(&ReplicaStatus) -> ReplicaTimes,
+) -> bool {
+    let others = all.iter().filter(|other| other.id != replica.id);
+    let others = others.map(|other| times(other).service_p50_seconds);
+    advice::slower_than(times(replica).service_p50_seconds, others).is_some()
 }
 
 fn state(application: &Application, replica: &ReplicaStatus) -> &'static str {

@@ -4,6 +4,7 @@ pub(crate) mod show;
 
 use std::error::Error;
 use std::io::{self, Write as _};
+use std::num::NonZeroU32;
 use std::process::ExitCode;
 
 use clap::{Subcommand, ValueEnum};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use tidegate_config::Dur;
 use tidegate_http1::event_stream::Reader;
 
-use crate::admin_client::{Admin, application};
+use crate::admin_client::{Admin, application, escaped};
 use crate::check::print;
 use crate::error::CliError;
 use crate::runtime;
@@ -51,6 +52,9 @@ enum Command {
     },
     /// Replicas, with window, requests in flight and service time.
     Replicas,
+    /// Adds, removes, drains or weighs a replica, until the file names other replicas.
+    #[command(subcommand)]
+    Replica(ReplicaCall),
     /// What the configuration of `[shadow]` would do, beside the one in force.
     Shadow,
     /// Other proxies in front of the same replicas, and what this one may use.
@@ -134,6 +138,62 @@ enum RecordCall {
     Status,
 }
 
+#[derive(Debug, Subcommand)]
+enum ReplicaCall {
+    /// Adds a replica.
+    Add {
+        /// Its URL, as http://10.0.0.7:3000.
+        url: String,
+        /// What it is meant to carry, relative to the others.
+        #[arg(long, default_value = "1")]
+        weight: NonZeroU32,
+    },
+    /// Removes a replica; requests inside finish.
+    Remove {
+        /// Its URL, as `tidegate ctl replicas` has it.
+        url: String,
+    },
+    /// Gives a replica no new requests.
+    Drain {
+        /// Its URL, as `tidegate ctl replicas` has it.
+        url: String,
+    },
+    /// Gives a drained replica requests again.
+    Undrain {
+        /// Its URL, as `tidegate ctl replicas` has it.
+        url: String,
+    },
+    /// Sets what a replica is meant to carry, relative to the others.
+    Weight {
+        /// Its URL, as `tidegate ctl replicas` has it.
+        url: String,
+        /// One of weight 2 gets twice the requests of one of weight 1.
+        weight: NonZeroU32,
+    },
+}
+
+impl ReplicaCall {
+    /// The change of the pool, and what it is in words.
+    fn patch(&self) -> (Value, String) {
+        match self {
+            Self::Add { url, weight } => (
+                json!({ "add": [{ "url": url, "weight": weight }] }),
+                format!("{url} added"),
+            ),
+            Self::Remove { url } => (json!({ "remove": [url] }), format!("{url} removed")),
+            Self::Drain { url } => (json!({ "drain": [url] }), format!("{url} drains")),
+            Self::Undrain { url } => (
+                json!({ "undrain": [url] }),
+                format!("{url} gets requests again"),
+            ),
+            Self::Weight { url, weight } => (
+                json!({ "weight": { url: weight } }),
+                format!("{url} has weight {weight}"),
+            ),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OnOff {
     On,
@@ -151,6 +211,7 @@ impl Args {
             Command::Status => self.look(show::status).await,
             Command::Warnings => self.look(show::warnings).await,
             Command::Replicas => self.look(show::replicas).await,
+            Command::Replica(call) => self.replica(call).await,
             Command::Shadow => self.shadow().await,
             Command::Class { name } => self.class(name.as_deref()).await,
             Command::Events {
@@ -212,6 +273,33 @@ impl Args {
         }
     }
 
+    async fn replica(&self, call: &ReplicaCall) -> Result<(), CliError> {
+        let name = match &self.application {
+            Some(name) => name.clone(),
+            None => self.only_application().await?,
+        };
+        let path = format!("/api/applications/{}/replicas", escaped(&name));
+        let (patch, words) = call.patch();
+        let pool = self.admin.patch(&path, &patch).await?;
+        match self.json {
+            true => self.print_json(&pool),
+            false => print(&format!("{words}\n")),
+        }
+    }
+
+    async fn only_application(&self) -> Result<String, CliError> {
+        let list = self.admin.get("/api/applications").await?;
+        let all = list["applications"].as_array().into_iter().flatten();
+        let names: Vec<_> = all.map(|it| show::text(&it["name"]).to_owned()).collect();
+        match names.as_slice() {
+            [name] => Ok(name.clone()),
+            names => Err(CliError::Usage(format!(
+                "there are several applications; name one by --application: {}",
+                names.join(", ")
+            ))),
+        }
+    }
+
     async fn shadow(&self) -> Result<(), CliError> {
         let status = self.admin.get("/api/status").await?;
         let shadow = &application(&status, self.application.as_deref())?["shadow"];
@@ -250,8 +338,7 @@ impl Args {
     }
 
     async fn why(&self, id: &str) -> Result<(), CliError> {
-        let path = format!("/api/requests?id={}", escaped(id));
-        let found = self.admin.get(&path).await?;
+        let found = self.admin.refusal(id).await?;
         match self.json {
             true => self.print_json(&found),
             false => print(&format!("{}\n", show::text(&found["words"]))),
@@ -366,15 +453,4 @@ impl Args {
 fn parse(what: &str, text: &str) -> Result<Value, CliError> {
     serde_json::from_str(text)
         .map_err(|error| CliError::Usage(format!("{what} is not JSON: {error}; quote it with '…'")))
-}
-
-/// What a query may not contain as it is.
-fn escaped(text: &str) -> String {
-    let escape = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b',' => {
-            char::from(byte).to_string()
-        }
-        byte => format!("%{byte:02X}"),
-    };
-    text.bytes().map(escape).collect()
 }

@@ -4,6 +4,14 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+/// `slow` where a replica is up and takes far longer than the others.
+pub(crate) fn replica_state(replica: &Value) -> &str {
+    match text(&replica["state"]) {
+        "up" if replica["slow"] == true => "slow",
+        state => state,
+    }
+}
+
 /// `12`, `3.4`, or a dash where there is nothing.
 pub(crate) fn number(value: &Value) -> String {
     match value.as_f64() {
@@ -217,7 +225,7 @@ pub(super) fn replicas(application: &Value) -> String {
             out,
             "{:<32}{:>9}{:>8}{:>8}{:>9}{:>8}{:>8}  {}",
             text(&replica["url"]),
-            text(&replica["state"]),
+            replica_state(replica),
             number(&replica["window"]),
             number(&replica["in_flight"]),
             number(&recent["served_per_second"]),

@@ -9,16 +9,16 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use super::Args;
-use super::view::{Ui, lines};
+use super::view::{Typing, Ui, lines};
 use crate::error::CliError;
 
 /// Time between two pictures.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Shows the proxy until the operator quits.
-pub(super) fn show(args: &Args, runtime: &Runtime, first: Value) -> Result<(), CliError> {
+pub(super) fn show(args: &Args, runtime: &Runtime, first: Value, ui: Ui) -> Result<(), CliError> {
     let mut terminal = ratatui::init();
-    let outcome = watch(args, runtime, first, &mut terminal);
+    let outcome = watch(args, runtime, first, ui, &mut terminal);
     ratatui::restore();
     outcome
 }
@@ -27,10 +27,10 @@ fn watch(
     args: &Args,
     runtime: &Runtime,
     mut application: Value,
+    mut ui: Ui,
     terminal: &mut ratatui::DefaultTerminal,
 ) -> Result<(), CliError> {
     let failed = |error: std::io::Error| CliError::Usage(format!("the terminal failed: {error}"));
-    let mut ui = Ui::new(&args.admin.admin);
     ui.take(&application);
     let mut due = Instant::now() + EVERY;
     loop {
@@ -51,6 +51,9 @@ fn watch(
             {
                 return Ok(());
             }
+            if let Some(id) = ui.asked.take() {
+                ui.answer = Some(runtime.block_on(args.why(&id)));
+            }
         }
         if Instant::now() >= due {
             due = Instant::now() + EVERY;
@@ -68,31 +71,51 @@ fn watch(
     }
 }
 
+fn on_typed(ui: &mut Ui, typing: Typing, code: KeyCode) {
+    let field = match typing {
+        Typing::Filter => &mut ui.filter,
+        Typing::Request => &mut ui.request,
+    };
+    match code {
+        KeyCode::Enter => {
+            ui.typing = None;
+            if typing == Typing::Request && !ui.request.is_empty() {
+                ui.asked = Some(ui.request.clone());
+            }
+        }
+        KeyCode::Esc => {
+            field.clear();
+            ui.typing = None;
+        }
+        KeyCode::Backspace => drop(field.pop()),
+        KeyCode::Char(letter) => field.push(letter),
+        _ => {}
+    }
+}
+
 /// False to quit.
 fn on_key(ui: &mut Ui, key: KeyEvent) -> bool {
     let interrupt = key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c');
     if interrupt {
         return false;
     }
-    if ui.typing {
-        match key.code {
-            KeyCode::Enter => ui.typing = false,
-            KeyCode::Esc => {
-                ui.typing = false;
-                ui.filter.clear();
-            }
-            KeyCode::Backspace => drop(ui.filter.pop()),
-            KeyCode::Char(letter) => ui.filter.push(letter),
-            _ => {}
-        }
+    if let Some(typing) = ui.typing {
+        on_typed(ui, typing, key.code);
         return true;
     }
     match key.code {
         KeyCode::Char('q') => return false,
         KeyCode::Esc if ui.help => ui.help = false,
-        KeyCode::Esc => ui.filter.clear(),
+        KeyCode::Esc => {
+            ui.filter.clear();
+            ui.answer = None;
+        }
         KeyCode::Char('?') => ui.help = !ui.help,
-        KeyCode::Char('/') => ui.typing = true,
+        KeyCode::Char('/') => ui.typing = Some(Typing::Filter),
+        KeyCode::Char('i') => {
+            ui.request.clear();
+            ui.typing = Some(Typing::Request);
+        }
         KeyCode::Char('s') => ui.sort = ui.sort.next(),
         KeyCode::Char('p') => ui.paused = !ui.paused,
         KeyCode::Down => ui.scroll = ui.scroll.saturating_add(1),
@@ -128,6 +151,8 @@ mod tests {
         assert_eq!((ui.filter.as_str(), ui.paused), ("qp", false));
         assert!(press(&mut ui, "\x1bp?"));
         assert_eq!((ui.filter.as_str(), ui.paused, ui.help), ("", true, true));
+        assert!(press(&mut ui, "\x1biabc\n"));
+        assert_eq!(ui.asked.as_deref(), Some("abc"));
         assert!(!press(&mut ui, "q"));
     }
 }

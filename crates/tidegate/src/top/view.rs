@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use serde_json::Value;
 
-use crate::ctl::show::{ENGINES, classes, clock, millis, number, shadow_rows, text};
+use crate::ctl::show::{ENGINES, classes, clock, millis, number, replica_state, shadow_rows, text};
 
 /// Seconds in the small charts.
 const HISTORY: usize = 120;
@@ -53,12 +53,25 @@ impl Sort {
     }
 }
 
+/// What keys are typed into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Typing {
+    Filter,
+    Request,
+}
+
 /// What the operator has chosen, and what was seen.
 #[derive(Debug)]
 pub(super) struct Ui {
     admin: String,
     pub(super) filter: String,
-    pub(super) typing: bool,
+    pub(super) typing: Option<Typing>,
+    /// The id of a request, while it is typed.
+    pub(super) request: String,
+    /// The id of a request that is to be looked up.
+    pub(super) asked: Option<String>,
+    /// Why that request was refused.
+    pub(super) answer: Option<String>,
     pub(super) help: bool,
     pub(super) paused: bool,
     pub(super) sort: Sort,
@@ -75,7 +88,10 @@ impl Ui {
         Self {
             admin: admin.to_owned(),
             filter: String::new(),
-            typing: false,
+            typing: None,
+            request: String::new(),
+            asked: None,
+            answer: None,
             help: false,
             paused: false,
             sort: Sort::default(),
@@ -114,10 +130,11 @@ impl Ui {
     }
 }
 
-const HELP: [&str; 8] = [
+const HELP: [&str; 9] = [
     "q       quit",
     "?       this help",
     "/       show only classes and replicas whose name contains a text; Esc shows all",
+    "i       why a request was refused: its x-request-id, then Enter",
     "s       sort classes by importance, offered, shed or p99",
     "p       pause",
     "arrows  scroll, also page up and down",
@@ -134,6 +151,10 @@ pub(super) fn lines(application: &Value, ui: &Ui, columns: u16) -> Vec<Line<'sta
     }
     if let Some(error) = &ui.error {
         out.extend(wrapped(error, columns, ui.style(Color::Red)));
+        out.push(Line::default());
+    }
+    if let Some(answer) = &ui.answer {
+        out.extend(wrapped(answer, columns, ui.style(Color::Yellow)));
         out.push(Line::default());
     }
     let overloaded = application["overload"]["on"] == true;
@@ -224,8 +245,11 @@ fn title(application: &Value, ui: &Ui) -> Line<'static> {
         ui.admin,
         text(&application["mode"]["name"])
     );
-    if ui.typing || !ui.filter.is_empty() {
+    if ui.typing == Some(Typing::Filter) || !ui.filter.is_empty() {
         words += &format!("  /{}", ui.filter);
+    }
+    if ui.typing == Some(Typing::Request) {
+        words += &format!("  request {}", ui.request);
     }
     if ui.paused {
         words += "  PAUSED";
@@ -282,7 +306,7 @@ fn class_table(application: &Value, ui: &Ui, columns: u16) -> Vec<Line<'static>>
     let mut out = vec![Line::styled(
         match wide {
             true => format!(
-                "{:<16}{:>9}{:>10}{:>11}{:>8}{:>9}{:>8}{:>8}{:>8}",
+                "{:<19}{:>9}{:>10}{:>11}{:>8}{:>9}{:>8}{:>8}{:>8}",
                 format!("class ({})", ui.sort.words()),
                 "offered/s",
                 "admitted",
@@ -317,7 +341,7 @@ fn class_row(name: &str, class: &Value, ui: &Ui, wide: bool) -> Line<'static> {
     let target = millis(&class["target_seconds"]);
     let words = match wide {
         true => format!(
-            "{name:<16.15}{:>9}{:>10}{:>11}{:>8}{:>9}{:>8}{:>8}{target:>8}",
+            "{name:<19.18}{:>9}{:>10}{:>11}{:>8}{:>9}{:>8}{:>8}{target:>8}",
             rate("offered_per_second"),
             rate("admitted_per_second"),
             rate("in_target_per_second"),
@@ -382,7 +406,7 @@ fn replica_table(application: &Value, ui: &Ui, columns: u16) -> Vec<Line<'static
         if !ui.wants(url) {
             continue;
         }
-        let state = text(&replica["state"]);
+        let state = replica_state(replica);
         let short = url.trim_start_matches("http://");
         let recent = &replica["recent"];
         let (window, inside) = (number(&replica["window"]), number(&replica["in_flight"]));
@@ -447,6 +471,9 @@ mod tests {
                 "gold": { "rank": 0, "target_seconds": 0.5, "recent": {} },
             },
             "replicas": [{
+                "url": "http://127.0.0.1:3002", "state": "up", "slow": true, "window": 2,
+                "in_flight": 2, "recent": { "service_p50_seconds": 0.2 },
+            }, {
                 "url": "http://127.0.0.1:3001", "state": "ejected", "window": 12, "in_flight": 11,
                 "recent": { "service_p50_seconds": 0.04 },
             }],
@@ -475,6 +502,7 @@ mod tests {
                 "148",
                 "predicted 164/s",
                 "ejected",
+                "slow",
                 "remedy",
                 "164         160          87",
                 "would shed less",
