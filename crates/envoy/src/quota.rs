@@ -15,7 +15,7 @@ use crate::proto::quota::{
     TokenBucket, UsageReports,
 };
 
-/// An assignment is in force for so many intervals: Envoy outlives a restart of this server.
+/// Intervals for which an assignment is in force: Envoy outlives a restart of this server.
 const INTERVALS_TO_LIVE: u32 = 40;
 
 /// Seconds in which a bucket is filled. Ten keep a tenth of a request a second exact.

@@ -50,7 +50,7 @@ const SAMPLES_MIN: u64 = 5;
 /// What a class may send above what it asked for lately, so that it can grow. Chosen.
 const HEADROOM: f64 = 1.25;
 
-/// A demand without a report for so many intervals is over. Chosen.
+/// Intervals without a report after which a demand is over. Chosen.
 const INTERVALS_UNTIL_OVER: u32 = 20;
 
 /// Rise of the base service time per interval without a shorter measurement. Chosen: 62 % in a
@@ -142,7 +142,7 @@ impl<B: Ord + Clone> Rates<B> {
         self.demands.retain(|bucket, _| !gone(bucket));
     }
 
-    /// A request ended after so many seconds in the service.
+    /// A request ended after `seconds` in the service.
     pub(crate) fn on_completion(&mut self, seconds: f64, served: bool) {
         self.completions.served += u64::from(served);
         self.completions.timed += 1;

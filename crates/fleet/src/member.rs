@@ -40,7 +40,7 @@ const NEWCOMER: Duration = Duration::from_secs(2);
 const GUARANTEE_CHANGE_MIN: f64 = 0.03;
 
 /// Shares of windows stay while all that would change is less than this part of them and less than
-/// so many chance deviations of the arrivals that they rest on. Chosen: a slot that moves is with
+/// `SHARE_CHANGE_Z` standard deviations of the arrivals that they rest on. Chosen: a slot that moves is with
 /// neither proxy until both know, so that noise must not move any. With a thirtieth eight proxies
 /// lost capacity (experiments/fleet/overload.toml).
 const SHARE_CHANGE_MIN: f64 = 0.1;
@@ -435,7 +435,7 @@ impl Member {
         first.unwrap_or(&self.config.proxy).clone()
     }
 
-    /// Cut off: windows stay as they are, of whoever searched.
+    /// Cut off: windows stay as they are, whichever proxy searched for them.
     fn hold_windows(&self, force: &mut Force, sample: &AppSample) {
         for (name, totals) in named(sample) {
             if let Some(found) = totals.found {
@@ -577,12 +577,12 @@ impl Member {
         };
         let mut shares: Vec<ReplicaShare> = named(sample).map(share).collect();
         shares.sort_by_key(|share| share.replica);
-        self.leave_nobody_without(&mut shares, sample, force);
+        self.leave_one_slot(&mut shares, sample, force);
         shares
     }
 
     /// A proxy that would get no slot in any replica gets one in one of them.
-    fn leave_nobody_without(&self, shares: &mut [ReplicaShare], sample: &AppSample, force: &Force) {
+    fn leave_one_slot(&self, shares: &mut [ReplicaShare], sample: &AppSample, force: &Force) {
         let window = |share: &ReplicaShare| {
             let own = sample.report.replicas.iter();
             let mut own = own.filter(|it| it.replica == share.replica);
@@ -624,6 +624,12 @@ impl Member {
             (name.clone(), key_shares(own, &theirs, proxies))
         };
         names.into_iter().map(shares).collect()
+    }
+
+    /// Proxies of the fleet as this one sees it, itself included.
+    #[must_use]
+    pub fn proxies(&self) -> usize {
+        self.peers.len() + 1
     }
 
     /// The fleet as this proxy sees it.
@@ -720,7 +726,7 @@ fn plus(a: Elsewhere, b: Elsewhere) -> Elsewhere {
     }
 }
 
-/// A proxy whose traffic nobody has seen yet counts as having the mean of the others'.
+/// A proxy whose traffic is not known yet counts as having the mean of the others'.
 fn welcome(demands: &mut BTreeMap<String, Demand>, newcomers: &[String]) {
     let known = || demands.iter().filter(|(name, _)| !newcomers.contains(name));
     let count = known().count();

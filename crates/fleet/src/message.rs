@@ -311,7 +311,7 @@ impl Lead {
     }
 }
 
-/// Whether one more proxy fits into a fleet of so many.
+/// Whether one more proxy fits into a fleet of this size.
 pub(crate) fn has_room(proxies: usize) -> bool {
     proxies < PROXIES_MAX
 }

@@ -8,7 +8,7 @@
 //! share = (own + e T / N) / (T + e T)        T = Σ rates, N proxies, e = 0.02
 //! ```
 //!
-//! of its quota, so that the shares add up to one. A key that nobody reports has its whole quota
+//! of its quota, so that the shares add up to one. A key that no proxy reports has its whole quota
 //! everywhere.
 //!
 //! What breaks it: a key that hops from proxy to proxy faster than reports travel. It gets up to
@@ -22,7 +22,7 @@ pub type KeyRates = BTreeMap<String, f64>;
 /// Part of a quota that is divided evenly, so that a key can begin anywhere.
 const EVEN: f64 = 0.02;
 
-/// This proxy's shares of the quota of each key that somebody reports.
+/// This proxy's shares of the quota of each key that is reported.
 #[must_use]
 pub fn key_shares(own: &KeyRates, others: &[&KeyRates], proxies: usize) -> BTreeMap<String, f64> {
     let keys = own
@@ -34,7 +34,7 @@ pub fn key_shares(own: &KeyRates, others: &[&KeyRates], proxies: usize) -> BTree
         let total = own + others.iter().map(|rates| rate(rates, key)).sum::<f64>();
         let even = EVEN * total / proxies.max(1) as f64;
         let share = (own + even) / (total * (1.0 + EVEN));
-        // Nobody uses it: whole.
+        // No proxy uses it: whole.
         let share = if share.is_finite() { share } else { 1.0 };
         (key.clone(), share)
     };

@@ -3,10 +3,11 @@
 
 mod support;
 
-use support::{Upstream, proxy, within};
+use support::{Upstream, proxy};
 use tidegate_hostile::frames::{
     self, END_HEADERS, END_STREAM, Reader, Writer, block, frame, get, kind,
 };
+use tidegate_testing::within;
 use tokio::task::JoinSet;
 
 /// Requests of one connection that may reach the upstream before it is sent away.

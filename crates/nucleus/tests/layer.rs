@@ -16,11 +16,10 @@ use axum::routing::get;
 use futures_util::{StreamExt, stream};
 use http_body_util::BodyExt;
 use tidegate_nucleus::{Nucleus, NucleusLayer, OptionalContent};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tidegate_testing::{Client, within};
 use tokio::sync::{mpsc, oneshot};
 
-use support::{Http, patiently, send, send_and_leave, service};
+use support::{Http, send, send_and_leave, service};
 
 async fn page(Extension(OptionalContent(full)): Extension<OptionalContent>) -> &'static str {
     match full {
@@ -120,12 +119,11 @@ async fn the_applications_own_trailers_are_kept() {
 async fn a_client_that_takes_no_trailers_gets_none() {
     let nucleus = support::nucleus();
     let addr = service(router(&nucleus)).await;
-    let mut stream = TcpStream::connect(addr).await.unwrap();
+    let mut client = Client::connect(addr).await;
     let request = "GET /chunks HTTP/1.1\r\nhost: a\r\n\r\n\
                    GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    patiently(stream.read_to_string(&mut answer)).await.unwrap();
+    client.send(request).await;
+    let answer = client.read_to_end().await;
     assert!(
         answer.contains("3\r\ntwo\r\n0\r\n\r\nHTTP/1.1 200 OK"),
         "{answer}"
@@ -140,14 +138,11 @@ async fn a_client_that_takes_no_trailers_gets_none() {
 async fn an_event_stream_is_counted_out_with_its_head() {
     let nucleus = support::nucleus();
     let addr = service(router(&nucleus)).await;
-    let mut stream = TcpStream::connect(addr).await.unwrap();
+    let mut client = Client::connect(addr).await;
     let request = "GET /events HTTP/1.1\r\nhost: a\r\nte: trailers\r\n\r\n";
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"data: 1\n\n\r\n") {
-        patiently(stream.read_buf(&mut answer)).await.unwrap();
-    }
-    let answer = String::from_utf8(answer).unwrap();
+    client.send(request).await;
+    let answer = client.read_until("data: 1\n\n\r\n").await;
+    assert!(answer.contains("data: 1\n\n\r\n"), "{answer}");
     assert!(answer.contains("\r\ntidegate-demand: 1\r\n"), "{answer}");
     assert_eq!(nucleus.reading().present, 0, "though it goes on");
 }
@@ -182,13 +177,13 @@ async fn a_client_that_leaves_is_counted_out() {
 
     let (leave, left) = oneshot::channel();
     let client = tokio::spawn(send_and_leave(addr, "/", left));
-    let mut handler = patiently(arrived.recv()).await.unwrap();
+    let mut handler = within(arrived.recv()).await.unwrap();
     assert_eq!(nucleus.reading().present, 1);
     leave.send(()).unwrap();
     client.await.unwrap();
-    patiently(handler.closed()).await;
+    within(handler.closed()).await;
     // The flight is dropped after the handler, on another task's turn.
-    patiently(async {
+    within(async {
         while nucleus.reading().present > 0 {
             tokio::task::yield_now().await;
         }

@@ -18,7 +18,8 @@ use futures_util::{SinkExt, StreamExt, stream};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_tungstenite::tungstenite::Message;
 
-use support::{Http, Sidecar, listen, nobody, patiently, send, send_and_leave, send_body, service};
+use support::{Http, Sidecar, listen, nobody, send, send_and_leave, send_body, service};
+use tidegate_testing::within;
 
 /// Tells what it was asked, one line per header.
 async fn echo(headers: HeaderMap) -> Response {
@@ -145,12 +146,12 @@ async fn a_client_that_leaves_is_counted_out_and_the_service_learns_of_it() {
     let sidecar = Sidecar::before(&format!("http://{}", service(router).await)).await;
     let (leave, left) = oneshot::channel();
     let client = tokio::spawn(send_and_leave(sidecar.addr, "/", left));
-    let mut handler = patiently(arrived.recv()).await.unwrap();
+    let mut handler = within(arrived.recv()).await.unwrap();
     assert_eq!(sidecar.nucleus.reading().present, 1);
     leave.send(()).unwrap();
     client.await.unwrap();
     // The service learns of it from the sidecar, which has counted the request out before.
-    patiently(handler.closed()).await;
+    within(handler.closed()).await;
     let reading = sidecar.nucleus.reading();
     assert_eq!((reading.present, reading.answered), (0, 0));
 }
@@ -169,10 +170,10 @@ async fn requests_in_flight_finish_after_the_stop() {
     let sidecar = Sidecar::before(&format!("http://{}", service(router).await)).await;
     let addr = sidecar.addr;
     let client = tokio::spawn(send(Http::One, addr, support::get(addr, "/")));
-    patiently(gate.0.notified()).await;
+    within(gate.0.notified()).await;
     let done = sidecar.stop();
     // The port is free before the last request is done.
-    patiently(async {
+    within(async {
         while tokio::net::TcpStream::connect(addr).await.is_ok() {
             tokio::task::yield_now().await;
         }
@@ -180,7 +181,7 @@ async fn requests_in_flight_finish_after_the_stop() {
     .await;
     gate.1.notify_one();
     assert_eq!(client.await.unwrap().body, "finished");
-    assert_eq!(patiently(done).await.unwrap(), 0, "nobody was cut");
+    assert_eq!(within(done).await.unwrap(), 0, "nobody was cut");
 }
 
 #[tokio::test]
@@ -190,8 +191,8 @@ async fn the_stop_does_not_wait_for_ever() {
     let sidecar = Sidecar::with_grace(&upstream, Duration::ZERO).await;
     let (_leave, left) = oneshot::channel();
     let client = tokio::spawn(send_and_leave(sidecar.addr, "/", left));
-    let _handler = patiently(arrived.recv()).await.unwrap();
-    assert_eq!(patiently(sidecar.stop()).await.unwrap(), 1, "one was cut");
+    let _handler = within(arrived.recv()).await.unwrap();
+    assert_eq!(within(sidecar.stop()).await.unwrap(), 1, "one was cut");
     client.abort();
 }
 
@@ -209,11 +210,11 @@ async fn a_websocket_passes_and_holds_no_place() {
     let sidecar = Sidecar::before(&format!("http://{addr}")).await;
     let stream = tokio::net::TcpStream::connect(sidecar.addr).await.unwrap();
     let handshake = tokio_tungstenite::client_async("ws://shop.example/chat", stream);
-    let (mut socket, response) = patiently(handshake).await.unwrap();
+    let (mut socket, response) = within(handshake).await.unwrap();
     assert_eq!(response.headers()["tidegate-demand"], "1");
     assert_eq!(sidecar.nucleus.reading().present, 0);
     socket.send(Message::text("ahoy")).await.unwrap();
-    let echoed = patiently(socket.next()).await.unwrap().unwrap();
+    let echoed = within(socket.next()).await.unwrap().unwrap();
     assert_eq!(echoed, Message::text("ahoy"));
     socket.close(None).await.unwrap();
 }

@@ -19,9 +19,8 @@ use crate::proto::any_value::Value as Any;
 use crate::proto::metric::Data;
 use crate::proto::{
     AnyValue, Buckets, Exemplar, ExponentialHistogram, ExponentialPoint, Gauge, Histogram,
-    HistogramPoint, KeyValue, Metric, MetricsRequest, NumberPoint, Resource, ResourceMetrics,
-    ResourceSpans, Scope, ScopeMetrics, ScopeSpans, Span, SpanKind, Status, StatusCode, Sum,
-    Temporality, TracesRequest,
+    HistogramPoint, Item, KeyValue, Metric, NumberPoint, OfResource, OfScope, Request, Resource,
+    Scope, Span, SpanKind, Status, StatusCode, Sum, Temporality,
 };
 
 /// The sampled flag of a span's context.
@@ -65,15 +64,20 @@ fn nanos(at: SystemTime) -> u64 {
 }
 
 /// A message of spans.
-pub(crate) fn traces(resource: &Resource, recorded: &[Recorded]) -> TracesRequest {
-    let scope_spans = ScopeSpans {
+pub(crate) fn traces(resource: &Resource, recorded: &[Recorded]) -> Request<Span> {
+    request(resource, recorded.iter().flat_map(spans).collect())
+}
+
+/// A message of one resource and one scope.
+fn request<T: Item>(resource: &Resource, items: Vec<T>) -> Request<T> {
+    let of_scope = OfScope {
         scope: Some(scope()),
-        spans: recorded.iter().flat_map(spans).collect(),
+        items,
     };
-    TracesRequest {
-        resource_spans: vec![ResourceSpans {
+    Request {
+        of_resources: vec![OfResource {
             resource: Some(resource.clone()),
-            scope_spans: vec![scope_spans],
+            of_scopes: vec![of_scope],
         }],
     }
 }
@@ -239,7 +243,7 @@ pub(crate) fn metrics(
     before: &[Family],
     form: Form,
     period: Period,
-) -> MetricsRequest {
+) -> Request<Metric> {
     let metric = |family: &Family| {
         let known = before.iter().find(|it| it.metric == family.metric);
         let known = known.map_or(&[][..], |family| &family.samples);
@@ -250,16 +254,7 @@ pub(crate) fn metrics(
             data: Some(data(family, known, form, period)),
         }
     };
-    let scope_metrics = ScopeMetrics {
-        scope: Some(scope()),
-        metrics: families.iter().map(metric).collect(),
-    };
-    MetricsRequest {
-        resource_metrics: vec![ResourceMetrics {
-            resource: Some(resource.clone()),
-            scope_metrics: vec![scope_metrics],
-        }],
-    }
+    request(resource, families.iter().map(metric).collect())
 }
 
 /// Data points of a message.

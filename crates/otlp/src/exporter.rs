@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::client::{Client, Failure};
 use crate::convert::{self, Form, Period};
 use crate::environment::{Environment, Signal, Target};
-use crate::proto::{PartialSuccess, Resource, TracesRequest};
+use crate::proto::{self, PartialSuccess, Request, Resource};
 
 /// How often the rings of the workers are emptied. Chosen: they hold many times what the usual
 /// bound per second brings in that time.
@@ -268,7 +268,7 @@ impl Spans<'_> {
     /// One attempt; the rings are emptied meanwhile.
     async fn attempt(
         &mut self,
-        message: &TracesRequest,
+        message: &Request<proto::Span>,
     ) -> Result<Option<PartialSuccess>, Failure> {
         let (channel, queue) = (&self.channel, &mut self.queue);
         let mut attempt = pin!(channel.client.send(message));

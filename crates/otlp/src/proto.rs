@@ -1,6 +1,8 @@
 //! `opentelemetry.proto` v1: the messages and fields that are sent, with the field numbers of the
 //! definitions.
 
+use std::fmt::Debug;
+
 use prost::{Enumeration, Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
@@ -47,26 +49,34 @@ pub(crate) struct Resource {
     pub(crate) attributes: Vec<KeyValue>,
 }
 
+/// What a request carries many of.
+pub(crate) trait Item: Message + Default + Debug {}
+
+impl Item for Span {}
+impl Item for Metric {}
+
+/// What an exporter sends, of either signal: `T` is a [`Span`] or a [`Metric`]. The definitions write
+/// the same three messages twice, under two names each.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct TracesRequest {
+pub(crate) struct Request<T: Item> {
     #[prost(message, repeated, tag = "1")]
-    pub(crate) resource_spans: Vec<ResourceSpans>,
+    pub(crate) of_resources: Vec<OfResource<T>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct ResourceSpans {
+pub(crate) struct OfResource<T: Item> {
     #[prost(message, optional, tag = "1")]
     pub(crate) resource: Option<Resource>,
     #[prost(message, repeated, tag = "2")]
-    pub(crate) scope_spans: Vec<ScopeSpans>,
+    pub(crate) of_scopes: Vec<OfScope<T>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct ScopeSpans {
+pub(crate) struct OfScope<T: Item> {
     #[prost(message, optional, tag = "1")]
     pub(crate) scope: Option<Scope>,
     #[prost(message, repeated, tag = "2")]
-    pub(crate) spans: Vec<Span>,
+    pub(crate) items: Vec<T>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -114,28 +124,6 @@ pub(crate) enum StatusCode {
     Unset = 0,
     Ok = 1,
     Error = 2,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct MetricsRequest {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) resource_metrics: Vec<ResourceMetrics>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ResourceMetrics {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) resource: Option<Resource>,
-    #[prost(message, repeated, tag = "2")]
-    pub(crate) scope_metrics: Vec<ScopeMetrics>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ScopeMetrics {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) scope: Option<Scope>,
-    #[prost(message, repeated, tag = "2")]
-    pub(crate) metrics: Vec<Metric>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -258,6 +258,9 @@ impl Daemon {
             }
         }
         self.save();
+        for driver in self.drivers.values_mut() {
+            driver.finish_stops().await;
+        }
         if let Some(cluster) = &mut self.cluster {
             cluster.end().await;
         }

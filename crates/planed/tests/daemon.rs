@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -190,10 +190,34 @@ impl Drop for Plane {
     }
 }
 
+/// Where the servers of all tests hold a connection, by which they see the end of this process: in
+/// whichever way it ends, none of them is left behind.
+fn lifeline() -> SocketAddr {
+    static ADDR: OnceLock<SocketAddr> = OnceLock::new();
+    *ADDR.get_or_init(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        std::thread::spawn(move || listener.incoming().flatten().collect::<Vec<_>>());
+        addr
+    })
+}
+
+/// Ends this process with the one that has the lifeline.
+fn hold_lifeline() {
+    let addr = std::env::var("TIDEGATE_TEST_LIFELINE").unwrap();
+    let mut lifeline = TcpStream::connect(addr).unwrap();
+    std::thread::spawn(move || {
+        // Nothing is ever sent.
+        let _ = lifeline.read(&mut [0]);
+        std::process::exit(0);
+    });
+}
+
 /// Not a test: the server that the driver starts, which is this program again.
 #[test]
 #[ignore = "started by the driver under test"]
 fn server() {
+    hold_lifeline();
     let port: u16 = std::env::var("TIDEGATE_TEST_PORT")
         .unwrap()
         .parse()
@@ -209,7 +233,7 @@ fn server() {
 
 fn write(folder: &Path, base: &str, daemon: &str, program: &str) -> std::path::PathBuf {
     let file = folder.join("plane.toml");
-    let state = folder.join("plane.state");
+    let (state, lifeline) = (folder.join("plane.state"), lifeline());
     let text = format!(
         "[daemon]\nlisten = '127.0.0.1:0'\nproxies = ['{base}']\ninterval = '100ms'\n\
          state_file = '{}'\n{daemon}\n\
@@ -217,7 +241,8 @@ fn write(folder: &Path, base: &str, daemon: &str, program: &str) -> std::path::P
          prediction = {{ enabled = false }}\n\
          [[plane.application]]\nname = 'shop'\nmax = 6\ncapacity = '60/s'\nstart_time = '200ms'\n\
          [driver.shop.processes]\n\
-         command = ['sh', '-c', 'TIDEGATE_TEST_PORT={{port}} exec {program} --exact server --ignored']\n",
+         command = ['sh', '-c', 'TIDEGATE_TEST_PORT={{port}} TIDEGATE_TEST_LIFELINE={lifeline} \
+         exec {program} --exact server --ignored']\n",
         state.display()
     );
     std::fs::write(&file, text).unwrap();

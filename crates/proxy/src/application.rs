@@ -12,10 +12,8 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use tidegate_control::Timestamp;
-use tidegate_sentry::transcript::Transcribed;
-use tidegate_sentry::{
-    Arrival, Comparison, Ending, Permit, ReplicaId, Resolution, Sentry, ShadowStatus,
-};
+use tidegate_sentry::transcript::{Transcribed, TranscribedResolutions};
+use tidegate_sentry::{Arrival, Comparison, Ending, Permit, ReplicaId, Sentry, ShadowStatus};
 use tokio::sync::Notify;
 
 use crate::channel::Channel;
@@ -126,8 +124,8 @@ impl Application {
         let _committing = self.committing.lock();
         let now = self.now();
         let (protect, changes) = (next.protect(), next.changes());
-        let added =
-            self.resolving(|sentry, wake| sentry.reconfigure(now, protect, &changes, wake))?;
+        let (added, resolutions) = self.sentry.reconfigure(now, protect, &changes)?;
+        self.pass_on(resolutions);
         let settings = next.finish(&added);
         self.board
             .reconfigure(&settings.config.health.passive, settings.replica_ids_end());
@@ -139,7 +137,7 @@ impl Application {
         self.edition.fetch_add(1, Ordering::Release);
         self.hold_draining();
         for id in released {
-            self.resolving(|sentry, wake| sentry.set_health(now, id, true, wake));
+            self.pass_on(self.sentry.set_health(now, id, true));
         }
         self.changed.notify_waiters();
         Ok(())
@@ -175,7 +173,7 @@ impl Application {
         let now = self.now();
         let settings = self.settings();
         for id in settings.draining() {
-            self.resolving(|sentry, wake| sentry.set_health(now, id, false, wake));
+            self.pass_on(self.sentry.set_health(now, id, false));
         }
     }
 
@@ -198,7 +196,7 @@ impl Application {
     /// A health check decided. A replica that is drained stays without requests.
     pub(crate) fn set_health(&self, now: Timestamp, replica: ReplicaId, up: bool) {
         let up = up && !self.settings().is_draining(replica);
-        self.resolving(|sentry, wake| sentry.set_health(now, replica, up, wake));
+        self.pass_on(self.sentry.set_health(now, replica, up));
     }
 
     /// Its name.
@@ -219,27 +217,19 @@ impl Application {
         self.clock
     }
 
-    /// The admission engine. Calls that may resolve waiters go through [`Application::resolving`].
+    /// The admission engine. What its calls resolve goes to [`Application::pass_on`].
     #[must_use]
     pub fn sentry(&self) -> &Transcribed<Waiter> {
         &self.sentry
     }
 
-    /// Calls the engine with a `wake` that passes its answers on to the waiting requests.
-    pub fn resolving<R>(
-        &self,
-        call: impl FnOnce(&Transcribed<Waiter>, &mut dyn FnMut(Waiter, Resolution)) -> R,
-    ) -> R {
-        let mut unclaimed = Vec::new();
-        let result = call(&self.sentry, &mut |waiter, resolution| {
-            unclaimed.extend(waiter.resolve(resolution));
-        });
-        // Slots whose requests have gone go back through the engine, so not before its call is
-        // over.
-        for permit in unclaimed {
-            self.give_back(self.now(), permit, Ending::Abandoned);
+    /// Tells waiting requests what became of them. The slot of one that has gone goes back.
+    pub fn pass_on(&self, resolutions: TranscribedResolutions<'_, Waiter>) {
+        for (waiter, resolution) in resolutions {
+            if let Some(permit) = waiter.resolve(resolution) {
+                self.give_back(self.now(), permit, Ending::Abandoned);
+            }
         }
-        result
     }
 
     /// Gives a slot back, which others may wait for.
@@ -248,7 +238,7 @@ impl Application {
             let seconds = (now - permit.admitted()).as_secs_f64();
             self.comparison.on_served(now, permit.replica(), seconds);
         }
-        self.resolving(|sentry, wake| sentry.on_end(now, permit, ending, wake));
+        self.pass_on(self.sentry.on_end(now, permit, ending));
     }
 
     /// A request is about to be decided about: another configuration gets it too.

@@ -251,14 +251,15 @@ impl Slot {
         let now = application.now();
         let mut receiver = None;
         let waiter = || Waiter::new(&mut receiver);
-        let ticket = application
-            .resolving(|sentry, wake| sentry.requeue(now, permit, bytes, deadline, waiter, wake));
-        match ticket {
-            Ok(ticket) => Some(Wait::new(
-                &self.application,
-                ticket,
-                receiver.expect(PARKED),
-            )),
+        let queued = application
+            .sentry()
+            .requeue(now, permit, bytes, deadline, waiter);
+        match queued {
+            Ok((ticket, resolutions)) => {
+                application.pass_on(resolutions);
+                let answer = receiver.expect(PARKED);
+                Some(Wait::new(&self.application, ticket, answer))
+            }
             Err(permit) => {
                 self.permit = Some(permit);
                 None
@@ -271,7 +272,7 @@ impl Slot {
         let mut permit = self.permit.take().expect(HELD);
         let application = &self.application.shared;
         let now = application.now();
-        application.resolving(|sentry, wake| sentry.on_pause(now, &mut permit, wake));
+        application.pass_on(application.sentry().on_pause(now, &mut permit));
         self.permit = Some(permit);
     }
 
@@ -287,7 +288,7 @@ impl Slot {
         let mut permit = self.permit.take().expect(HELD);
         let application = &self.application.shared;
         let now = application.now();
-        application.resolving(|sentry, wake| sentry.on_stream(now, &mut permit, wake));
+        application.pass_on(application.sentry().on_stream(now, &mut permit));
         if let Some(row) = self.row() {
             row.left(now, &permit, Ending::Ignored);
         }

@@ -66,11 +66,10 @@ struct Switches {
 impl Switches {
     fn put_in_force(self, application: &Application) {
         let now = application.now();
-        application.resolving(|sentry, wake| {
-            sentry.set_kill_switch(now, self.kill_switch, wake);
-            sentry.set_dry_run(now, self.dry_run, wake);
-            sentry.set_draining(now, self.draining);
-        });
+        let sentry = application.sentry();
+        application.pass_on(sentry.set_kill_switch(now, self.kill_switch));
+        application.pass_on(sentry.set_dry_run(now, self.dry_run));
+        sentry.set_draining(now, self.draining);
     }
 }
 

@@ -99,7 +99,7 @@ fn tick(state: &State, application: &Application) {
     let begun = Instant::now();
     application.ticked(now);
     let mut observer = |event: &_| state.tell_observers(application, event);
-    application.resolving(|sentry, wake| sentry.handle_timeout(now, &mut observer, wake));
+    application.pass_on(application.sentry().handle_timeout(now, &mut observer));
     application.metrics().record_tick(begun.elapsed());
 }
 

@@ -475,9 +475,9 @@ async fn what_classes_earn_is_told_everywhere() {
     let Verdict::Admit(permit) = verdict else {
         panic!("{verdict:?}");
     };
-    state
-        .first()
-        .resolving(|sentry, wake| sentry.on_end(state.now(), permit, Ending::Served, wake));
+    let application = state.first();
+    let sentry = application.sentry();
+    application.pass_on(sentry.on_end(state.now(), permit, Ending::Served));
 
     let status = desk.get("/api/status").await.json();
     let class = &status["applications"]["default"]["classes"]["gold"];

@@ -19,7 +19,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use tidegate_control::Timestamp;
-use tidegate_sentry::{Arrival, Ending, Event, Resolution, Sentry, SentryConfig, Verdict};
+use tidegate_sentry::{Arrival, Ending, Event, Sentry, SentryConfig, Verdict};
 
 const ROUNDS: usize = 500_000;
 const WARM_UP: usize = 20_000;
@@ -115,13 +115,13 @@ fn one_by_one(text: &str, replicas: usize, full: bool) -> Vec<u64> {
     // One slot in a hundred replicas is free.
     for _ in 0..(held.len() / 1600).max(1) {
         if let Some(permit) = held.pop() {
-            sentry.on_end(now, permit, Ending::Served, &mut ignore);
+            sentry.on_end(now, permit, Ending::Served).for_each(drop);
         }
     }
     let step = || {
         let start = Instant::now();
         if let Some(permit) = black_box(admit()) {
-            sentry.on_end(now, permit, Ending::Served, &mut ignore);
+            sentry.on_end(now, permit, Ending::Served).for_each(drop);
         }
         nanos(start, Instant::now())
     };
@@ -135,11 +135,12 @@ fn tick_nanos(replicas: usize) -> f64 {
         let now = Timestamp::from_nanos(round * 100_000_000);
         for _ in 0..replicas / 10 {
             if let Verdict::Admit(permit) = sentry.on_arrival(now, &Arrival::default(), || ()) {
-                sentry.on_end(now, permit, Ending::Served, &mut ignore);
+                sentry.on_end(now, permit, Ending::Served).for_each(drop);
             }
         }
         let start = Instant::now();
-        sentry.handle_timeout(now, &mut |_: &Event| {}, &mut ignore);
+        let ticked = sentry.handle_timeout(now, &mut |_: &Event| {});
+        ticked.for_each(drop);
         nanos(start, Instant::now())
     };
     let mut ticks: Vec<u64> = (1..=40).map(tick).collect();
@@ -217,14 +218,15 @@ fn measure(sentry: &Sentry<()>, epoch: Instant, ticks: bool) -> Samples {
     for round in 0..WARM_UP + ROUNDS {
         if ticks && round % TICK_EVERY == 0 {
             let now = Timestamp::from_nanos(nanos(epoch, Instant::now()));
-            sentry.handle_timeout(now, &mut |_: &Event| {}, &mut ignore);
+            let ticked = sentry.handle_timeout(now, &mut |_: &Event| {});
+            ticked.for_each(drop);
         }
         let start = Instant::now();
         let now = Timestamp::from_nanos(nanos(epoch, start));
         let verdict = black_box(sentry.on_arrival(now, &Arrival::default(), || ()));
         let decided = Instant::now();
         if let Verdict::Admit(permit) = verdict {
-            sentry.on_end(now, permit, Ending::Served, &mut ignore);
+            sentry.on_end(now, permit, Ending::Served).for_each(drop);
         }
         let done = Instant::now();
         if round >= WARM_UP {
@@ -234,5 +236,3 @@ fn measure(sentry: &Sentry<()>, epoch: Instant, ticks: bool) -> Samples {
     }
     samples
 }
-
-fn ignore((): (), _: Resolution) {}

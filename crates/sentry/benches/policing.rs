@@ -139,17 +139,15 @@ impl Bench {
     }
 
     fn tick(&mut self) {
-        let (refused, admitted) = (&mut self.refused, &mut self.admitted);
-        let mut wake = |_: u32, resolution: Resolution| match resolution {
-            Resolution::Shed(_) => *refused += 1,
-            Resolution::Admit(permit) => admitted.push(permit),
-        };
-        self.sentry
-            .handle_timeout(self.now, &mut |_: &Event| {}, &mut wake);
+        for (_, resolution) in self.sentry.handle_timeout(self.now, &mut |_: &Event| {}) {
+            match resolution {
+                Resolution::Shed(_) => self.refused += 1,
+                Resolution::Admit(permit) => self.admitted.push(permit),
+            }
+        }
         for permit in self.admitted.drain(..) {
-            let mut nobody = |_: u32, _: Resolution| {};
-            self.sentry
-                .on_end(self.now, permit, Ending::Ignored, &mut nobody);
+            let ended = self.sentry.on_end(self.now, permit, Ending::Ignored);
+            ended.for_each(drop);
         }
     }
 }

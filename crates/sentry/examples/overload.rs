@@ -63,11 +63,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("second  arrived  in time  late  shed");
     for step in 1..=60 * STEPS_PER_SECOND {
         now += STEP;
-        let mut woken = Vec::new();
-        let mut wake = |(), resolution| woken.push(resolution);
+        let mut resolved = Vec::new();
         // 1. Timers are data: the engine says when it next wants to be called.
         if now >= sentry.poll_timeout() {
-            sentry.handle_timeout(now, &mut |_: &Event| {}, &mut wake);
+            resolved.extend(sentry.handle_timeout(now, &mut |_: &Event| {}));
         }
         // 2. A request ends, whichever way: once per permit.
         if let Some(permit) = replica.complete(now) {
@@ -75,10 +74,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 true => tally.in_time += 1,
                 false => tally.late += 1,
             }
-            sentry.on_end(now, permit, Ending::Served, &mut wake);
+            resolved.extend(sentry.on_end(now, permit, Ending::Served));
         }
-        // 3. What waited and may go, or has to be refused.
-        for resolution in woken {
+        // 3. Requests that waited and may go, or have to be refused.
+        for ((), resolution) in resolved {
             match resolution {
                 Resolution::Admit(permit) => replica.begin(now, permit),
                 Resolution::Shed(_) => tally.shed += 1,

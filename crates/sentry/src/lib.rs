@@ -7,8 +7,9 @@
 //!
 //! 1. A request arrives: classify it and call [`Sentry::on_arrival`].
 //!    - [`Verdict::Admit`]: send it to [`Permit::replica`].
-//!    - [`Verdict::Wait`]: park it. Exactly one later call returns its waiter through `wake`, with
-//!      a [`Resolution`]. If the client leaves first, call [`Sentry::on_abandon`] with the ticket.
+//!    - [`Verdict::Wait`]: park it. Its waiter comes back once among the [`Resolutions`] of a
+//!      later call, with a [`Resolution`]. If the client leaves first, call
+//!      [`Sentry::on_abandon`] with the ticket.
 //!    - [`Verdict::Shed`]: answer with the refusal at once.
 //! 2. The upstream fails before it has seen the request: [`Sentry::reassign`] gives another
 //!    replica; where none has room, [`Sentry::requeue`] puts the request at the head of the queue.
@@ -20,8 +21,9 @@
 //! 6. Timers: call [`Sentry::handle_timeout`] at [`Sentry::poll_timeout`]; calling early is a
 //!    no-op.
 //!
-//! Calls that may free a slot take `wake`, which receives every waiter that was resolved by the
-//! call. Everything takes `&self`; while there is room only atomics are touched.
+//! Calls that may free a slot return [`Resolutions`]: take them to their end, and tell each waiter.
+//! Everything takes `&self`, and no lock is held between two calls; while there is room only
+//! atomics are touched.
 
 mod api;
 mod atomic;
@@ -63,7 +65,7 @@ pub use config::{
     PathConfig, PiConfig, PidConfig, Policing, Quantile, QueueConfig, SentryConfig,
     SentryModeConfig, SessionConfig, StaticConfig, StepConfig, TargetBand, WarmUp,
 };
-pub use engine::Sentry;
+pub use engine::{Resolutions, Sentry};
 pub use error::SentryError;
 pub use event::{Event, Measurement, Observer, Outlook};
 pub use fleet::{

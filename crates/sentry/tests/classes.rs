@@ -60,7 +60,9 @@ impl Site {
     fn end_first(&mut self) -> Vec<usize> {
         let (_, permit) = self.admitted.remove(0);
         let before = self.admitted.len();
-        self.resolving(|sentry, now, wake| sentry.on_end(now, permit, Ending::Served, wake));
+        let ended = self.sentry.on_end(self.now, permit, Ending::Served);
+        let resolved = ended.collect();
+        self.take(resolved);
         self.admitted[before..]
             .iter()
             .map(|(number, _)| *number)
@@ -71,26 +73,20 @@ impl Site {
         let until = self.now + Duration::from_millis(millis);
         while self.sentry.poll_timeout() <= until {
             self.now = self.sentry.poll_timeout();
-            self.resolving(|sentry, now, wake| {
-                sentry.handle_timeout(now, &mut |_: &Event| {}, wake);
-            });
+            let ticked = self.sentry.handle_timeout(self.now, &mut |_: &Event| {});
+            let resolved = ticked.collect();
+            self.take(resolved);
         }
         self.now = until;
     }
 
-    fn resolving(
-        &mut self,
-        call: impl FnOnce(&Sentry<usize>, Timestamp, &mut dyn FnMut(usize, Resolution)),
-    ) {
-        let (admitted, refused) = (&mut self.admitted, &mut self.refused);
-        call(
-            &self.sentry,
-            self.now,
-            &mut |number, resolution| match resolution {
-                Resolution::Admit(permit) => admitted.push((number, permit)),
-                Resolution::Shed(refusal) => refused.push((number, refusal.reason)),
-            },
-        );
+    fn take(&mut self, resolved: Vec<(usize, Resolution)>) {
+        for (number, resolution) in resolved {
+            match resolution {
+                Resolution::Admit(permit) => self.admitted.push((number, permit)),
+                Resolution::Shed(refusal) => self.refused.push((number, refusal.reason)),
+            }
+        }
     }
 
     fn admitted(&self) -> Vec<usize> {
@@ -251,7 +247,8 @@ fn who_leaves_while_held_is_gone_and_a_kill_switch_lets_all_go() {
     };
     assert!(site.sentry.on_abandon(site.now, ticket));
     let held: Vec<usize> = site.many(3, BRONZE);
-    site.resolving(|sentry, now, wake| sentry.set_kill_switch(now, true, wake));
+    let resolved = site.sentry.set_kill_switch(site.now, true).collect();
+    site.take(resolved);
     assert_eq!(site.admitted(), held);
 }
 

@@ -43,21 +43,18 @@ impl Loop {
     }
 
     fn end(&mut self, permit: Permit, ending: Ending) {
-        self.resolving(|sentry, now, wake| sentry.on_end(now, permit, ending, wake));
+        let resolved = self.sentry.on_end(self.now, permit, ending).collect();
+        self.take(resolved);
     }
 
-    fn resolving(
-        &mut self,
-        call: impl FnOnce(&Sentry<usize>, Timestamp, &mut dyn FnMut(usize, Resolution)),
-    ) {
-        let (inside, waiting, refused) = (&mut self.inside, &mut self.waiting, &mut self.refused);
-        call(&self.sentry, self.now, &mut |client, resolution| {
-            waiting[client] = None;
+    fn take(&mut self, resolved: Vec<(usize, Resolution)>) {
+        for (client, resolution) in resolved {
+            self.waiting[client] = None;
             match resolution {
-                Resolution::Admit(permit) => inside.push_back((client, permit)),
-                Resolution::Shed(_) => *refused += 1,
+                Resolution::Admit(permit) => self.inside.push_back((client, permit)),
+                Resolution::Shed(_) => self.refused += 1,
             }
-        });
+        }
     }
 
     /// Time passes; whoever is answered asks again.
@@ -76,9 +73,9 @@ impl Loop {
                 self.ask(client);
             }
             if self.sentry.poll_timeout() <= self.now {
-                self.resolving(|sentry, now, wake| {
-                    sentry.handle_timeout(now, &mut |_: &Event| {}, wake);
-                });
+                let ticked = self.sentry.handle_timeout(self.now, &mut |_: &Event| {});
+                let resolved = ticked.collect();
+                self.take(resolved);
             }
         }
     }

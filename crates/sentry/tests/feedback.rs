@@ -13,7 +13,6 @@ const PI: &str = "mode = 'pi'\n[pi]\ngain = 50\nintegral_time = '3s'\nsetpoint =
 /// Lets ten requests in, ends them all in the same way, with or without a report, and gives the
 /// controller a second; returns how many per second it lets in then.
 fn second(sentry: &Sentry<()>, from: Timestamp, ending: Ending, report: Option<f64>) -> f64 {
-    let wake = &mut |(), _| {};
     let permits: Vec<Permit> = (0..10)
         .filter_map(
             |_| match sentry.on_arrival(from, &Arrival::default(), || ()) {
@@ -23,7 +22,7 @@ fn second(sentry: &Sentry<()>, from: Timestamp, ending: Ending, report: Option<f
         )
         .collect();
     for permit in permits {
-        sentry.on_end(from, permit, ending, wake);
+        sentry.on_end(from, permit, ending).for_each(drop);
     }
     if report.is_some() {
         let report = Report {
@@ -34,7 +33,8 @@ fn second(sentry: &Sentry<()>, from: Timestamp, ending: Ending, report: Option<f
     }
     let until = from + Duration::from_secs(1);
     while sentry.poll_timeout() <= until {
-        sentry.handle_timeout(sentry.poll_timeout(), &mut |_: &Event| {}, wake);
+        let ticked = sentry.handle_timeout(sentry.poll_timeout(), &mut |_: &Event| {});
+        ticked.for_each(drop);
     }
     let controller = sentry.status(until).controller;
     controller.expect("a mode with a controller").output
@@ -91,7 +91,7 @@ fn is_admitted(sentry: &Sentry<()>, now: Timestamp) -> bool {
     let Verdict::Admit(permit) = verdict else {
         return false;
     };
-    sentry.on_end(now, permit, Ending::Served, &mut |(), _| {});
+    sentry.on_end(now, permit, Ending::Served).for_each(drop);
     true
 }
 
@@ -122,7 +122,8 @@ fn service_that_never_reports_is_admitted_whole_and_status_shows_it() {
 
 fn tick_until(sentry: &Sentry<()>, now: Timestamp) {
     while sentry.poll_timeout() <= now {
-        sentry.handle_timeout(sentry.poll_timeout(), &mut |_: &Event| {}, &mut |(), _| {});
+        let ticked = sentry.handle_timeout(sentry.poll_timeout(), &mut |_: &Event| {});
+        ticked.for_each(drop);
     }
 }
 

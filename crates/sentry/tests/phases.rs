@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
-use tidegate_sentry::{Arrival, Event, PhaseName, Resolution, Sentry, SentryConfig, Verdict};
+use tidegate_sentry::{Arrival, Event, PhaseName, Sentry, SentryConfig, Verdict};
 
 fn sentry(text: &str) -> Sentry<usize> {
     let config: SentryConfig = tidegate_config::parse("test.toml", text).expect("it parses");
@@ -32,7 +32,7 @@ fn phase_of_a_replica_follows_its_first_queue() {
             changes.push((*from, *to, cause.as_str()));
         }
     };
-    sentry.handle_timeout(now, &mut observe, &mut |_, _: Resolution| {});
+    sentry.handle_timeout(now, &mut observe).for_each(drop);
     assert_eq!(phase(&sentry, now), Some(PhaseName::SlowStart));
     let begins = (PhaseName::Idle, PhaseName::SlowStart, "requests_wait");
     assert_eq!(changes, [begins]);

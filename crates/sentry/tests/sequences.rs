@@ -208,18 +208,17 @@ impl Model {
 
     fn apply(&mut self, op: &Op) {
         let mut woken = Vec::new();
-        let mut wake = |id: u64, resolution: Resolution| woken.push((id, resolution));
         let now = self.now;
         match *op {
             Op::Arrive(ref request) => self.arrive(request),
             Op::End { which, ending } if !self.permits.is_empty() => {
                 let (_, permit, _) = self.permits.swap_remove(which % self.permits.len());
-                self.sentry.on_end(now, permit, ending, &mut wake);
+                woken.extend(self.sentry.on_end(now, permit, ending));
             }
             Op::Stream { which } if !self.permits.is_empty() => {
                 let index = which % self.permits.len();
                 let (_, permit, streaming) = &mut self.permits[index];
-                self.sentry.on_stream(now, permit, &mut wake);
+                woken.extend(self.sentry.on_stream(now, permit));
                 *streaming = true;
             }
             Op::Reassign { which } if !self.permits.is_empty() => {
@@ -237,14 +236,12 @@ impl Model {
                 let index = which % self.permits.len();
                 let (id, permit, streaming) = self.permits.swap_remove(index);
                 let again = self.next;
-                let returned = self
-                    .sentry
-                    .requeue(now, permit, bytes, None, || again, &mut wake);
-                match returned {
+                match self.sentry.requeue(now, permit, bytes, None, || again) {
                     // From here on it is another waiter, which has to be resolved in its turn.
-                    Ok(ticket) => {
+                    Ok((ticket, resolutions)) => {
                         self.next += 1;
                         self.waiting.insert(again, ticket);
+                        woken.extend(resolutions);
                     }
                     Err(permit) => self.permits.push((id, permit, streaming)),
                 }
@@ -261,8 +258,7 @@ impl Model {
             Op::Wait { ms } => {
                 self.now += Duration::from_millis(u64::from(ms));
                 let now = self.now;
-                self.sentry
-                    .handle_timeout(now, &mut |_: &Event| {}, &mut wake);
+                woken.extend(self.sentry.handle_timeout(now, &mut |_: &Event| {}));
                 assert!(self.sentry.poll_timeout() > now, "a tick is behind us");
             }
             Op::Report {
@@ -283,17 +279,18 @@ impl Model {
                 self.sentry.on_report(now, ReplicaId(replica), &report);
             }
             Op::Health { replica, up } => {
-                self.sentry
-                    .set_health(now, ReplicaId(replica), up, &mut wake);
+                woken.extend(self.sentry.set_health(now, ReplicaId(replica), up));
             }
             Op::Load(share) => self.sentry.on_load(now, share),
             Op::Mode(mode) => {
-                self.sentry
-                    .reconfigure(now, &config(mode), &[], &mut wake)
+                let (_, resolutions) = self
+                    .sentry
+                    .reconfigure(now, &config(mode), &[])
                     .expect("a valid configuration is taken");
+                woken.extend(resolutions);
             }
-            Op::Kill(on) => self.sentry.set_kill_switch(now, on, &mut wake),
-            Op::DryRun(on) => self.sentry.set_dry_run(now, on, &mut wake),
+            Op::Kill(on) => woken.extend(self.sentry.set_kill_switch(now, on)),
+            Op::DryRun(on) => woken.extend(self.sentry.set_dry_run(now, on)),
             Op::Drain(on) => self.sentry.set_draining(now, on),
             _ => {}
         }

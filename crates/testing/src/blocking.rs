@@ -1,33 +1,81 @@
-//! The same without tokio: one request on a connection of its own, read to the connection's end.
+//! The same without tokio, for tests that start processes.
 
-use std::io::{Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 
-use crate::{Answer, status_of};
+use crate::{Answer, Framing, LIMIT};
 
-/// Sends these bytes, which have to ask for the end of the connection, and reads the answer.
+/// A client that sends exactly the bytes it is given.
+#[derive(Debug)]
+pub struct Connection(BufReader<TcpStream>);
+
+impl Connection {
+    /// Opens a connection.
+    ///
+    /// # Errors
+    /// When nothing listens there.
+    pub fn open(addr: impl ToSocketAddrs) -> io::Result<Self> {
+        let stream = TcpStream::connect(addr)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        Ok(Self(BufReader::new(stream)))
+    }
+
+    /// Sends bytes.
+    ///
+    /// # Errors
+    /// When the other side is gone.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        self.0.get_mut().write_all(bytes.as_ref())
+    }
+
+    /// Sends a request and reads its answer.
+    ///
+    /// # Errors
+    /// When the connection ends before the answer does.
+    ///
+    /// # Panics
+    /// When what comes is no response.
+    pub fn ask(&mut self, request: impl AsRef<[u8]>) -> io::Result<Answer> {
+        self.send(request)?;
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if self.0.read_line(&mut head)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        let mut answer = Answer::new(head);
+        match answer.framing() {
+            Framing::Nothing => {}
+            Framing::Length(length) => {
+                answer.body.resize(length, 0);
+                self.0.read_exact(&mut answer.body)?;
+            }
+            Framing::Chunked => answer.body = unchunked(&mut self.0)?,
+            Framing::Open => {
+                self.0.read_to_end(&mut answer.body)?;
+            }
+        }
+        Ok(answer)
+    }
+}
+
+/// One request on a connection of its own.
+///
+/// # Errors
+/// When nothing listens there, or the connection ends before the answer does.
 ///
 /// # Panics
-/// When nothing listens there, or what comes is no response.
+/// When what comes is no response.
+pub fn try_ask(addr: impl ToSocketAddrs, request: impl AsRef<[u8]>) -> io::Result<Answer> {
+    Connection::open(addr)?.ask(request)
+}
+
+/// The same, where it has to be answered.
+///
+/// # Panics
+/// When it is not.
 pub fn ask(addr: impl ToSocketAddrs, request: impl AsRef<[u8]>) -> Answer {
-    let mut stream = TcpStream::connect(addr).expect("it connects");
-    stream
-        .write_all(request.as_ref())
-        .expect("it reads the request");
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).expect("it answers");
-    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
-    let end = end.unwrap_or_else(|| panic!("a head: {}", String::from_utf8_lossy(&bytes)));
-    let body = bytes.split_off(end + 4);
-    let head = String::from_utf8(bytes).expect("a head is text");
-    let mut answer = Answer {
-        status: status_of(&head),
-        head,
-        body: Vec::new(),
-    };
-    let chunked = answer.header("transfer-encoding") == Some("chunked");
-    answer.body = if chunked { unchunked(&body) } else { body };
-    answer
+    try_ask(addr, request).expect("the request is answered")
 }
 
 /// A request with a method, a path and a body of JSON, where there is one.
@@ -52,18 +100,18 @@ pub fn get(addr: impl ToSocketAddrs, path: &str) -> Answer {
     ask(addr, head)
 }
 
-fn unchunked(mut bytes: &[u8]) -> Vec<u8> {
+fn unchunked(stream: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
     loop {
-        let end = bytes.windows(2).position(|two| two == b"\r\n");
-        let (line, rest) = bytes.split_at(end.expect("a chunk begins with a line"));
-        let digits = std::str::from_utf8(line).expect("its size is text");
-        let size = usize::from_str_radix(digits, 16).expect("its size is a number");
+        let mut line = String::new();
+        stream.read_line(&mut line)?;
+        let size = usize::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
+        let mut chunk = vec![0; size + 2];
+        stream.read_exact(&mut chunk)?;
+        body.extend_from_slice(&chunk[..size]);
         if size == 0 {
-            return body;
+            return Ok(body);
         }
-        body.extend_from_slice(&rest[2..2 + size]);
-        bytes = &rest[2 + size + 2..];
     }
 }
 
@@ -73,9 +121,12 @@ mod tests {
 
     #[test]
     fn chunks_are_put_together() {
-        assert_eq!(
-            unchunked(b"3\r\nabc\r\na\r\n0123456789\r\n0\r\n\r\n"),
-            b"abc0123456789"
-        );
+        let mut chunks = &b"3\r\nabc\r\na\r\n0123456789\r\n0\r\n\r\n"[..];
+        assert_eq!(unchunked(&mut chunks).unwrap(), b"abc0123456789");
+    }
+
+    #[test]
+    fn chunks_that_break_off_are_no_body() {
+        assert!(unchunked(&mut &b"3\r\nab"[..]).is_err());
     }
 }

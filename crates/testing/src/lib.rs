@@ -1,12 +1,13 @@
-//! For tests only: a raw HTTP/1.1 client and service.
+//! For tests only: a raw HTTP/1.1 client and service, and processes that end with their test.
 //!
 //! HTTP libraries repair what they send and hide what they receive. These send exactly the bytes
 //! they are given, and an [`Answer`] shows the head as it came. [`Client`] is for tests on tokio,
-//! [`blocking`] for tests that start processes.
+//! [`blocking`] and [`process`] are for tests that start processes.
 //!
 //! Everything here panics when the other side does not do what a test expects.
 
 pub mod blocking;
+pub mod process;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -16,7 +17,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 /// No test takes longer, however busy the machine is.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Waits for what has to happen.
 ///
@@ -95,7 +96,36 @@ fn status_of(head: &str) -> u16 {
     status.unwrap_or_else(|| panic!("a status line: {head}"))
 }
 
+/// Where a body ends.
+enum Framing {
+    Nothing,
+    Length(usize),
+    Chunked,
+    /// With the connection.
+    Open,
+}
+
 impl Answer {
+    fn new(head: String) -> Self {
+        Self {
+            status: status_of(&head),
+            head,
+            body: Vec::new(),
+        }
+    }
+
+    fn framing(&self) -> Framing {
+        if self.status == 304 || self.status == 204 || self.status < 200 {
+            Framing::Nothing
+        } else if let Some(length) = self.header("content-length") {
+            Framing::Length(length.parse().expect("a length is a number"))
+        } else if self.header("transfer-encoding") == Some("chunked") {
+            Framing::Chunked
+        } else {
+            Framing::Open
+        }
+    }
+
     /// The value of a header, the first if there are several.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -159,16 +189,10 @@ impl Client {
                 return None;
             }
         }
-        let status = status_of(&head);
-        let mut answer = Answer {
-            status,
-            head,
-            body: Vec::new(),
-        };
-        if to_head || status == 304 || status == 204 || status < 200 {
-            return Some(answer);
+        let mut answer = Answer::new(head);
+        if !to_head {
+            answer.body = within(self.read_body(&answer.framing())).await?;
         }
-        answer.body = within(self.read_body(&answer)).await?;
         Some(answer)
     }
 
@@ -182,13 +206,15 @@ impl Client {
             .expect("the connection ended without an answer")
     }
 
-    async fn read_body(&mut self, answer: &Answer) -> Option<Vec<u8>> {
+    async fn read_body(&mut self, framing: &Framing) -> Option<Vec<u8>> {
         let mut body = Vec::new();
-        if let Some(length) = answer.header("content-length") {
-            body.resize(length.parse().expect("a length is a number"), 0);
-            self.stream.read_exact(&mut body).await.ok()?;
-        } else if answer.header("transfer-encoding") == Some("chunked") {
-            loop {
+        match framing {
+            Framing::Nothing => {}
+            Framing::Length(length) => {
+                body.resize(*length, 0);
+                self.stream.read_exact(&mut body).await.ok()?;
+            }
+            Framing::Chunked => loop {
                 let mut line = String::new();
                 self.stream.read_line(&mut line).await.ok()?;
                 let size = usize::from_str_radix(line.trim(), 16).ok()?;
@@ -198,9 +224,10 @@ impl Client {
                 if size == 0 {
                     break;
                 }
+            },
+            Framing::Open => {
+                self.stream.read_to_end(&mut body).await.ok()?;
             }
-        } else {
-            self.stream.read_to_end(&mut body).await.ok()?;
         }
         Some(body)
     }
@@ -215,6 +242,34 @@ impl Client {
     pub async fn is_closed(&mut self) -> bool {
         let mut byte = [0];
         !matches!(within(self.stream.read(&mut byte)).await, Ok(1))
+    }
+
+    /// Reads until this has come, or the end, and returns what was read. More of what follows it
+    /// may have been read too.
+    pub async fn read_until(&mut self, what: &str) -> String {
+        let mut answer = String::new();
+        let mut piece = [0; 4096];
+        while !answer.contains(what) {
+            match within(self.stream.read(&mut piece)).await {
+                Ok(len @ 1..) => answer += &String::from_utf8_lossy(&piece[..len]),
+                _ => break,
+            }
+        }
+        answer
+    }
+
+    /// Reads what comes until the connection ends, in whichever way.
+    pub async fn read_to_end(&mut self) -> String {
+        let mut answer = Vec::new();
+        // What came before a reset counts.
+        let _ = within(self.stream.read_to_end(&mut answer)).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// The connection itself.
+    #[must_use]
+    pub fn into_stream(self) -> TcpStream {
+        self.stream.into_inner()
     }
 
     /// Reads bytes of whatever protocol is spoken now.

@@ -2,41 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use serde_json::Value;
+use tidegate_testing::process::Process;
 
 /// A service of four workers with 50 ms each: 80 requests per second, whatever the machine.
-struct App {
-    child: Child,
-    url: String,
-}
-
-impl App {
-    fn start() -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .args(["app", "--listen", "127.0.0.1:0", "--workers", "4"])
-            .args(["--service", "det:50ms", "--json"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let said: Value = serde_json::from_str(&line).unwrap();
-        let url = format!("http://{}/", said["listen"].as_str().unwrap());
-        Self { child, url }
-    }
-}
-
-impl Drop for App {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn app() -> Process {
+    let flags = ["app", "--listen", "127.0.0.1:0", "--workers", "4"];
+    let more = ["--service", "det:50ms", "--json"];
+    let args = [&flags[..], &more].concat();
+    Process::start(env!("CARGO_BIN_EXE_tidegate"), &args)
 }
 
 fn characterize(args: &[&str]) -> Output {
@@ -55,7 +31,7 @@ fn refused(args: &[&str]) -> String {
 
 #[test]
 fn live_service_shows_its_capacity_and_its_target() {
-    let app = App::start();
+    let app = app();
     let flags = [
         "--confirm-load",
         "--from",
@@ -73,7 +49,7 @@ fn live_service_shows_its_capacity_and_its_target() {
         "--target-only",
         "--json",
     ];
-    let output = characterize(&[&[app.url.as_str()], &flags[..], &more[..]].concat());
+    let output = characterize(&[&[app.url("listen").as_str()], &flags[..], &more[..]].concat());
     assert!(output.status.success(), "{output:?}");
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     let figure = |name: &str| found[name].as_f64().unwrap();
@@ -108,7 +84,7 @@ fn load_stops_when_requests_fail() {
 
 #[test]
 fn search_ends_at_the_largest_rate_allowed() {
-    let app = App::start();
+    let app = app();
     let flags = [
         "--confirm-load",
         "--from",
@@ -119,7 +95,7 @@ fn search_ends_at_the_largest_rate_allowed() {
         "2s",
     ];
     let more = ["--tuning-interval", "1s", "--target-only"];
-    let words = refused(&[&[app.url.as_str()], &flags[..], &more[..]].concat());
+    let words = refused(&[&[app.url("listen").as_str()], &flags[..], &more[..]].concat());
     assert!(
         words.contains("still no overload at 20 requests/s"),
         "{words}"
@@ -128,7 +104,7 @@ fn search_ends_at_the_largest_rate_allowed() {
 
 #[test]
 fn weight_of_io_needs_reports() {
-    let app = App::start();
-    let words = refused(&[&app.url, "--confirm-load", "--sentry"]);
+    let app = app();
+    let words = refused(&[&app.url("listen"), "--confirm-load", "--sentry"]);
     assert!(words.contains("0 of 200 answers reported"), "{words}");
 }

@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tidegate_testing::blocking;
 
 const TOKEN: &str = "0123456789abcdef";
 
@@ -48,18 +48,13 @@ impl Proxy {
 
     /// What the admin listener answers; `None` while there is none.
     fn get(&self, path: &str) -> Option<Value> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.admin)).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
         let port = self.admin;
-        write!(
-            stream,
+        let request = format!(
             "GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Bearer {TOKEN}\r\n\
              connection: close\r\n\r\n"
-        )
-        .ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
+        );
+        let answer = blocking::try_ask(("127.0.0.1", port), request).ok()?;
+        serde_json::from_slice(&answer.body).ok()
     }
 
     /// Asks until the fleet is as it should be.
@@ -149,18 +144,14 @@ fn proxy_with_another_token_is_refused_and_both_go_on() {
     let ports = free_ports();
     let one = Proxy::start(folder.path(), "edge-1", ports[0], &ports);
     one.await_fleet("alone", |fleet| share(fleet) > 0.0);
-    let mut stream = TcpStream::connect(("127.0.0.1", ports[0])).unwrap();
     let body = "{\"version\":1}";
-    write!(
-        stream,
+    let request = format!(
         "POST /api/fleet/report HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer wrong\r\n\
          content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
-    )
-    .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    );
+    let answer = blocking::ask(("127.0.0.1", ports[0]), request);
+    assert_eq!(answer.status, 401, "{answer:?}");
     assert_eq!(peers(&one.get("/api/fleet").unwrap()), 0);
 }
 

@@ -1,41 +1,21 @@
 //! `tidegate app` and `tidegate load` as people start them.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::Instant;
 
 use serde_json::Value;
+use tidegate_testing::process::Process;
 
-/// A running `tidegate app`, ended with the test.
-struct App {
-    process: Child,
-    url: String,
+/// A running `tidegate app`.
+fn app(flags: &[&str]) -> Process {
+    let args = [&["app", "--listen", "127.0.0.1:0", "--json"], flags].concat();
+    Process::start(env!("CARGO_BIN_EXE_tidegate"), &args)
 }
 
-impl App {
-    fn start(flags: &[&str]) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .args(["app", "--listen", "127.0.0.1:0", "--json"])
-            .args(flags)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("starts");
-        let stdout = process.stdout.take().expect("is piped");
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).expect("reads");
-        let said: Value = serde_json::from_str(&line).expect("JSON");
-        let url = format!("http://{}/", said["listen"].as_str().expect("an address"));
-        Self { process, url }
-    }
-}
-
-impl Drop for App {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+fn url(app: &Process) -> String {
+    format!("{}/", app.url("listen"))
 }
 
 fn load(flags: &[&str]) -> Output {
@@ -54,7 +34,7 @@ fn report(flags: &[&str]) -> Value {
 
 #[test]
 fn a_load_is_served_and_reported() {
-    let app = App::start(&["--workers", "20", "--service", "det:5ms"]);
+    let app = app(&["--workers", "20", "--service", "det:5ms"]);
     let folder = tempfile::tempdir().unwrap();
     let csv = folder.path().join("seconds.csv");
     let flags = [
@@ -66,7 +46,7 @@ fn a_load_is_served_and_reported() {
         "--timeout",
         "60s",
     ];
-    let report = report(&[&flags[..], &["--csv", csv.to_str().unwrap(), &app.url]].concat());
+    let report = report(&[&flags[..], &["--csv", csv.to_str().unwrap(), &url(&app)]].concat());
     assert_eq!(report["requests"]["total"], 99);
     assert_eq!(report["requests"]["ok"], 99);
     assert_eq!(report["seed"], 1);
@@ -78,7 +58,7 @@ fn a_load_is_served_and_reported() {
 
 #[test]
 fn a_schedule_with_kinds_is_read_from_a_file() {
-    let app = App::start(&[
+    let app = app(&[
         "--workers",
         "20",
         "--service",
@@ -97,7 +77,7 @@ fn a_schedule_with_kinds_is_read_from_a_file() {
         file.to_str().unwrap(),
         "--timeout",
         "60s",
-        &app.url,
+        &url(&app),
     ]);
     // The ramp from 50/s to 150/s holds 100 requests; the last one is due as it ends.
     assert_eq!(report["requests"]["total"], 99);
@@ -107,10 +87,10 @@ fn a_schedule_with_kinds_is_read_from_a_file() {
 
 #[test]
 fn classes_differ_in_one_header() {
-    let app = App::start(&["--workers", "20", "--service", "det:1ms"]);
+    let app = app(&["--workers", "20", "--service", "det:1ms"]);
     let classes = ["--class-header", "x-plan: gold=1, bronze=3"];
     let flags = ["--rate", "100/s", "--duration", "1s", "--timeout", "60s"];
-    let report = report(&[&flags[..], &classes, &[&app.url]].concat());
+    let report = report(&[&flags[..], &classes, &[&url(&app)]].concat());
     let total = |kind: &str| report["kinds"][kind]["total"].as_u64().unwrap();
     assert_eq!(
         total("gold") + total("bronze"),
@@ -120,8 +100,8 @@ fn classes_differ_in_one_header() {
 
 #[test]
 fn people_get_text_and_progress_goes_to_standard_error() {
-    let app = App::start(&["--workers", "20", "--service", "det:1ms"]);
-    let output = load(&["--rate", "50/s", "--duration", "1s", &app.url]);
+    let app = app(&["--workers", "20", "--service", "det:1ms"]);
+    let output = load(&["--rate", "50/s", "--duration", "1s", &url(&app)]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("offered"), "{text}");
     assert!(text.contains("answered within 500ms"), "{text}");
@@ -192,8 +172,8 @@ fn mistakes_are_refused_with_their_remedy_and_no_output() {
 
 #[test]
 fn a_port_in_use_is_said_plainly() {
-    let app = App::start(&[]);
-    let addr = app.url.trim_start_matches("http://").trim_end_matches('/');
+    let app = app(&[]);
+    let addr = app.addr("listen");
     let second = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(["app", "--listen", addr])
         .output()
@@ -203,54 +183,34 @@ fn a_port_in_use_is_said_plainly() {
     assert!(stderr.contains("cannot listen on"), "{stderr}");
 }
 
-/// A proxy with TLS in front of `app`, ended with the test.
-struct Secured {
-    process: Child,
-    url: String,
-}
-
-impl Secured {
-    fn start(app: &App, folder: &Path) -> Self {
-        let certified = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]);
-        let certified = certified.expect("makes a certificate");
-        let write = |name: &str, text: &str| fs::write(folder.join(name), text).expect("writes");
-        write("own.crt", &certified.cert.pem());
-        write("own.key", &certified.signing_key.serialize_pem());
-        let upstream = app.url.trim_end_matches('/');
-        write(
-            "tidegate.toml",
-            &format!(
-                "listen = {{ addr = '127.0.0.1:0', tls = {{ cert = 'own.crt', key = 'own.key' }} }}\n\
-                 admin = 'off'\nupstream = '{upstream}'"
-            ),
-        );
-        let mut process = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .args(["run", "--json", "-c"])
-            .arg(folder.join("tidegate.toml"))
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("starts");
-        let mut line = String::new();
-        let stdout = process.stdout.take().expect("is piped");
-        BufReader::new(stdout).read_line(&mut line).expect("reads");
-        let said: Value = serde_json::from_str(&line).expect("JSON");
-        let url = format!("https://{}/", said["listen"].as_str().expect("an address"));
-        Self { process, url }
-    }
-}
-
-impl Drop for Secured {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// A proxy with TLS in front of `app`.
+fn secured(app: &Process, folder: &Path) -> Process {
+    let certified = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]);
+    let certified = certified.expect("makes a certificate");
+    let write = |name: &str, text: &str| fs::write(folder.join(name), text).expect("writes");
+    write("own.crt", &certified.cert.pem());
+    write("own.key", &certified.signing_key.serialize_pem());
+    let upstream = app.url("listen");
+    write(
+        "tidegate.toml",
+        &format!(
+            "listen = {{ addr = '127.0.0.1:0', tls = {{ cert = 'own.crt', key = 'own.key' }} }}\n\
+             admin = 'off'\nupstream = '{upstream}'"
+        ),
+    );
+    let file = folder.join("tidegate.toml").display().to_string();
+    Process::start(
+        env!("CARGO_BIN_EXE_tidegate"),
+        &["run", "--json", "-c", &file],
+    )
 }
 
 #[test]
 fn a_load_goes_over_tls_in_either_protocol() {
-    let app = App::start(&["--workers", "20", "--service", "det:1ms"]);
+    let app = app(&["--workers", "20", "--service", "det:1ms"]);
     let folder = tempfile::tempdir().unwrap();
-    let proxy = Secured::start(&app, folder.path());
+    let proxy = secured(&app, folder.path());
+    let url = format!("https://{}/", proxy.addr("listen"));
     let ca = folder.path().join("own.crt");
     let ca = ca.to_str().unwrap();
     let ended = |flags: &[&str], how: &str| {
@@ -263,7 +223,7 @@ fn a_load_goes_over_tls_in_either_protocol() {
             "--timeout",
             "60s",
         ];
-        let report = report(&[&common, flags, &[&proxy.url]].concat());
+        let report = report(&[&common, flags, &[&url]].concat());
         assert_eq!(report["requests"]["total"], 49);
         report["requests"][how].as_u64().unwrap()
     };
@@ -284,7 +244,7 @@ fn a_load_goes_over_tls_in_either_protocol() {
         "1s",
         "--ca",
         "missing.pem",
-        &proxy.url,
+        &url,
     ]);
     assert_eq!(missing.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&missing.stderr).contains("missing.pem"));

@@ -2,56 +2,27 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside of their functions
 
-use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 use tidegate_testing::blocking;
+use tidegate_testing::process::{Process, Signal};
 
 /// Longest wait for anything, on a machine that does other things too.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A `tidegate` that printed where it listens; killed with the test.
-struct Running {
-    process: Child,
-    announced: Value,
+fn start(args: &[&str]) -> Process {
+    Process::start(env!("CARGO_BIN_EXE_tidegate"), args)
 }
 
-impl Running {
-    fn start(args: &[&str]) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut stdout = BufReader::new(process.stdout.take().unwrap());
-        stdout.read_line(&mut line).unwrap();
-        let announced = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
-        Self { process, announced }
-    }
-
-    fn addr(&self, listener: &str) -> &str {
-        self.announced[listener].as_str().unwrap()
-    }
-
-    fn signal(&mut self, signal: Signal) {
-        let pid = Pid::from_raw(self.process.id().cast_signed()).unwrap();
-        kill_process(pid, signal).unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// Ends it, and waits until it has.
+fn end(process: &mut Process, signal: Signal) {
+    process.signal(signal);
+    process.wait();
 }
 
 fn call(addr: &str, method: &str, path: &str, body: &str) -> Value {
@@ -73,8 +44,8 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 /// A proxy, a plane and the folder of their files.
 struct Platform {
     folder: tempfile::TempDir,
-    proxy: Running,
-    plane: Running,
+    proxy: Process,
+    plane: Process,
 }
 
 fn plane_file(folder: &Path, admin: &str, on_exit: &str) -> PathBuf {
@@ -104,9 +75,9 @@ impl Platform {
                     [[application]]\nname = 'shop'\nupstream = 'http://127.0.0.1:9'\n\
                     protect.target = '500ms'\n";
         std::fs::write(&file, text).unwrap();
-        let proxy = Running::start(&["run", "--json", "-c", file.to_str().unwrap()]);
+        let proxy = start(&["run", "--json", "-c", file.to_str().unwrap()]);
         let file = plane_file(folder.path(), proxy.addr("admin"), "keep");
-        let plane = Running::start(&["plane", "--json", "-c", file.to_str().unwrap()]);
+        let plane = start(&["plane", "--json", "-c", file.to_str().unwrap()]);
         Self {
             folder,
             proxy,
@@ -117,7 +88,7 @@ impl Platform {
     /// Another daemon with the same state file.
     fn restart_plane(&mut self, on_exit: &str) {
         let file = plane_file(self.folder.path(), self.proxy.addr("admin"), on_exit);
-        self.plane = Running::start(&["plane", "--json", "-c", file.to_str().unwrap()]);
+        self.plane = start(&["plane", "--json", "-c", file.to_str().unwrap()]);
     }
 
     /// Addresses of the servers that the proxy sends requests to, with what each served.
@@ -203,7 +174,7 @@ fn plane_scales_a_live_pool_out_and_in_and_no_request_is_lost() {
     let before = platform.serving();
 
     // A crash: the next daemon takes over what runs, and begins nothing anew.
-    platform.plane.signal(Signal::KILL);
+    end(&mut platform.plane, Signal::KILL);
     platform.restart_plane("stop");
     let light = platform.load("10/s", "8s");
     until("one server", || platform.serving().len() == 1);
@@ -229,7 +200,7 @@ fn plane_scales_a_live_pool_out_and_in_and_no_request_is_lost() {
     none_lost(load);
     assert_eq!(servers(&platform), kept);
 
-    platform.plane.signal(Signal::TERM);
+    end(&mut platform.plane, Signal::TERM);
     until("the servers end", || !kept.iter().any(|url| is_open(url)));
 }
 
@@ -254,7 +225,7 @@ fn plane_of_an_unknown_application_names_it_and_stops_nothing() {
         &state.display().to_string(),
     );
     std::fs::write(&file, text).unwrap();
-    let other = Running::start(&["plane", "--json", "-c", file.to_str().unwrap()]);
+    let other = start(&["plane", "--json", "-c", file.to_str().unwrap()]);
     until("the warning", || {
         let status = call(other.addr("listen"), "GET", "/api/status", "").to_string();
         status.contains("there is no application `shoe`")
@@ -265,6 +236,5 @@ fn plane_of_an_unknown_application_names_it_and_stops_nothing() {
         before.iter().all(|(url, _)| serves(url)),
         "{before:?} {after:?}"
     );
-    let mut other = other;
-    other.signal(Signal::TERM);
+    other.finish();
 }

@@ -2,56 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tidegate_record::{Decision, Recording};
 use tidegate_testing::blocking;
+use tidegate_testing::process::Process;
 
-/// A process that says where it listens, ended with the test.
-struct Process {
-    child: Child,
-    announced: Value,
-}
-
-impl Process {
-    fn start(args: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let announced = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
-        Self { child, announced }
-    }
-
-    fn addr(&self, name: &str) -> &str {
-        self.announced[name].as_str().unwrap()
-    }
-
-    /// Ends it as an operator does.
-    fn finish(mut self) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(pid, Signal::TERM).unwrap();
-        assert!(self.child.wait().unwrap().success());
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn start(args: &[&str]) -> Process {
+    Process::start(env!("CARGO_BIN_EXE_tidegate"), args)
 }
 
 fn app() -> Process {
@@ -65,7 +25,7 @@ fn app() -> Process {
         "det:20ms",
         "--json",
     ];
-    Process::start(&flags)
+    start(&flags)
 }
 
 fn proxy(app: &Process, extra: &[&str]) -> Process {
@@ -80,7 +40,7 @@ fn proxy(app: &Process, extra: &[&str]) -> Process {
     ];
     flags.extend(["--upstream", &upstream, "--target", "300ms"]);
     flags.extend(extra);
-    Process::start(&flags)
+    start(&flags)
 }
 
 /// Twice what the service can do.
@@ -196,7 +156,7 @@ fn transcribing(app: &Process, dir: &Path, mode: &str) -> Process {
     );
     let file = dir.join("tidegate.toml");
     std::fs::write(&file, text).unwrap();
-    Process::start(&["run", "--config", file.to_str().unwrap(), "--json"])
+    start(&["run", "--config", file.to_str().unwrap(), "--json"])
 }
 
 fn replay(recording: &Path) -> (Option<i32>, Value) {
@@ -309,7 +269,7 @@ fn recording_has_applications_deadlines_sizes_and_rejections() {
          upstream = '{upstream}'\n[[application.protect.classes]]\nname = 'readers'\n"
     );
     std::fs::write(&file, text).unwrap();
-    let proxy = Process::start(&["run", "--config", file.to_str().unwrap(), "--json"]);
+    let proxy = start(&["run", "--config", file.to_str().unwrap(), "--json"]);
     let shop = "POST /a HTTP/1.1\r\nhost: shop.example\r\ncontent-length: 0\r\n\
                 tidegate-deadline-ms: 1500\r\n";
     assert_eq!(ask(&proxy, shop), 200);

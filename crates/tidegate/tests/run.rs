@@ -1,14 +1,16 @@
 //! `tidegate run` as a user meets it: what it says first, what it serves, how it ends.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use rustix::process::{Pid, kill_process};
+use tidegate_testing::blocking::Connection;
+use tidegate_testing::process::{Process, Signal};
+use tidegate_testing::{Answer, blocking};
 
 /// A service that answers every connection's first request.
 fn service() -> SocketAddr {
@@ -49,58 +51,19 @@ fn refused(args: &[&str]) -> String {
     String::from_utf8(stderr).expect("text")
 }
 
-struct Running {
-    process: Child,
-    announced: Value,
-    /// Open as long as it runs: a successor says something too.
-    _stdout: BufReader<ChildStdout>,
+fn start(args: &[&str]) -> Process {
+    Process::spawn(&mut tidegate(args))
 }
 
-impl Running {
-    fn start(args: &[&str]) -> Self {
-        Self::spawn(&mut tidegate(args))
-    }
-
-    fn spawn(command: &mut Command) -> Self {
-        let mut process = command.spawn().expect("starts");
-        let mut line = String::new();
-        let mut stdout = BufReader::new(process.stdout.take().expect("is piped"));
-        stdout.read_line(&mut line).expect("reads");
-        let announced = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
-        Self {
-            process,
-            announced,
-            _stdout: stdout,
-        }
-    }
-
-    /// What it writes for its operator.
-    fn stderr(&mut self) -> ChildStderr {
-        self.process.stderr.take().expect("is piped")
-    }
-
-    fn ask(&self, listener: &str, path: &str) -> String {
-        let mut stream = TcpStream::connect(self.announced[listener].as_str().expect("an address"))
-            .expect("connects");
-        let request =
-            format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).expect("writes");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("reads");
-        answer
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.process.id().cast_signed()).expect("a process id");
-        kill_process(pid, signal).expect("takes the signal");
-    }
+fn ask(process: &Process, listener: &str, path: &str) -> Answer {
+    blocking::get(process.addr(listener), path)
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// What the proxy says about itself.
+fn status(process: &Process) -> String {
+    let answer = ask(process, "admin", "/api/status");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.text()
 }
 
 const ANYWHERE: [&str; 5] = [
@@ -128,11 +91,8 @@ fn admin_api_answers_when_clients_have_used_up_the_descriptors() {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut running = Running::spawn(&mut limited);
-    let addr = running.announced["listen"]
-        .as_str()
-        .expect("an address")
-        .to_owned();
+    let mut running = Process::spawn(&mut limited);
+    let addr = running.addr("listen").to_owned();
     // Each has begun a request, so that it is accepted at once.
     let crowd: Vec<_> = (0..200)
         .map(|_| {
@@ -142,8 +102,7 @@ fn admin_api_answers_when_clients_have_used_up_the_descriptors() {
         })
         .collect();
     for _ in 0..20 {
-        let status = running.ask("admin", "/api/status");
-        assert!(status.starts_with("HTTP/1.1 200"), "{status}");
+        status(&running);
     }
     let mut lines = BufReader::new(running.stderr()).lines();
     let said = lines.find_map(|line| line.ok().filter(|line| line.contains("ulimit -n")));
@@ -154,27 +113,22 @@ fn admin_api_answers_when_clients_have_used_up_the_descriptors() {
 #[test]
 fn it_says_where_it_listens_serves_and_ends_in_order() {
     let upstream = format!("http://{}", service());
-    let mut running = Running::start(&flags(&["--upstream", &upstream, "--target", "500ms"]));
-    assert!(running.ask("listen", "/").ends_with("\r\n\r\nhello"));
-    assert!(running.ask("admin", "/healthz").starts_with("HTTP/1.1 200"));
-    assert!(
-        running
-            .ask("admin", "/api/status")
-            .contains("\"mode\":{\"name\":\"auto\"")
-    );
-    running.signal(Signal::TERM);
-    assert!(running.process.wait().unwrap().success());
+    let running = start(&flags(&["--upstream", &upstream, "--target", "500ms"]));
+    assert_eq!(ask(&running, "listen", "/").text(), "hello");
+    assert_eq!(ask(&running, "admin", "/healthz").status, 200);
+    assert!(status(&running).contains("\"mode\":{\"name\":\"auto\""));
+    running.finish();
 }
 
 #[test]
 fn a_service_that_cannot_be_reached_is_told_of_with_the_cause() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
     let upstream = format!("http://{}", nobody.unwrap());
-    let running = Running::start(&flags(&["--upstream", &upstream]));
+    let running = start(&flags(&["--upstream", &upstream]));
     for _ in 0..5 {
-        assert!(running.ask("listen", "/").starts_with("HTTP/1.1 503"));
+        assert_eq!(ask(&running, "listen", "/").status, 503);
     }
-    let status = running.ask("admin", "/api/status");
+    let status = status(&running);
     assert!(
         status.contains("connections to it fail (Connection refused"),
         "{status}"
@@ -189,13 +143,9 @@ fn flags_come_on_top_of_the_file() {
     std::fs::write(&file, text).unwrap();
     let upstream = format!("http://{}", service());
     let file = file.to_str().unwrap();
-    let running = Running::start(&flags(&["-c", file, "--upstream", &upstream]));
-    assert!(running.ask("listen", "/").ends_with("hello"));
-    assert!(
-        running
-            .ask("admin", "/api/status")
-            .contains("\"mode\":{\"name\":\"off\"")
-    );
+    let running = start(&flags(&["-c", file, "--upstream", &upstream]));
+    assert_eq!(ask(&running, "listen", "/").text(), "hello");
+    assert!(status(&running).contains("\"mode\":{\"name\":\"off\""));
 }
 
 #[test]
@@ -268,7 +218,7 @@ impl Drop for Successor {
     }
 }
 
-/// Another process with this upstream, which nobody else has, in its command line.
+/// Another process with this upstream, which no other process has, in its command line.
 fn successor_of(old: u32, upstream: &str) -> Option<Successor> {
     let processes = std::fs::read_dir("/proc").ok()?.flatten();
     let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -284,59 +234,37 @@ fn successor_of(old: u32, upstream: &str) -> Option<Successor> {
 
 /// Asks again and again, on one connection as long as it may, or on a new one each time.
 fn visit(addr: String, reuse: bool, stop: Arc<AtomicBool>) -> thread::JoinHandle<(u32, u32)> {
+    let close = if reuse { "" } else { "connection: close\r\n" };
+    let request = format!("GET / HTTP/1.1\r\nhost: localhost\r\n{close}\r\n");
     thread::spawn(move || {
         let (mut answered, mut lost) = (0, 0);
-        let mut connection: Option<BufReader<TcpStream>> = None;
+        let mut kept: Option<Connection> = None;
         while !stop.load(Ordering::Relaxed) {
-            let mut stream = match connection.take() {
-                Some(stream) => stream,
-                None => match TcpStream::connect(&addr) {
-                    Ok(stream) => BufReader::new(stream),
-                    Err(_) => {
-                        lost += 1;
-                        continue;
-                    }
-                },
-            };
-            match exchange(&mut stream, reuse) {
-                Some(head) => {
+            let connection = kept.take().map_or_else(|| Connection::open(&addr), Ok);
+            let asked = connection.and_then(|mut it| Ok((it.ask(&request)?, it)));
+            match asked {
+                Ok((answer, connection)) if answer.status == 200 && answer.body == b"hello" => {
                     answered += 1;
-                    let goes_on = reuse && !head.contains("connection: close");
-                    connection = goes_on.then_some(stream);
+                    let goes_on = reuse && answer.header("connection") != Some("close");
+                    kept = goes_on.then_some(connection);
                 }
-                None => lost += 1,
+                _ => lost += 1,
             }
         }
         (answered, lost)
     })
 }
 
-/// One request and its answer of five bytes.
-fn exchange(stream: &mut BufReader<TcpStream>, reuse: bool) -> Option<String> {
-    let close = if reuse { "" } else { "connection: close\r\n" };
-    let request = format!("GET / HTTP/1.1\r\nhost: localhost\r\n{close}\r\n");
-    stream.get_mut().write_all(request.as_bytes()).ok()?;
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") {
-        if stream.read_line(&mut head).ok()? == 0 {
-            return None;
-        }
-    }
-    let mut body = [0; 5];
-    stream.read_exact(&mut body).ok()?;
-    (head.starts_with("HTTP/1.1 200") && body == *b"hello").then_some(head)
-}
-
 #[test]
 fn a_new_process_takes_over_without_a_request_lost() {
     let upstream = format!("http://{}", service());
-    let mut old = Running::start(&flags(&["--upstream", &upstream, "--mode", "off"]));
-    let addr = old.announced["listen"].as_str().unwrap().to_owned();
+    let mut old = start(&flags(&["--upstream", &upstream, "--mode", "off"]));
+    let addr = old.addr("listen").to_owned();
     let stop = Arc::new(AtomicBool::new(false));
     let visitors =
         [true, true, false, false].map(|reuse| visit(addr.clone(), reuse, Arc::clone(&stop)));
-    assert!(old.ask("listen", "/").ends_with("hello"));
-    let pid = old.process.id();
+    assert_eq!(ask(&old, "listen", "/").text(), "hello");
+    let pid = old.id();
     old.signal(Signal::USR2);
     let successor = loop {
         match successor_of(pid, &upstream) {
@@ -344,14 +272,11 @@ fn a_new_process_takes_over_without_a_request_lost() {
             None => thread::yield_now(),
         }
     };
-    assert!(
-        old.process.wait().unwrap().success(),
-        "the old one ends in order"
-    );
+    assert!(old.wait().success(), "the old one ends in order");
     for _ in 0..20 {
-        assert!(old.ask("listen", "/").ends_with("hello"));
+        assert_eq!(ask(&old, "listen", "/").text(), "hello");
     }
-    assert!(old.ask("admin", "/healthz").starts_with("HTTP/1.1 200"));
+    assert_eq!(ask(&old, "admin", "/healthz").status, 200);
     stop.store(true, Ordering::Relaxed);
     for visitor in visitors {
         let (answered, lost) = visitor.join().unwrap();
@@ -367,14 +292,14 @@ fn a_new_process_that_cannot_start_leaves_the_old_one_alone() {
     let file = dir.path().join("tidegate.toml");
     let upstream = format!("upstream = 'http://{}'", service());
     std::fs::write(&file, &upstream).unwrap();
-    let mut old = Running::start(&flags(&["-c", file.to_str().unwrap()]));
+    let mut old = start(&flags(&["-c", file.to_str().unwrap()]));
     std::fs::write(&file, "upstream = 'nonsense'").unwrap();
-    let stderr = old.process.stderr.take().unwrap();
+    let stderr = old.stderr();
     old.signal(Signal::USR2);
     let mut lines = BufReader::new(stderr).lines();
     let failed = lines.any(|line| line.is_ok_and(|line| line.contains("this one goes on")));
     assert!(failed);
-    assert!(old.ask("listen", "/").ends_with("hello"));
+    assert_eq!(ask(&old, "listen", "/").text(), "hello");
 }
 
 #[test]
@@ -386,15 +311,15 @@ fn what_was_learnt_goes_from_the_file_to_one_process_and_the_next() {
     let upstream = format!("http://{}", service());
     std::fs::write(&learnt, format!(r#"{{"windows":{{"{upstream}":77}}}}"#)).unwrap();
     let line = ["-c", file.to_str().unwrap(), "--upstream", &upstream];
-    let mut old = Running::start(&flags(&line));
-    assert!(old.ask("admin", "/api/status").contains(r#""window":77"#));
+    let mut old = start(&flags(&line));
+    assert!(status(&old).contains(r#""window":77"#));
 
     // The next one has it from the process.
     std::fs::write(&learnt, "{").unwrap();
-    let pid = old.process.id();
+    let pid = old.id();
     old.signal(Signal::USR2);
-    assert!(old.process.wait().unwrap().success());
+    assert!(old.wait().success());
     let successor = successor_of(pid, &upstream).unwrap();
-    assert!(old.ask("admin", "/api/status").contains(r#""window":77"#));
+    assert!(status(&old).contains(r#""window":77"#));
     drop(successor);
 }

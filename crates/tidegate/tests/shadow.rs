@@ -3,47 +3,15 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use serde_json::Value;
+use tidegate_testing::blocking;
+use tidegate_testing::process::Process;
 
-/// A process that says where it listens, ended with the test.
-struct Process {
-    child: Child,
-    announced: Value,
-}
-
-impl Process {
-    fn start(args: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let announced = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
-        Self { child, announced }
-    }
-
-    fn url(&self, name: &str) -> String {
-        format!("http://{}", self.announced[name].as_str().unwrap())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn start(args: &[&str]) -> Process {
+    Process::start(env!("CARGO_BIN_EXE_tidegate"), args)
 }
 
 fn tidegate(args: &[&str]) -> Output {
@@ -72,7 +40,7 @@ fn config(dir: &Path, upstream: &str, shadow: &str) -> String {
 const SHADOW: &str = "[shadow.protect]\nmode = 'static'\nstatic.rate = '20/s'\n";
 
 fn app() -> Process {
-    Process::start(&["app", "--listen", "127.0.0.1:0", "--workers", "8", "--json"])
+    start(&["app", "--listen", "127.0.0.1:0", "--workers", "8", "--json"])
 }
 
 fn load(proxy: &Process) -> Value {
@@ -90,16 +58,7 @@ fn shadow_of(admin: &str) -> Value {
 }
 
 fn page(admin: &str) -> String {
-    let address = admin.trim_start_matches("http://");
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(
-        stream,
-        "GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    blocking::get(admin.trim_start_matches("http://"), "/metrics").text()
 }
 
 #[test]
@@ -107,7 +66,7 @@ fn shadow_sheds_on_paper_what_is_served_in_force() {
     let dir = tempfile::tempdir().unwrap();
     let app = app();
     let file = config(dir.path(), &app.url("listen"), SHADOW);
-    let proxy = Process::start(&["run", "--config", &file, "--json"]);
+    let proxy = start(&["run", "--config", &file, "--json"]);
     let admin = proxy.url("admin");
     let report = load(&proxy);
     assert_eq!(
@@ -146,7 +105,7 @@ fn shadow_comes_and_goes_with_a_reload() {
     let dir = tempfile::tempdir().unwrap();
     let app = app();
     let file = config(dir.path(), &app.url("listen"), "");
-    let proxy = Process::start(&["run", "--config", &file, "--json"]);
+    let proxy = start(&["run", "--config", &file, "--json"]);
     let admin = proxy.url("admin");
     let none = tidegate(&["ctl", "--admin", &admin, "shadow"]);
     assert!(!none.status.success());

@@ -12,7 +12,8 @@ use std::{future::Future, pin::Pin};
 use parking_lot::Mutex;
 use tidegate_control::Timestamp;
 use tidegate_sentry::{
-    Arrival, Ending, Observer, Permit, Refusal, Resolution, Sentry, Status, Ticket, Verdict,
+    Arrival, Ending, Observer, Permit, Refusal, Resolution, Resolutions, Sentry, Status, Ticket,
+    Verdict,
 };
 use tokio::sync::oneshot;
 
@@ -68,11 +69,11 @@ impl Gate {
     }
 
     pub(crate) fn set_kill_switch(&self, on: bool) {
-        self.resolving(|sentry, now, wake| sentry.set_kill_switch(now, on, wake));
+        self.pass_on(self.sentry.set_kill_switch(self.now(), on));
     }
 
     pub(crate) fn set_dry_run(&self, on: bool) {
-        self.resolving(|sentry, now, wake| sentry.set_dry_run(now, on, wake));
+        self.pass_on(self.sentry.set_dry_run(self.now(), on));
     }
 
     pub(crate) fn set_draining(&self, on: bool) {
@@ -81,31 +82,22 @@ impl Gate {
 
     /// Runs what is due. Returns how long until the next call.
     pub(crate) fn tick(&self, observer: &mut dyn Observer) -> Duration {
-        self.resolving(|sentry, now, wake| sentry.handle_timeout(now, observer, wake));
+        self.pass_on(self.sentry.handle_timeout(self.now(), observer));
         self.release_stalled();
         self.sentry.poll_timeout().since(self.now())
     }
 
-    /// Calls the engine with a `wake` that passes its answers on to waiting requests.
-    fn resolving<R>(
-        &self,
-        call: impl FnOnce(&Sentry<Waiter>, Timestamp, &mut dyn FnMut(Waiter, Resolution)) -> R,
-    ) -> R {
-        let mut unclaimed = Vec::new();
-        let result = call(&self.sentry, self.now(), &mut |waiter, resolution| {
+    /// Tells waiting requests what became of them. The slot of one that has gone goes back.
+    fn pass_on(&self, resolutions: Resolutions<'_, Waiter>) {
+        for (waiter, resolution) in resolutions {
             if let Err(Resolution::Admit(permit)) = waiter.send(resolution) {
-                unclaimed.push(permit);
+                self.give_back(permit, Ending::Abandoned);
             }
-        });
-        // A slot whose request has gone is given back after the call: the engine is not reentrant.
-        for permit in unclaimed {
-            self.give_back(permit, Ending::Abandoned);
         }
-        result
     }
 
     fn give_back(&self, permit: Permit, ending: Ending) {
-        self.resolving(|sentry, now, wake| sentry.on_end(now, permit, ending, wake));
+        self.pass_on(self.sentry.on_end(self.now(), permit, ending));
     }
 
     /// Gives back the slots of answers whose readers take nothing.
@@ -226,8 +218,8 @@ impl Slot {
         let Some(permit) = &mut self.permit else {
             return;
         };
-        self.gate
-            .resolving(|sentry, now, wake| sentry.on_stream(now, permit, wake));
+        let gate = &self.gate;
+        gate.pass_on(gate.sentry.on_stream(gate.now(), permit));
         self.ending = Ending::Ignored;
     }
 }

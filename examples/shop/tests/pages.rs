@@ -2,19 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::thread;
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
-use rustix::process::{Pid, Signal, kill_process};
 use tidegate_example_shop::{Shop, ShopConfig, router};
 use tidegate_nucleus::{Nucleus, NucleusConfig};
+use tidegate_testing::blocking;
+use tidegate_testing::process::Process;
 use tower::ServiceExt as _;
 
 const NOTE: &str = "Recommendations are taking a break";
@@ -252,24 +250,13 @@ fn a_cost_is_reached_by_repetition() {
 
 #[test]
 fn the_shop_opens_and_closes() {
-    let mut process = Command::new(env!("CARGO_BIN_EXE_tidegate-example-shop"))
-        .args(["--listen", "127.0.0.1:0", "--past-orders", "10", "--json"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(process.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    let said: serde_json::Value = serde_json::from_str(&line).unwrap();
-    let mut stream = TcpStream::connect(said["listen"].as_str().unwrap()).unwrap();
-    let request = b"GET /products/1 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
-    stream.write_all(request).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    kill_process(Pid::from_child(&process), Signal::TERM).unwrap();
-    assert!(process.wait().unwrap().success());
+    let shop = Process::start(
+        env!("CARGO_BIN_EXE_tidegate-example-shop"),
+        &["--listen", "127.0.0.1:0", "--past-orders", "10", "--json"],
+    );
+    let answer = blocking::get(shop.addr("listen"), "/products/1");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    shop.finish();
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn at(tick: u32) -> Timestamp {
     Timestamp::ZERO + tick * INTERVAL
 }
 
-/// After so many ticks with `rate` arrivals per second, of which half are done.
+/// After `ticks` ticks with `rate` arrivals per second, of which half are done.
 fn sample(tick: u32, rate: f64, window: u32) -> AppSample {
     let arrived = (rate * f64::from(tick) * 0.1) as u64;
     let replica = |index: u16| ReplicaTotals {
@@ -72,7 +72,7 @@ fn run(members: &mut [(Member, f64)], ticks: std::ops::Range<u32>) -> Vec<FleetS
             if let Some(it) = member.force.get("shop").filter(follows)
                 && !member.cut_off
             {
-                // Whoever follows says nothing.
+                // A follower sends nothing.
                 assert_ne!(it.leader, member.config().proxy);
                 sample
                     .report

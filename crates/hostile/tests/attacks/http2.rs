@@ -2,7 +2,9 @@
 
 use tidegate_hostile::frames::{self, END_HEADERS, END_STREAM, block, frame, get, kind};
 
-use crate::stage::{Lie, Stage, within};
+use tidegate_testing::within;
+
+use crate::stage::{Lie, Stage};
 
 /// A request with these fields beside the usual ones; what reaches the replica of it.
 async fn with_fields(fields: &[(&str, &str)], data: Option<&str>) -> Vec<String> {

@@ -1,6 +1,8 @@
 //! Clients that leave at the worst moment, and come back at once.
 
-use crate::stage::{Lie, Stage, eventually};
+use tidegate_testing::eventually;
+
+use crate::stage::{Lie, Stage};
 
 /// Where a client leaves, as bytes it has sent until then.
 const MOMENTS: [&str; 5] = [

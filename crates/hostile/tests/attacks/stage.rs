@@ -1,6 +1,5 @@
 //! A proxy between an attacker and a replica that remembers what it got, or lies.
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,28 +7,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate_proxy::config::Config;
 use tidegate_proxy::{Proxy, Running};
+use tidegate_testing::{Client, eventually, within};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-
-/// No step of a test takes longer, however busy the machine is.
-pub(crate) async fn within<F: Future>(future: F) -> F::Output {
-    let limit = Duration::from_secs(60);
-    let finished = tokio::time::timeout(limit, future).await;
-    finished.expect("it took too long")
-}
-
-/// Waits for something that another thread brings about.
-pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let mut ticks = tokio::time::interval(Duration::from_millis(2));
-    let waiting = async {
-        while !holds() {
-            ticks.tick().await;
-        }
-    };
-    let limit = Duration::from_secs(60);
-    let held = tokio::time::timeout(limit, waiting).await;
-    assert!(held.is_ok(), "never happened: {what}");
-}
 
 /// What a replica answers to a request for `/lie`, and whether it closes the connection then.
 #[derive(Debug, Clone)]
@@ -114,8 +94,7 @@ impl Stage {
     }
 
     pub(crate) async fn connect(&self) -> Attacker {
-        let stream = within(TcpStream::connect(self.addr)).await;
-        Attacker(stream.expect("it listens"))
+        Attacker(within(Client::connect(self.addr)).await)
     }
 
     /// Sends bytes and reads what comes until the connection ends: the proxy ends it, or a time
@@ -167,36 +146,25 @@ impl Stage {
 pub(crate) const HONEST: &str = "GET /honest HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
 
 /// One hostile connection.
-pub(crate) struct Attacker(TcpStream);
+pub(crate) struct Attacker(Client);
 
 impl Attacker {
     /// Sends as much as is taken: one that is cut off has lost.
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        let _ = within(self.0.write_all(bytes.as_ref())).await;
+        within(self.0.try_send(bytes)).await;
     }
 
     pub(crate) async fn read_to_end(&mut self) -> String {
-        let mut answer = Vec::new();
-        let _ = within(self.0.read_to_end(&mut answer)).await;
-        String::from_utf8_lossy(&answer).into_owned()
+        self.0.read_to_end().await
     }
 
-    /// Reads until this has come, or the end.
     pub(crate) async fn read_until(&mut self, what: &str) -> String {
-        let mut answer = String::new();
-        let mut piece = [0; 4096];
-        while !answer.contains(what) {
-            match within(self.0.read(&mut piece)).await {
-                Ok(len @ 1..) => answer += &String::from_utf8_lossy(&piece[..len]),
-                _ => break,
-            }
-        }
-        answer
+        self.0.read_until(what).await
     }
 
     /// Leaves with a reset instead of a goodbye.
     pub(crate) fn reset(self) {
-        let stream = self.0.into_std().expect("it is a socket");
+        let stream = self.0.into_stream().into_std().expect("it is a socket");
         let socket = socket2::SockRef::from(&stream);
         let _ = socket.set_linger(Some(Duration::ZERO));
     }

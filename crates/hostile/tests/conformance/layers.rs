@@ -1,25 +1,17 @@
 //! Sections 3 to 5: how it starts, what frames look like, what streams may do.
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tidegate_testing::Client;
 
 use super::*;
 
 #[tokio::test]
 async fn section_3_4_the_preface() {
     let (_upstream, _proxy, addr) = stage().await;
-    let mut stream = TcpStream::connect(addr).await.unwrap();
-    let mut all = Vec::new();
-    stream
-        .write_all(b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n")
-        .await
-        .unwrap();
-    within(stream.read_to_end(&mut all)).await.unwrap();
+    let mut client = Client::connect(addr).await;
+    client.send("PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n").await;
+    let all = client.read_to_end().await;
     // It began like HTTP/2 and is not, so it is judged as HTTP/1.1, which it is neither.
-    assert!(
-        !all.starts_with(b"HTTP/1.1 2"),
-        "it was taken for a request"
-    );
+    assert!(!all.starts_with("HTTP/1.1 2"), "it was taken for a request");
 
     let (mut reader, _writer) = frames::connect(addr).await.unwrap();
     let first = within(reader.next()).await.unwrap();

@@ -18,10 +18,11 @@ mod semantics;
 
 use std::net::SocketAddr;
 
-use support::{Upstream, proxy, within};
+use support::{Upstream, proxy};
 use tidegate_hostile::frames::{
     self, END_HEADERS, END_STREAM, Reader, Received, Writer, block, frame, kind,
 };
+use tidegate_testing::within;
 
 /// Codes of errors (RFC 9113 section 7).
 const PROTOCOL: u32 = 1;

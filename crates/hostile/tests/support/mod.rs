@@ -1,23 +1,13 @@
 //! A proxy in front of an upstream that counts.
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use tidegate_proxy::config::Config;
 use tidegate_proxy::{Proxy, Running};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-
-/// No step of a test takes longer, however busy the machine is.
-pub(crate) async fn within<F: Future>(future: F) -> F::Output {
-    let limit = Duration::from_secs(60);
-    tokio::time::timeout(limit, future)
-        .await
-        .expect("it took too long")
-}
 
 /// An upstream that counts requests and never answers those for `/`.
 pub(crate) struct Upstream {
@@ -47,7 +37,7 @@ impl Upstream {
 
     /// Waits until more requests than `seen` have come.
     pub(crate) async fn more_than(&self, seen: usize) {
-        let mut ticks = tokio::time::interval(Duration::from_millis(1));
+        let mut ticks = tokio::time::interval(std::time::Duration::from_millis(1));
         while self.count() <= seen {
             ticks.tick().await;
         }

@@ -2,7 +2,6 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +13,13 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tidegate_nucleus::sidecar::{self, Upstream};
 use tidegate_nucleus::{Nucleus, NucleusConfig};
+use tidegate_testing::within;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// Far longer than anything here takes; only a test that hangs meets it.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-pub(crate) async fn patiently<T>(work: impl Future<Output = T>) -> T {
-    let outcome = tokio::time::timeout(PATIENCE, work).await;
-    outcome.expect("done long before patience ends")
-}
 
 pub(crate) async fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -143,18 +138,18 @@ pub(crate) async fn send_body(
         Http::One => {
             let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
             tokio::spawn(connection);
-            patiently(sender.send_request(request)).await
+            within(sender.send_request(request)).await
         }
         Http::Two => {
             let executor = TokioExecutor::new();
             let handshake = hyper::client::conn::http2::handshake(executor, io);
             let (mut sender, connection) = handshake.await.unwrap();
             tokio::spawn(connection);
-            patiently(sender.send_request(request)).await
+            within(sender.send_request(request)).await
         }
     };
     let (head, body) = response.unwrap().into_parts();
-    let body = patiently(body.collect()).await.unwrap();
+    let body = within(body.collect()).await.unwrap();
     Answer {
         status: head.status,
         headers: head.headers,

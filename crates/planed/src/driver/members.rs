@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use http::Method;
 use serde::{Deserialize, Serialize};
 use tidegate_plane::Decision;
+use tokio::task::JoinSet;
 
 use super::launch::{Launched, Process};
 use super::{Driver, Launcher, Seen, Task};
@@ -56,6 +57,8 @@ pub(crate) struct Members {
     drain_time: Duration,
     desired: u32,
     members: Vec<Member>,
+    /// Processes that are told to end and have not ended yet.
+    stopping: JoinSet<()>,
     /// No start before this time, and how long the next pause is.
     pause: Option<(Instant, Duration)>,
 }
@@ -85,6 +88,7 @@ impl Members {
             health: health.to_owned(),
             drain_time,
             members,
+            stopping: JoinSet::new(),
             pause: None,
         }
     }
@@ -236,9 +240,11 @@ impl Members {
             }
             let member = self.members.remove(index);
             if let Some(process) = member.process {
-                tokio::spawn(process.stop());
+                self.stopping.spawn(process.stop());
             }
         }
+        // Forgets those that have ended.
+        while self.stopping.try_join_next().is_some() {}
     }
 
     /// Removes a server from every proxy that has it.
@@ -314,6 +320,10 @@ impl Driver for Members {
             pid: member.process.as_ref().and_then(Process::id),
         };
         self.members.iter().filter(kept).map(saved).collect()
+    }
+
+    fn finish_stops(&mut self) -> Task<'_, ()> {
+        Box::pin(async { while self.stopping.join_next().await.is_some() {} })
     }
 
     fn stop_all<'a>(&'a mut self, proxies: &'a [Proxy]) -> Task<'a, ()> {

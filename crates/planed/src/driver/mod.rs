@@ -61,6 +61,11 @@ pub trait Driver: Send {
         Vec::new()
     }
 
+    /// Waits until what was told to stop has ended: no later daemon knows of it.
+    fn finish_stops(&mut self) -> Task<'_, ()> {
+        Box::pin(async {})
+    }
+
     /// Stops everything, for `on_exit = "stop"`.
     fn stop_all<'a>(&'a mut self, proxies: &'a [Proxy]) -> Task<'a, ()>;
 }

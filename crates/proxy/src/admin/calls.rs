@@ -344,7 +344,8 @@ fn kill_switch(
 ) -> Result<Answer, ApiError> {
     for application in named_or_all(operator, name)? {
         let now = application.now();
-        application.resolving(|sentry, wake| sentry.set_kill_switch(now, switch.enabled, wake));
+        let sentry = application.sentry();
+        application.pass_on(sentry.set_kill_switch(now, switch.enabled));
     }
     let said = match switch.enabled {
         true => "kill switch on: everything is admitted",

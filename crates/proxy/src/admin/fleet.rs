@@ -122,8 +122,8 @@ impl FleetNode {
     /// Takes what the engines say and gives each its share.
     fn step(&self, state: &State) -> Vec<FleetEvent> {
         let applications = state.applications();
-        let count = self.member.lock().status(state.clock().now()).peers.len() + 1;
-        self.count_keys(state, count);
+        let proxies = self.member.lock().proxies();
+        self.count_keys(state, proxies);
         let samples: Vec<AppSample> = {
             let keys = self.keys.lock();
             let quotas = |it: &Application| keys.rates.get(it.name()).cloned();
@@ -147,7 +147,7 @@ impl FleetNode {
         for (application, quotas) in applications.iter().zip(quotas) {
             if let Some(share) = shares.get(application.name()) {
                 let now = application.now();
-                application.resolving(|sentry, wake| sentry.share(now, share, wake));
+                application.pass_on(application.sentry().share(now, share));
             }
             if let Some(edge) = &application.settings().edge {
                 edge.share_quotas(&quotas);

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
-use super::Sentry;
-use crate::api::{ReplicaId, Resolution};
+use super::{Resolutions, Sentry};
+use crate::api::ReplicaId;
 use crate::balance::Weighing;
 use crate::error::SentryError;
 use crate::event::{Event, Measurement, Observer};
@@ -234,13 +234,12 @@ impl<T> Sentry<T> {
         &self,
         now: Timestamp,
         observer: &mut dyn Observer,
-        wake: &mut dyn FnMut(T, Resolution),
-    ) {
+    ) -> Resolutions<'_, T> {
         if now < self.poll_timeout() {
-            return;
+            return self.no_resolutions(now);
         }
-        self.end_unreported(now, wake);
-        self.run_due(now, observer, wake);
+        self.end_unreported(now);
+        self.run_due(now, observer)
     }
 
     /// As [`Sentry::handle_timeout`], for a time that has come. Permits that were dropped are left
@@ -249,10 +248,9 @@ impl<T> Sentry<T> {
         &self,
         now: Timestamp,
         observer: &mut dyn Observer,
-        wake: &mut dyn FnMut(T, Resolution),
-    ) {
+    ) -> Resolutions<'_, T> {
         let Some(mut adaptation) = self.adaptation.try_lock() else {
-            return;
+            return self.no_resolutions(now);
         };
         let plan = self.plan.load_full();
         if now >= adaptation.next_tick() {
@@ -265,7 +263,7 @@ impl<T> Sentry<T> {
             .map_or(next_tick, |next| next.min(next_tick));
         self.next_tick_ns.store(next.as_nanos(), Ordering::Relaxed);
         drop(adaptation);
-        self.dispatch(now, wake);
+        self.resolutions(now)
     }
 
     fn tick(

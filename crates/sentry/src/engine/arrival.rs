@@ -380,14 +380,17 @@ mod tests {
             ReplicaChange::Add(NonZeroU32::MIN),
             ReplicaChange::Remove(ReplicaId(0)),
         ];
-        let added = sentry.reconfigure(Timestamp::ZERO, &config, &changes, &mut |_, _| {});
+        let (added, resolutions) = sentry
+            .reconfigure(Timestamp::ZERO, &config, &changes)
+            .unwrap();
+        assert_eq!(resolutions.count(), 0);
         let arrival = Arrival::default();
         let passed = Passed { counted: false };
         let verdict = sentry.enter(&old, Timestamp::ZERO, &arrival, passed, || 1);
         let Ok(Verdict::Admit(permit)) = verdict else {
             panic!("{verdict:?}");
         };
-        assert_eq!(Some(&permit.replica()), added.unwrap().first());
+        assert_eq!(Some(&permit.replica()), added.first());
         let open = sentry.decide_open(&old, Timestamp::ZERO, &arrival);
         assert!(matches!(open, Ok(Verdict::Admit(_))), "{open:?}");
     }

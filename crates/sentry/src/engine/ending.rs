@@ -3,8 +3,8 @@
 use std::num::NonZeroU64;
 use tidegate_control::Timestamp;
 
-use super::Sentry;
-use crate::api::{Ending, Permit, ReplicaId, Report, Resolution, is_cost};
+use super::{Resolutions, Sentry};
+use crate::api::{Ending, Permit, ReplicaId, Report, is_cost};
 use crate::atomic::add_one;
 use crate::balance::Slots;
 use crate::config::{CostBy, ModeName};
@@ -44,15 +44,10 @@ impl<T> Sentry<T> {
 
     /// The response turned out to be a long stream: the request gives its slot back and is no
     /// sample. It still ends in [`Sentry::on_end`]. Calling it twice is a no-op.
-    pub fn on_stream(
-        &self,
-        now: Timestamp,
-        permit: &mut Permit,
-        wake: &mut dyn FnMut(T, Resolution),
-    ) {
+    pub fn on_stream(&self, now: Timestamp, permit: &mut Permit) -> Resolutions<'_, T> {
         permit.paused = None;
         if permit.streaming {
-            return;
+            return self.no_resolutions(now);
         }
         permit.streaming = true;
         self.content.leave(permit.content);
@@ -62,17 +57,21 @@ impl<T> Sentry<T> {
         replica.start_stream(now, permit.generation);
         self.leave_gate(permit);
         drop(plan);
-        self.dispatch(now, wake);
+        self.resolutions(now)
     }
 
     /// The request ended, whichever way.
-    pub fn on_end(
-        &self,
-        now: Timestamp,
-        mut permit: Permit,
-        ending: Ending,
-        wake: &mut dyn FnMut(T, Resolution),
-    ) {
+    pub fn on_end(&self, now: Timestamp, permit: Permit, ending: Ending) -> Resolutions<'_, T> {
+        if self.end(now, permit, ending) {
+            self.resolutions(now)
+        } else {
+            self.no_resolutions(now)
+        }
+    }
+
+    /// Counts the ending, samples what was served, and gives back the slot. False for a stream,
+    /// which held none.
+    pub(super) fn end(&self, now: Timestamp, mut permit: Permit, ending: Ending) -> bool {
         permit.disarm();
         let plan = self.plan.load();
         let class = plan.class(permit.class);
@@ -80,7 +79,7 @@ impl<T> Sentry<T> {
         class.counters.ended(ending);
         if permit.streaming {
             replica.end_stream();
-            return;
+            return false;
         }
         self.content.leave(permit.content);
         replica.depart(now, permit.place, ending == Ending::Served);
@@ -110,8 +109,7 @@ impl<T> Sentry<T> {
             }
         }
         self.leave_gate(&permit);
-        drop(plan);
-        self.dispatch(now, wake);
+        true
     }
 
     fn leave_gate(&self, permit: &Permit) {
@@ -270,7 +268,7 @@ mod tests {
             }
             crate::Verdict::Shed(_) => None,
         };
-        let end = |now, permit, ending| sentry.on_end(now, permit, ending, &mut |(), _| {});
+        let end = |now, permit, ending| sentry.on_end(now, permit, ending).for_each(drop);
         end(at(100), admit(at(0)).unwrap(), Ending::Served);
         let (mut begun, mut most, mut admitted) = (Vec::new(), 0, 0);
         for millis in (200..2000).step_by(20) {
@@ -281,7 +279,8 @@ mod tests {
             }
             begun.retain(|begun| begun + 100 > millis);
             most = most.max(begun.len());
-            sentry.handle_timeout(at(millis + 19), &mut |_: &crate::Event| {}, &mut |(), _| {});
+            let ticked = sentry.handle_timeout(at(millis + 19), &mut |_: &crate::Event| {});
+            ticked.for_each(drop);
         }
         assert!(most <= 4, "{most} inside with 4 slots");
         assert!(admitted > 20, "{admitted} admitted in all");
@@ -299,16 +298,18 @@ mod tests {
         };
         let second = sentry.on_arrival(at(10), &Default::default(), || ());
         assert!(matches!(second, crate::Verdict::Wait(_)), "{second:?}");
-        let mut admitted = Vec::new();
-        let mut wake = |(), resolution| match resolution {
-            crate::Resolution::Admit(permit) => admitted.push(permit),
-            crate::Resolution::Shed(refusal) => panic!("{refusal:?}"),
-        };
         // This thread read its clock before the second request arrived, and was held up.
-        sentry.on_end(at(9), first, Ending::Served, &mut wake);
-        let second = admitted.pop().unwrap();
+        let resolved = sentry.on_end(at(9), first, Ending::Served).next();
+        let Some(((), crate::Resolution::Admit(second))) = resolved else {
+            panic!("the slot is for the one that waits: {resolved:?}");
+        };
         assert_eq!((second.arrived(), second.admitted()), (at(10), at(10)));
-        sentry.on_end(at(30), second, Ending::Served, &mut |(), _| {});
+        assert!(
+            sentry
+                .on_end(at(30), second, Ending::Served)
+                .next()
+                .is_none()
+        );
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use tidegate_control::Timestamp;
 
-use super::Sentry;
-use crate::api::{ReplicaId, Resolution};
+use super::{Resolutions, Sentry};
+use crate::api::ReplicaId;
 use crate::config::ModeName;
 use crate::fleet::{ClassTotals, FleetReport, FleetShare, Portion, ReplicaShare, ReplicaTotals};
 use crate::plan::{Plan, initial_window};
@@ -48,7 +48,7 @@ impl<T> Sentry<T> {
 
     /// Uses no more than this from now on of what is shared with others. It holds until it is
     /// given another one; a share of one engine ends the sharing.
-    pub fn share(&self, now: Timestamp, share: &FleetShare, wake: &mut dyn FnMut(T, Resolution)) {
+    pub fn share(&self, now: Timestamp, share: &FleetShare) -> Resolutions<'_, T> {
         let mut adaptation = self.adaptation.lock();
         let plan = self.plan.load_full();
         let shared = share.is_shared();
@@ -61,7 +61,7 @@ impl<T> Sentry<T> {
         }
         adaptation.share(now, &plan, &self.gate, share);
         drop(adaptation);
-        self.dispatch(now, wake);
+        self.resolutions(now)
     }
 }
 

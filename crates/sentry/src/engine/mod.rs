@@ -1,12 +1,13 @@
 //! The engine: admission per request, with what the adaptation has published.
 //!
 //! Locking: a request that finds a free slot, or is refused, touches atomics only. One lock
-//! guards the queue; it is taken to park, to remove and to resolve a waiter. Whoever frees a slot
-//! looks at the number of waiters *after* it gave the slot back, and whoever parks looks for a
-//! slot again *after* it was counted as a waiter (both sequentially consistent), so that a free
-//! slot and a waiter never miss each other. A second lock makes the adaptation the business of
-//! one caller at a time; no request ever waits for it. A third guards the slots of those who left
-//! before their answer came, a fourth the permits that were dropped.
+//! guards the queue; it is taken to park, to remove and to resolve a waiter. A caller that frees a
+//! slot looks at the number of waiters *after* it gave the slot back, which is when it takes the
+//! [`Resolutions`] of its call; a request that parks looks for a slot again *after* it was counted
+//! as a waiter (both sequentially consistent). So a free slot and a waiter never miss each other. A
+//! second lock makes the adaptation the business of one caller at a time; no request ever waits
+//! for it. A third guards the slots of clients that left before their answer came, a fourth the
+//! permits that were dropped.
 
 mod adaptation;
 mod arrival;
@@ -16,6 +17,7 @@ mod fleet;
 mod operator;
 mod pausing;
 mod policing;
+mod resolutions;
 mod returning;
 mod unreported;
 mod waiting;
@@ -38,6 +40,7 @@ use crate::shadow::Inbox;
 
 pub(crate) use adaptation::Adaptation;
 use departed_slots::DepartedSlots;
+pub use resolutions::Resolutions;
 pub(crate) use unreported::Unreported;
 use waiting::Waiting;
 

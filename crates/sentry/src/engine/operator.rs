@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tidegate_control::Timestamp;
 
-use super::Sentry;
-use crate::api::{ClassId, ReplicaChange, ReplicaId, Resolution};
+use super::{Resolutions, Sentry};
+use crate::api::{ClassId, ReplicaChange, ReplicaId};
 use crate::config::SentryConfig;
 use crate::error::SentryError;
 use crate::event::Event;
@@ -18,19 +18,13 @@ use crate::status::{ClassStatus, QueueStatus, ReplicaStatus, Status};
 impl<T> Sentry<T> {
     /// A health check decided. Waiters for a replica that went down go elsewhere; without any
     /// healthy replica they are refused.
-    pub fn set_health(
-        &self,
-        now: Timestamp,
-        replica: ReplicaId,
-        up: bool,
-        wake: &mut dyn FnMut(T, Resolution),
-    ) {
+    pub fn set_health(&self, now: Timestamp, replica: ReplicaId, up: bool) -> Resolutions<'_, T> {
         let plan = self.plan.load_full();
         let Some(state) = plan.replica(replica) else {
-            return;
+            return self.no_resolutions(now);
         };
         if state.health() == Health::Retired || state.is_up() == up {
-            return;
+            return self.no_resolutions(now);
         }
         state.reports.start_anew();
         state.pace.forget();
@@ -40,7 +34,7 @@ impl<T> Sentry<T> {
             replica,
             up,
         });
-        self.dispatch(now, wake);
+        self.resolutions(now)
     }
 
     /// Takes over a new configuration and a changed list of replicas, whole or not at all,
@@ -55,8 +49,7 @@ impl<T> Sentry<T> {
         now: Timestamp,
         config: &SentryConfig,
         changes: &[ReplicaChange],
-        wake: &mut dyn FnMut(T, Resolution),
-    ) -> Result<Vec<ReplicaId>, SentryError> {
+    ) -> Result<(Vec<ReplicaId>, Resolutions<'_, T>), SentryError> {
         let mut adaptation = self.adaptation.lock();
         let old = self.plan.load_full();
         let (new, added) = old.changed(config, changes, now)?;
@@ -73,8 +66,7 @@ impl<T> Sentry<T> {
         self.reclassify(&old, &new);
         self.dry_run.store(config.dry_run, Ordering::SeqCst);
         drop(adaptation);
-        self.dispatch(now, wake);
-        Ok(added)
+        Ok((added, self.resolutions(now)))
     }
 
     /// The windows that mode `auto` has found, where they are not those it began with: for
@@ -91,15 +83,15 @@ impl<T> Sentry<T> {
     }
 
     /// Decide and report, but admit everything; what waits is admitted at once.
-    pub fn set_dry_run(&self, now: Timestamp, on: bool, wake: &mut dyn FnMut(T, Resolution)) {
+    pub fn set_dry_run(&self, now: Timestamp, on: bool) -> Resolutions<'_, T> {
         self.switch(now, "dry_run", &self.dry_run, on);
-        self.dispatch(now, wake);
+        self.resolutions(now)
     }
 
     /// Fails open: everything is admitted from now on, and what waits at once.
-    pub fn set_kill_switch(&self, now: Timestamp, on: bool, wake: &mut dyn FnMut(T, Resolution)) {
+    pub fn set_kill_switch(&self, now: Timestamp, on: bool) -> Resolutions<'_, T> {
         self.switch(now, "kill_switch", &self.kill_switch, on);
-        self.dispatch(now, wake);
+        self.resolutions(now)
     }
 
     /// Refuses what arrives from now on; what waits or is in flight is finished.

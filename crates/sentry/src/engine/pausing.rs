@@ -13,25 +13,21 @@
 
 use tidegate_control::Timestamp;
 
-use super::Sentry;
-use crate::api::{Permit, Resolution};
+use super::{Resolutions, Sentry};
+use crate::api::Permit;
 use crate::gate::Passed;
 
 impl<T> Sentry<T> {
     /// The replica waits for the client: the request gives its slot back until
     /// [`Sentry::on_resume`]. A no-op for one that holds none.
-    pub fn on_pause(
-        &self,
-        now: Timestamp,
-        permit: &mut Permit,
-        wake: &mut dyn FnMut(T, Resolution),
-    ) {
+    pub fn on_pause(&self, now: Timestamp, permit: &mut Permit) -> Resolutions<'_, T> {
         if permit.streaming {
-            return;
+            return self.no_resolutions(now);
         }
         let counted = permit.counted;
-        self.on_stream(now, permit, wake);
+        let resolutions = self.on_stream(now, permit);
         permit.paused = Some((now, counted));
+        resolutions
     }
 
     /// The replica goes on with a paused request. A no-op for one that is not paused.
@@ -86,14 +82,14 @@ mod tests {
     fn paused_request_leaves_its_slot_to_others_and_takes_one_again() {
         let sentry = sentry(ONE_SLOT);
         let mut first = admitted(&sentry);
-        sentry.on_pause(at(1), &mut first, &mut |_, _| {});
+        sentry.on_pause(at(1), &mut first).for_each(drop);
         let second = admitted(&sentry);
         sentry.on_resume(at(5), &mut first);
         let replica = &sentry.status(at(5)).replicas[0];
         assert_eq!((replica.in_flight, replica.streams), (2, 0));
         assert_eq!(first.admitted(), at(4), "the pause is no service time");
         for permit in [first, second] {
-            sentry.on_end(at(6), permit, Ending::Served, &mut |_, _| {});
+            sentry.on_end(at(6), permit, Ending::Served).for_each(drop);
         }
         let status = sentry.status(at(6));
         let replica = &status.replicas[0];
@@ -107,13 +103,15 @@ mod tests {
     fn paused_request_that_becomes_a_stream_or_ends_takes_no_slot() {
         let sentry = sentry(ONE_SLOT);
         let mut stream = admitted(&sentry);
-        sentry.on_pause(at(1), &mut stream, &mut |_, _| {});
-        sentry.on_stream(at(2), &mut stream, &mut |_, _| {});
+        sentry.on_pause(at(1), &mut stream).for_each(drop);
+        sentry.on_stream(at(2), &mut stream).for_each(drop);
         sentry.on_resume(at(3), &mut stream);
         let mut other = admitted(&sentry);
-        sentry.on_pause(at(4), &mut other, &mut |_, _| {});
+        sentry.on_pause(at(4), &mut other).for_each(drop);
         for permit in [stream, other] {
-            sentry.on_end(at(5), permit, Ending::Abandoned, &mut |_, _| {});
+            sentry
+                .on_end(at(5), permit, Ending::Abandoned)
+                .for_each(drop);
         }
         let replica = &sentry.status(at(5)).replicas[0];
         assert_eq!((replica.in_flight, replica.streams), (0, 0));
@@ -123,22 +121,23 @@ mod tests {
     fn window_at_the_entrance_is_left_and_entered_again() {
         let sentry = sentry("mode = 'static'\nstatic.window = 1\nlimits.slots = 9");
         let mut first = admitted(&sentry);
-        sentry.on_pause(at(1), &mut first, &mut |_, _| {});
+        sentry.on_pause(at(1), &mut first).for_each(drop);
         let second = admitted(&sentry);
-        sentry.on_end(at(2), second, Ending::Served, &mut |_, _| {});
+        sentry.on_end(at(2), second, Ending::Served).for_each(drop);
         sentry.on_resume(at(3), &mut first);
         let refused = sentry.on_arrival(at(3), &Arrival::default(), || 0);
         assert!(matches!(refused, Verdict::Shed(_)), "{refused:?}");
-        sentry.on_end(at(4), first, Ending::Served, &mut |_, _| {});
+        sentry.on_end(at(4), first, Ending::Served).for_each(drop);
         let last = admitted(&sentry);
-        sentry.on_end(at(5), last, Ending::Served, &mut |_, _| {});
+        sentry.on_end(at(5), last, Ending::Served).for_each(drop);
     }
 
     #[test]
     fn every_healthy_replica_has_a_place_for_an_upload() {
         let sentry = sentry(ONE_SLOT);
         assert_eq!(sentry.upload_places(0.5), 1);
-        sentry.set_health(at(0), crate::ReplicaId(0), false, &mut |_, _| {});
+        let down = sentry.set_health(at(0), crate::ReplicaId(0), false);
+        assert_eq!(down.count(), 0);
         assert_eq!(sentry.upload_places(0.5), 0);
     }
 }

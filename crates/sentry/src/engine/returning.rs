@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 
 use tidegate_control::Timestamp;
 
-use super::Sentry;
 use super::waiting::Waiting;
-use crate::api::{Arrival, Permit, Resolution, Ticket};
+use super::{Resolutions, Sentry};
+use crate::api::{Arrival, Permit, Ticket};
 use crate::gate::Passed;
 use crate::plan::Plan;
 use crate::policing::cost_shares::CostBand;
@@ -19,7 +19,7 @@ use crate::queue::{Returned, Waiter};
 impl<T> Sentry<T> {
     /// Back to the head of the queue, for a request that may be sent again and for which
     /// [`Sentry::reassign`] found no room. It takes `bytes` of the queue, and `deadline` is the
-    /// client's own. Its waiter is resolved through `wake` like any other, perhaps in this call.
+    /// client's own. Its waiter is resolved like any other, perhaps in what this call returns.
     ///
     /// # Errors
     /// Gives the permit back unchanged when there is nothing to wait for: no other replica is
@@ -31,8 +31,7 @@ impl<T> Sentry<T> {
         bytes: u32,
         deadline: Option<Timestamp>,
         waiter: impl FnOnce() -> T,
-        wake: &mut dyn FnMut(T, Resolution),
-    ) -> Result<Ticket, Permit> {
+    ) -> Result<(Ticket, Resolutions<'_, T>), Permit> {
         let plan = self.plan.load_full();
         if permit.streaming || self.bypass() || !plan.any_up_but(Some(permit.replica)) {
             return Err(permit);
@@ -74,8 +73,7 @@ impl<T> Sentry<T> {
         replica.depart(now, permit.place, false);
         replica.release(now, permit.generation);
         drop(plan);
-        self.dispatch(now, wake);
-        Ok(ticket)
+        Ok((ticket, self.resolutions(now)))
     }
 
     /// Room within the queue's bounds at the expense of those who would be served last; they have
@@ -96,7 +94,7 @@ impl<T> Sentry<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{Ending, ReplicaId, ShedReason, Verdict};
+    use crate::api::{Ending, ReplicaId, Resolution, ShedReason, Verdict};
 
     const NOW: Timestamp = Timestamp::ZERO;
 
@@ -116,25 +114,19 @@ mod tests {
         sentry.on_arrival(NOW, &Arrival::default(), || id)
     }
 
-    /// Sends the first back as request 9; what is woken by it and by the end of the second.
+    /// Sends the first back as request 9; what is resolved by it and by the end of the second.
     fn resolved(
         sentry: &Sentry<u32>,
         [dead, other]: [Permit; 2],
     ) -> Vec<(u32, Result<ReplicaId, ShedReason>)> {
-        let mut woken = Vec::new();
-        let mut wake = |id: u32, resolution: Resolution| {
-            woken.push((
-                id,
-                match resolution {
-                    Resolution::Admit(permit) => Ok(permit.replica()),
-                    Resolution::Shed(refusal) => Err(refusal.reason),
-                },
-            ));
+        let told = |(id, resolution)| match resolution {
+            Resolution::Admit(permit) => (id, Ok(permit.replica())),
+            Resolution::Shed(refusal) => (id, Err(refusal.reason)),
         };
-        let back = sentry.requeue(NOW, dead, 1, None, || 9, &mut wake);
-        assert!(back.is_ok());
-        sentry.on_end(NOW, other, Ending::Served, &mut wake);
-        woken
+        let (_, back) = sentry.requeue(NOW, dead, 1, None, || 9).unwrap();
+        let mut resolved: Vec<_> = back.map(told).collect();
+        resolved.extend(sentry.on_end(NOW, other, Ending::Served).map(told));
+        resolved
     }
 
     #[test]
@@ -142,9 +134,9 @@ mod tests {
         let (sentry, permits) = full();
         let (dead, alive) = (permits[0].replica(), permits[1].replica());
         assert!(matches!(arrive(&sentry, 1), Verdict::Wait(_)));
-        let woken = resolved(&sentry, permits);
+        let resolved = resolved(&sentry, permits);
         assert_eq!(
-            woken,
+            resolved,
             [(1, Ok(dead)), (9, Ok(alive))],
             "the slot it gave back is for others"
         );
@@ -157,32 +149,29 @@ mod tests {
         let (sentry, permits) = full();
         let alive = permits[1].replica();
         let _waiting = [arrive(&sentry, 1), arrive(&sentry, 2)];
-        let woken = resolved(&sentry, permits);
-        assert!(woken.contains(&(2, Err(ShedReason::QueueFull))));
-        assert!(woken.contains(&(9, Ok(alive))));
+        let resolved = resolved(&sentry, permits);
+        assert!(resolved.contains(&(2, Err(ShedReason::QueueFull))));
+        assert!(resolved.contains(&(9, Ok(alive))));
     }
 
     #[test]
     fn it_does_not_wait_for_nobody() {
         let (sentry, [dead, other]) = full();
-        sentry.set_health(NOW, other.replica(), false, &mut |_, _| {});
-        let back = sentry.requeue(NOW, dead, 1, None, || 9, &mut |_, _| {});
-        assert!(back.is_err());
+        assert_eq!(sentry.set_health(NOW, other.replica(), false).count(), 0);
+        assert!(sentry.requeue(NOW, dead, 1, None, || 9).is_err());
         assert_eq!(sentry.status(NOW).queue.requests, 0);
     }
 
     #[test]
     fn when_the_last_hope_dies_it_counts_as_dropped() {
         let (sentry, [dead, other]) = full();
-        let back = sentry.requeue(NOW, dead, 1, None, || 9, &mut |_, _| {});
-        assert!(back.is_ok());
-        let mut reasons = Vec::new();
-        sentry.set_health(NOW, other.replica(), false, &mut |_, resolution| {
-            if let Resolution::Shed(refusal) = resolution {
-                reasons.push(refusal.reason);
-            }
-        });
-        assert_eq!(reasons, [ShedReason::NoReplica]);
+        let (_, back) = sentry.requeue(NOW, dead, 1, None, || 9).unwrap();
+        assert_eq!(back.count(), 0);
+        let resolved: Vec<_> = sentry.set_health(NOW, other.replica(), false).collect();
+        assert!(
+            matches!(&resolved[..], [(9, Resolution::Shed(it))] if it.reason == ShedReason::NoReplica),
+            "{resolved:?}"
+        );
         let class = &sentry.status(NOW).classes[0];
         assert_eq!(class.dropped, 1);
         assert!(class.shed.iter().all(|(_, count)| *count == 0));

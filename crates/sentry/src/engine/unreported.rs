@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate_control::Timestamp;
 
 use super::{Lock, Sentry};
-use crate::api::{Ending, Permit, Resolution};
+use crate::api::{Ending, Permit};
 
 /// Permits that were dropped and have still to be ended.
 #[derive(Debug, Default)]
@@ -40,9 +40,9 @@ impl<T> Sentry<T> {
         self.unreported.take()
     }
 
-    pub(super) fn end_unreported(&self, now: Timestamp, wake: &mut dyn FnMut(T, Resolution)) {
+    pub(super) fn end_unreported(&self, now: Timestamp) {
         for permit in self.take_unreported() {
-            self.on_end(now, permit, Ending::Unreported, wake);
+            self.end(now, permit, Ending::Unreported);
         }
     }
 }
@@ -50,7 +50,7 @@ impl<T> Sentry<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{Arrival, Verdict};
+    use crate::api::{Arrival, Resolution, Verdict};
 
     /// One slot, which is taken; the next request waits.
     fn full() -> (Sentry<u32>, Permit) {
@@ -66,22 +66,21 @@ mod tests {
     }
 
     fn next_tick(sentry: &Sentry<u32>) -> Vec<(u32, Resolution)> {
-        let mut woken = Vec::new();
-        let mut wake = |id, resolution| woken.push((id, resolution));
-        sentry.handle_timeout(sentry.poll_timeout(), &mut |_: &crate::Event| {}, &mut wake);
-        woken
+        let due = sentry.poll_timeout();
+        let resolutions = sentry.handle_timeout(due, &mut |_: &crate::Event| {});
+        resolutions.collect()
     }
 
     #[test]
     fn dropped_permit_frees_its_slot_and_is_counted() {
         let (sentry, permit) = full();
         drop(permit);
-        let woken = next_tick(&sentry);
+        let resolved = next_tick(&sentry);
         assert!(
-            matches!(woken[..], [(2, Resolution::Admit(_))]),
-            "{woken:?}"
+            matches!(resolved[..], [(2, Resolution::Admit(_))]),
+            "{resolved:?}"
         );
-        drop(woken);
+        drop(resolved);
         next_tick(&sentry);
         let status = sentry.status(sentry.poll_timeout());
         assert_eq!(
@@ -95,13 +94,14 @@ mod tests {
     #[test]
     fn ended_permit_is_not_counted_as_dropped() {
         let (sentry, permit) = full();
-        let mut woken = None;
-        let mut wake = |_, resolution| woken = Some(resolution);
-        sentry.on_end(Timestamp::ZERO, permit, Ending::Served, &mut wake);
-        let Some(Resolution::Admit(permit)) = woken else {
+        let resolved = sentry
+            .on_end(Timestamp::ZERO, permit, Ending::Served)
+            .next();
+        let Some((_, Resolution::Admit(permit))) = resolved else {
             panic!("the slot goes to the one that waits");
         };
-        sentry.on_end(Timestamp::ZERO, permit, Ending::Served, &mut |_, _| {});
+        let none = sentry.on_end(Timestamp::ZERO, permit, Ending::Served);
+        assert_eq!(none.count(), 0);
         next_tick(&sentry);
         let class = &sentry.status(sentry.poll_timeout()).classes[0];
         assert_eq!((class.served, class.unreported), (2, 0));

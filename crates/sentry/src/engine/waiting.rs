@@ -1,4 +1,4 @@
-//! Waiters: parking, leaving, and being resolved.
+//! Waiters: parking, leaving, and what becomes of them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use crate::policing::cost_shares::CostBand;
 use crate::policing::exams::Exams;
 use crate::queue::{Queue, Returned, Waiter};
 
-/// The queue, and those who were put out of it and have not been told yet.
+/// The queue, and the waiters that were put out of it and are not resolved yet.
 #[derive(Debug)]
 pub(super) struct Waiting<T> {
     pub(super) queue: Queue<T>,
@@ -38,7 +38,7 @@ impl<T> Waiting<T> {
     }
 }
 
-/// Out of the queue, not told yet.
+/// Out of the queue, not resolved yet.
 #[derive(Debug)]
 struct Evicted<T> {
     ticket: Ticket,
@@ -104,13 +104,6 @@ impl Origin {
 
 fn opens(arrival: &Arrival) -> Option<u64> {
     arrival.session.filter(|_| arrival.session_entry)
-}
-
-/// What became of waiters.
-enum Resolved<T> {
-    One(T, Resolution),
-    /// All who were put out of the queue: a batch is told at once.
-    Many(Vec<(T, Resolution)>),
 }
 
 /// What can be done about the waiter at the head of a lane.
@@ -283,7 +276,7 @@ impl<T> Sentry<T> {
         }
     }
 
-    /// Puts a waiter, already out of the queue, among those to be told.
+    /// Puts a waiter, already out of the queue, among those that are refused next.
     pub(super) fn evict(
         &self,
         plan: &Plan,
@@ -348,52 +341,26 @@ impl<T> Sentry<T> {
         Origin::of(waiter)
     }
 
-    /// Resolves waiters as long as one can go. Each is told without the lock held, so that `wake`
-    /// may call into the engine again.
-    pub(super) fn dispatch(&self, now: Timestamp, wake: &mut dyn FnMut(T, Resolution)) {
-        self.release_if_unjudged();
-        self.departed_slots.release(now);
-        while self.parked.load(Ordering::SeqCst) > 0 {
-            match self.resolve(now) {
-                Some(Resolved::One(value, resolution)) => wake(value, resolution),
-                Some(Resolved::Many(told)) => told
-                    .into_iter()
-                    .for_each(|(value, resolution)| wake(value, resolution)),
-                None => return,
-            }
-        }
-    }
-
-    fn resolve(&self, now: Timestamp) -> Option<Resolved<T>> {
+    /// Decides about one waiter: one that was put out of the queue, else the next that can go.
+    pub(super) fn resolve_one(&self, now: Timestamp) -> Option<(T, Resolution)> {
         let plan = self.plan.load();
         let mut waiting = self.waiting.lock();
-        if !waiting.evicted.is_empty() {
-            return Some(Resolved::Many(self.shed_evicted(&plan, &mut waiting)));
+        if let Some(out) = waiting.evicted.pop_front() {
+            return Some(self.shed(&plan, &waiting, out.waiter, out.refusal));
         }
         set_late_aside(&plan, now, &mut waiting.queue);
         let (waiter, next) = waiting
             .queue
             .pop_placed(|waiter| self.next_for(&plan, now, waiter))?;
         plan.class(waiter.class).on_left_queue(waiter.late);
-        let (value, resolution) = match next {
+        Some(match next {
             Next::Expire(refusal) => self.shed(&plan, &waiting, waiter, refusal),
             Next::Admit(replica) => {
                 let origin = self.settle(&waiting, &waiter).among(&waiting.queue);
                 let permit = self.permit(&plan, now, origin, replica);
                 (waiter.value, Resolution::Admit(permit))
             }
-        };
-        Some(Resolved::One(value, resolution))
-    }
-
-    fn shed_evicted(&self, plan: &Plan, waiting: &mut Waiting<T>) -> Vec<(T, Resolution)> {
-        let mut evicted = std::mem::take(&mut waiting.evicted);
-        let told = evicted
-            .drain(..)
-            .map(|out| self.shed(plan, waiting, out.waiter, out.refusal))
-            .collect();
-        waiting.evicted = evicted;
-        told
+        })
     }
 
     fn shed(

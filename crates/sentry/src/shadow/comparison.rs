@@ -367,23 +367,15 @@ mod tests {
                 } else if let Some(permit) = station.end(at, &dice) {
                     let inside = (at - permit.admitted()).as_secs_f64();
                     comparison.on_served(at, permit.replica(), inside);
-                    let mut wake = |(), resolution| {
-                        if let Resolution::Admit(permit) = resolution {
-                            started.push(permit);
-                        }
-                    };
-                    sentry.on_end(at, permit, Ending::Served, &mut wake);
+                    let resolutions = sentry.on_end(at, permit, Ending::Served);
+                    started.extend(resolutions.filter_map(admitted));
                 }
                 for permit in started.drain(..) {
                     station.begin(at, permit, &dice);
                 }
             }
-            let mut wake = |(), resolution| {
-                if let Resolution::Admit(permit) = resolution {
-                    started.push(permit);
-                }
-            };
-            sentry.handle_timeout(tick, &mut |_: &Event| {}, &mut wake);
+            let resolutions = sentry.handle_timeout(tick, &mut |_: &Event| {});
+            started.extend(resolutions.filter_map(admitted));
             for permit in started.drain(..) {
                 station.begin(tick, permit, &dice);
             }
@@ -392,6 +384,13 @@ mod tests {
             }
         }
         comparison.status(end, &sentry).unwrap()
+    }
+
+    fn admitted(((), resolution): ((), Resolution)) -> Option<Permit> {
+        match resolution {
+            Resolution::Admit(permit) => Some(permit),
+            Resolution::Shed(_) => None,
+        }
     }
 
     const CLASSES: &str = "target = '500ms'\nclasses = [{ name = 'gold' }, { name = 'free' }]\n";

@@ -237,9 +237,8 @@ impl Shadow {
         let mut started = Vec::new();
         for (index, replica) in plan.replicas.iter().enumerate() {
             let id = ReplicaId(index as u16);
-            let mut wake = |_: Waiter, resolution| started.extend(admitted(resolution));
-            self.sentry
-                .set_health(self.now, id, replica.is_up(), &mut wake);
+            let resolutions = self.sentry.set_health(self.now, id, replica.is_up());
+            started.extend(resolutions.filter_map(admitted));
             let done = served.get(index).copied().unwrap_or_default();
             let full = plan.queued() > 0 && replica.in_flight() >= replica.limit();
             let was_full = std::mem::replace(&mut self.full[index], full);
@@ -269,9 +268,8 @@ impl Shadow {
     }
 
     fn tick(&mut self, at: Timestamp, observer: &mut dyn Observer) {
-        let mut started = Vec::new();
-        let mut wake = |_: Waiter, resolution| started.extend(admitted(resolution));
-        self.sentry.handle_timeout(at, observer, &mut wake);
+        let resolutions = self.sentry.handle_timeout(at, observer);
+        let started = resolutions.filter_map(admitted).collect();
         self.start(at, started);
     }
 
@@ -279,9 +277,8 @@ impl Shadow {
         let Some(permit) = self.stations[station].end(at, &self.dice) else {
             return;
         };
-        let mut started = Vec::new();
-        let mut wake = |_: Waiter, resolution| started.extend(admitted(resolution));
-        self.sentry.on_end(at, permit, Ending::Served, &mut wake);
+        let resolutions = self.sentry.on_end(at, permit, Ending::Served);
+        let started = resolutions.filter_map(admitted).collect();
         self.start(at, started);
     }
 
@@ -336,7 +333,7 @@ impl Shadow {
     }
 }
 
-fn admitted(resolution: Resolution) -> Option<Permit> {
+fn admitted((_, resolution): (Waiter, Resolution)) -> Option<Permit> {
     match resolution {
         Resolution::Admit(permit) => Some(permit),
         Resolution::Shed(_) => None,

@@ -25,7 +25,7 @@ use crate::api::{
     Arrival, Ending, Permit, ReplicaChange, ReplicaId, Report, Resolution, Ticket, Verdict,
 };
 use crate::config::SentryConfig;
-use crate::engine::Sentry;
+use crate::engine::{Resolutions, Sentry};
 use crate::error::SentryError;
 use crate::event::{Event, Observer};
 use crate::fleet::{FleetReport, FleetShare};
@@ -176,21 +176,49 @@ fn next_number(transcript: Option<&Transcript>) -> u64 {
     transcript.map_or(0, |transcript| transcript.entries + 1)
 }
 
-/// Gives permits the numbers of their requests, and writes resolutions down.
-fn waking<'a, T>(
-    woken: &'a mut Vec<(u64, Outcome)>,
-    written: bool,
-    wake: &'a mut dyn FnMut(T, Resolution),
-) -> impl FnMut(Numbered<T>, Resolution) + 'a {
-    move |(number, waiter), mut resolution| {
-        if let Resolution::Admit(permit) = &mut resolution {
-            permit.number = number;
+/// As [`Resolutions`], of an engine whose calls may be written down. Those of a call that was
+/// written down have been decided with it: a driver takes them all.
+#[must_use = "requests that wait get their slots only when this is taken to its end"]
+#[derive(Debug)]
+pub struct TranscribedResolutions<'a, T> {
+    decided: std::vec::IntoIter<(T, Resolution)>,
+    /// Those that are decided as they are taken.
+    open: Option<Resolutions<'a, Numbered<T>>>,
+}
+
+impl<'a, T> TranscribedResolutions<'a, T> {
+    fn open(resolutions: Resolutions<'a, Numbered<T>>) -> Self {
+        Self {
+            decided: Vec::new().into_iter(),
+            open: Some(resolutions),
         }
-        if written {
-            woken.push((number, Outcome::of_resolution(&resolution)));
-        }
-        wake(waiter, resolution);
     }
+
+    /// After others.
+    fn after(self, mut decided: Vec<(T, Resolution)>) -> Self {
+        decided.extend(self.decided);
+        Self {
+            decided: decided.into_iter(),
+            ..self
+        }
+    }
+}
+
+impl<T> Iterator for TranscribedResolutions<'_, T> {
+    type Item = (T, Resolution);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let open = || self.open.as_mut()?.next().map(numbered);
+        self.decided.next().or_else(open)
+    }
+}
+
+/// Gives a permit the number of its request.
+fn numbered<T>(((number, waiter), mut resolution): (Numbered<T>, Resolution)) -> (T, Resolution) {
+    if let Resolution::Admit(permit) = &mut resolution {
+        permit.number = number;
+    }
+    (waiter, resolution)
 }
 
 impl<T> Transcribed<T> {
@@ -254,25 +282,43 @@ impl<T> Transcribed<T> {
         result
     }
 
-    /// A call that may resolve requests that wait.
-    fn waking<R>(
-        &self,
+    /// A call that may resolve requests that wait. Where it is written down, so are they: the
+    /// transcript is locked until all are decided.
+    fn resolving<'a, R>(
+        &'a self,
         now: Timestamp,
         call: impl FnOnce() -> Call,
-        wake: &mut dyn FnMut(T, Resolution),
-        run: impl FnOnce(&Sentry<Numbered<T>>, &mut dyn FnMut(Numbered<T>, Resolution)) -> R,
+        run: impl FnOnce(&'a Sentry<Numbered<T>>) -> (R, Resolutions<'a, Numbered<T>>),
         outcome: impl FnOnce(&R) -> Outcome,
-    ) -> R {
-        let mut woken = Vec::new();
+    ) -> (R, TranscribedResolutions<'a, T>) {
         let Some(transcript) = &self.transcript else {
-            return run(&self.sentry, &mut waking(&mut woken, false, wake));
+            let (result, resolutions) = run(&self.sentry);
+            return (result, TranscribedResolutions::open(resolutions));
         };
         let mut transcript = transcript.lock();
         let call = call();
-        let result = run(&self.sentry, &mut waking(&mut woken, true, wake));
+        let (result, resolutions) = run(&self.sentry);
+        let (mut woken, mut decided) = (Vec::new(), Vec::new());
+        for resolved in resolutions {
+            woken.push((resolved.0.0, Outcome::of_resolution(&resolved.1)));
+            decided.push(numbered(resolved));
+        }
         let outcome = outcome(&result);
         transcript.add(now, call, Answer { outcome, woken });
-        result
+        let decided = decided.into_iter();
+        let open = None;
+        (result, TranscribedResolutions { decided, open })
+    }
+
+    /// The same, of a call that answers nothing itself.
+    fn resolving_only<'a>(
+        &'a self,
+        now: Timestamp,
+        call: impl FnOnce() -> Call,
+        run: impl FnOnce(&'a Sentry<Numbered<T>>) -> Resolutions<'a, Numbered<T>>,
+    ) -> TranscribedResolutions<'a, T> {
+        let run = |sentry| ((), run(sentry));
+        self.resolving(now, call, run, |()| Outcome::Nothing).1
     }
 
     /// See [`Sentry::on_arrival`].
@@ -330,8 +376,7 @@ impl<T> Transcribed<T> {
         bytes: u32,
         deadline: Option<Timestamp>,
         waiter: impl FnOnce() -> T,
-        wake: &mut dyn FnMut(T, Resolution),
-    ) -> Result<Ticket, Permit> {
+    ) -> Result<(Ticket, TranscribedResolutions<'_, T>), Permit> {
         let number = permit.number;
         let call = || Call::Requeue {
             number,
@@ -339,46 +384,33 @@ impl<T> Transcribed<T> {
             deadline,
         };
         let waiter = || (number, waiter());
-        self.waking(
+        let (queued, resolutions) = self.resolving(
             now,
             call,
-            wake,
-            |sentry, wake| sentry.requeue(now, permit, bytes, deadline, waiter, wake),
+            |sentry| match sentry.requeue(now, permit, bytes, deadline, waiter) {
+                Ok((ticket, resolutions)) => (Ok(ticket), resolutions),
+                Err(permit) => (Err(permit), sentry.no_resolutions(now)),
+            },
             |queued| match queued {
                 Ok(ticket) => Outcome::Wait { ticket: ticket.0 },
                 Err(_) => Outcome::Refused,
             },
-        )
+        );
+        queued.map(|ticket| (ticket, resolutions))
     }
 
     /// See [`Sentry::on_stream`].
-    pub fn on_stream(
-        &self,
-        now: Timestamp,
-        permit: &mut Permit,
-        wake: &mut dyn FnMut(T, Resolution),
-    ) {
+    pub fn on_stream(&self, now: Timestamp, permit: &mut Permit) -> TranscribedResolutions<'_, T> {
         let number = permit.number;
         let call = || Call::Stream { number };
-        let run = |sentry: &Sentry<_>, wake: &mut dyn FnMut(_, _)| {
-            sentry.on_stream(now, permit, wake);
-        };
-        self.waking(now, call, wake, run, |()| Outcome::Nothing);
+        self.resolving_only(now, call, |sentry| sentry.on_stream(now, permit))
     }
 
     /// See [`Sentry::on_pause`].
-    pub fn on_pause(
-        &self,
-        now: Timestamp,
-        permit: &mut Permit,
-        wake: &mut dyn FnMut(T, Resolution),
-    ) {
+    pub fn on_pause(&self, now: Timestamp, permit: &mut Permit) -> TranscribedResolutions<'_, T> {
         let number = permit.number;
         let call = || Call::Pause { number };
-        let run = |sentry: &Sentry<_>, wake: &mut dyn FnMut(_, _)| {
-            sentry.on_pause(now, permit, wake);
-        };
-        self.waking(now, call, wake, run, |()| Outcome::Nothing);
+        self.resolving_only(now, call, |sentry| sentry.on_pause(now, permit))
     }
 
     /// See [`Sentry::on_resume`].
@@ -395,14 +427,10 @@ impl<T> Transcribed<T> {
         now: Timestamp,
         permit: Permit,
         ending: Ending,
-        wake: &mut dyn FnMut(T, Resolution),
-    ) {
+    ) -> TranscribedResolutions<'_, T> {
         let number = permit.number;
         let call = || Call::End { number, ending };
-        let run = |sentry: &Sentry<_>, wake: &mut dyn FnMut(_, _)| {
-            sentry.on_end(now, permit, ending, wake);
-        };
-        self.waking(now, call, wake, run, |()| Outcome::Nothing);
+        self.resolving_only(now, call, |sentry| sentry.on_end(now, permit, ending))
     }
 
     /// See [`Sentry::on_report`].
@@ -432,31 +460,35 @@ impl<T> Transcribed<T> {
         &self,
         now: Timestamp,
         observer: &mut dyn Observer,
-        wake: &mut dyn FnMut(T, Resolution),
-    ) {
+    ) -> TranscribedResolutions<'_, T> {
         if now < self.poll_timeout() {
-            return;
+            return TranscribedResolutions::open(self.sentry.no_resolutions(now));
         }
         // Ended by a call of their own, which is written down: a replay drops nothing.
+        let mut decided = Vec::new();
         for permit in self.sentry.take_unreported() {
-            self.on_end(now, permit, Ending::Unreported, wake);
+            decided.extend(self.on_end(now, permit, Ending::Unreported));
         }
         let written = self.transcript.is_some();
-        let run = |sentry: &Sentry<_>, wake: &mut dyn FnMut(_, _)| {
-            let mut hash = EventHash::new();
-            let mut observing = |event: &Event| {
-                if written {
-                    // Writing into a hash never fails.
-                    let _ = write!(hash, "{event:?}");
-                }
-                observer.on_event(event);
-            };
-            sentry.run_due(now, &mut observing, wake);
-            hash.value()
-        };
-        let call = || Call::Tick;
-        self.waking(now, call, wake, run, |&hash| Outcome::Events(hash));
+        let (_, resolutions) = self.resolving(
+            now,
+            || Call::Tick,
+            |sentry| {
+                let mut hash = EventHash::new();
+                let mut observing = |event: &Event| {
+                    if written {
+                        // Writing into a hash never fails.
+                        let _ = write!(hash, "{event:?}");
+                    }
+                    observer.on_event(event);
+                };
+                let resolutions = sentry.run_due(now, &mut observing);
+                (hash.value(), resolutions)
+            },
+            |&hash| Outcome::Events(hash),
+        );
         self.flush();
+        resolutions.after(decided)
     }
 
     /// See [`Sentry::set_health`].
@@ -465,13 +497,9 @@ impl<T> Transcribed<T> {
         now: Timestamp,
         replica: ReplicaId,
         up: bool,
-        wake: &mut dyn FnMut(T, Resolution),
-    ) {
+    ) -> TranscribedResolutions<'_, T> {
         let call = || Call::Health { replica, up };
-        let run = |sentry: &Sentry<_>, wake: &mut dyn FnMut(_, _)| {
-            sentry.set_health(now, replica, up, wake);
-        };
-        self.waking(now, call, wake, run, |()| Outcome::Nothing);
+        self.resolving_only(now, call, |sentry| sentry.set_health(now, replica, up))
     }
 
     /// See [`Sentry::reconfigure`].
@@ -484,22 +512,24 @@ impl<T> Transcribed<T> {
         now: Timestamp,
         config: &SentryConfig,
         changes: &[ReplicaChange],
-        wake: &mut dyn FnMut(T, Resolution),
-    ) -> Result<Vec<ReplicaId>, SentryError> {
+    ) -> Result<(Vec<ReplicaId>, TranscribedResolutions<'_, T>), SentryError> {
         let call = || Call::Reconfigure {
             config: text_of(config),
             changes: changes.to_vec(),
         };
-        self.waking(
+        let (added, resolutions) = self.resolving(
             now,
             call,
-            wake,
-            |sentry, wake| sentry.reconfigure(now, config, changes, wake),
+            |sentry| match sentry.reconfigure(now, config, changes) {
+                Ok((added, resolutions)) => (Ok(added), resolutions),
+                Err(error) => (Err(error), sentry.no_resolutions(now)),
+            },
             |added| match added {
                 Ok(added) => Outcome::Added(added.clone()),
                 Err(_) => Outcome::Refused,
             },
-        )
+        );
+        added.map(|added| (added, resolutions))
     }
 
     /// See [`Sentry::resume`].
@@ -510,21 +540,15 @@ impl<T> Transcribed<T> {
     }
 
     /// See [`Sentry::set_dry_run`].
-    pub fn set_dry_run(&self, now: Timestamp, on: bool, wake: &mut dyn FnMut(T, Resolution)) {
+    pub fn set_dry_run(&self, now: Timestamp, on: bool) -> TranscribedResolutions<'_, T> {
         let call = || Call::DryRun(on);
-        let run = |sentry: &Sentry<_>, wake: &mut dyn FnMut(_, _)| {
-            sentry.set_dry_run(now, on, wake);
-        };
-        self.waking(now, call, wake, run, |()| Outcome::Nothing);
+        self.resolving_only(now, call, |sentry| sentry.set_dry_run(now, on))
     }
 
     /// See [`Sentry::set_kill_switch`].
-    pub fn set_kill_switch(&self, now: Timestamp, on: bool, wake: &mut dyn FnMut(T, Resolution)) {
+    pub fn set_kill_switch(&self, now: Timestamp, on: bool) -> TranscribedResolutions<'_, T> {
         let call = || Call::KillSwitch(on);
-        let run = |sentry: &Sentry<_>, wake: &mut dyn FnMut(_, _)| {
-            sentry.set_kill_switch(now, on, wake);
-        };
-        self.waking(now, call, wake, run, |()| Outcome::Nothing);
+        self.resolving_only(now, call, |sentry| sentry.set_kill_switch(now, on))
     }
 
     /// See [`Sentry::set_draining`].
@@ -535,12 +559,9 @@ impl<T> Transcribed<T> {
     }
 
     /// See [`Sentry::share`].
-    pub fn share(&self, now: Timestamp, share: &FleetShare, wake: &mut dyn FnMut(T, Resolution)) {
+    pub fn share(&self, now: Timestamp, share: &FleetShare) -> TranscribedResolutions<'_, T> {
         let call = || Call::Share(Box::new(share.clone()));
-        let run = |sentry: &Sentry<_>, wake: &mut dyn FnMut(_, _)| {
-            sentry.share(now, share, wake);
-        };
-        self.waking(now, call, wake, run, |()| Outcome::Nothing);
+        self.resolving_only(now, call, |sentry| sentry.share(now, share))
     }
 
     /// See [`Sentry::fleet_report`].

@@ -193,9 +193,7 @@ impl Player {
             .take()
             .ok_or("the engine's beginning is missing")?;
         let mut woken = Vec::new();
-        let outcome = self.outcome(&sentry, now, number, call, &mut |waiter, resolution| {
-            woken.push((waiter, resolution));
-        });
+        let outcome = self.outcome(&sentry, now, number, call, &mut woken);
         self.sentry = Some(sentry);
         let woken = woken.into_iter().map(|(number, resolution)| {
             let outcome = Outcome::of_resolution(&resolution);
@@ -222,7 +220,7 @@ impl Player {
         now: Timestamp,
         number: u64,
         call: &Call,
-        wake: &mut dyn FnMut(u64, Resolution),
+        woken: &mut Woken,
     ) -> Result<Outcome, String> {
         match call {
             Call::Begin { .. } | Call::Lost => {
@@ -240,19 +238,18 @@ impl Player {
                 return Ok(Outcome::Left(sentry.on_abandon(now, Ticket(*ticket))));
             }
             Call::Reassign { .. } | Call::Requeue { .. } => {
-                return self.elsewhere(sentry, now, call, wake);
+                return self.elsewhere(sentry, now, call, woken);
             }
             Call::Stream { number } => {
-                let permit = self.held(*number)?;
-                sentry.on_stream(now, permit, wake);
+                woken.extend(sentry.on_stream(now, self.held(*number)?));
             }
-            Call::Pause { number } => sentry.on_pause(now, self.held(*number)?, wake),
+            Call::Pause { number } => woken.extend(sentry.on_pause(now, self.held(*number)?)),
             Call::Resume { number } => sentry.on_resume(now, self.held(*number)?),
             Call::End { number, ending } => {
-                sentry.on_end(now, self.permit(*number)?, *ending, wake);
+                woken.extend(sentry.on_end(now, self.permit(*number)?, *ending));
             }
-            Call::Tick => return Ok(Outcome::Events(tick(sentry, now, wake))),
-            _ => return operate(sentry, now, call, wake),
+            Call::Tick => return Ok(Outcome::Events(tick(sentry, now, woken))),
+            _ => return operate(sentry, now, call, woken),
         }
         Ok(Outcome::Nothing)
     }
@@ -267,7 +264,7 @@ impl Player {
         sentry: &Sentry<u64>,
         now: Timestamp,
         call: &Call,
-        wake: &mut dyn FnMut(u64, Resolution),
+        woken: &mut Woken,
     ) -> Result<Outcome, String> {
         let (number, result) = match *call {
             Call::Reassign { number } => {
@@ -283,9 +280,12 @@ impl Player {
                 deadline,
             } => {
                 let permit = self.permit(number)?;
-                let queued = sentry.requeue(now, permit, bytes, deadline, || number, wake);
-                let wait = |ticket: Ticket| (Outcome::Wait { ticket: ticket.0 }, None);
-                (number, queued.map(wait))
+                let queued = sentry.requeue(now, permit, bytes, deadline, || number);
+                let queued = queued.map(|(ticket, resolutions)| {
+                    woken.extend(resolutions);
+                    (Outcome::Wait { ticket: ticket.0 }, None)
+                });
+                (number, queued)
             }
             _ => return Ok(Outcome::Nothing),
         };
@@ -297,39 +297,45 @@ impl Player {
     }
 }
 
+/// Requests whose wait a call has ended, by number.
+type Woken = Vec<(u64, Resolution)>;
+
 /// What operators, health checks and replicas call.
 fn operate(
     sentry: &Sentry<u64>,
     now: Timestamp,
     call: &Call,
-    wake: &mut dyn FnMut(u64, Resolution),
+    woken: &mut Woken,
 ) -> Result<Outcome, String> {
     match call {
         Call::Report { replica, report } => sentry.on_report(now, *replica, report),
         Call::Load { cpu_share } => sentry.on_load(now, *cpu_share),
-        Call::Health { replica, up } => sentry.set_health(now, *replica, *up, wake),
+        Call::Health { replica, up } => woken.extend(sentry.set_health(now, *replica, *up)),
         Call::Windows(windows) => sentry.resume(now, windows),
-        Call::DryRun(on) => sentry.set_dry_run(now, *on, wake),
-        Call::KillSwitch(on) => sentry.set_kill_switch(now, *on, wake),
+        Call::DryRun(on) => woken.extend(sentry.set_dry_run(now, *on)),
+        Call::KillSwitch(on) => woken.extend(sentry.set_kill_switch(now, *on)),
         Call::Draining(on) => sentry.set_draining(now, *on),
-        Call::Share(share) => sentry.share(now, share, wake),
+        Call::Share(share) => woken.extend(sentry.share(now, share)),
         Call::Reconfigure { config, changes } => {
-            let added = sentry.reconfigure(now, &parse(config)?, changes, wake);
-            return Ok(added.map_or(Outcome::Refused, Outcome::Added));
+            let Ok((added, resolutions)) = sentry.reconfigure(now, &parse(config)?, changes) else {
+                return Ok(Outcome::Refused);
+            };
+            woken.extend(resolutions);
+            return Ok(Outcome::Added(added));
         }
         _ => {}
     }
     Ok(Outcome::Nothing)
 }
 
-fn tick(sentry: &Sentry<u64>, now: Timestamp, wake: &mut dyn FnMut(u64, Resolution)) -> u64 {
+fn tick(sentry: &Sentry<u64>, now: Timestamp, woken: &mut Woken) -> u64 {
     use std::fmt::Write as _;
     let mut hash = EventHash::new();
     let mut observer = |event: &Event| {
         // Writing into a hash never fails.
         let _ = write!(hash, "{event:?}");
     };
-    sentry.handle_timeout(now, &mut observer, wake);
+    woken.extend(sentry.handle_timeout(now, &mut observer));
     hash.value()
 }
 
@@ -392,10 +398,11 @@ mod tests {
             now += Duration::from_millis(120);
             for verdict in verdicts {
                 if let Verdict::Admit(permit) = verdict {
-                    sentry.on_end(now, permit, Ending::Served, &mut |_, _| {});
+                    sentry.on_end(now, permit, Ending::Served).for_each(drop);
                 }
             }
-            sentry.handle_timeout(now, &mut |_: &Event| {}, &mut |_, _| {});
+            let ticked = sentry.handle_timeout(now, &mut |_: &Event| {});
+            ticked.for_each(drop);
         }
         drop(sentry);
         let blocks = sink.blocks.lock();

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 
 use tidegate_control::Timestamp;
 use tidegate_sentry::{
-    Arrival, Ending, Event, FleetShare, Observer, Permit, ReplicaId, Report, Resolution, Sentry,
-    SentryConfig, SentryError, Ticket, Verdict,
+    Arrival, Ending, Event, FleetShare, Observer, Permit, ReplicaId, Report, Resolution,
+    Resolutions, Sentry, SentryConfig, SentryError, Ticket, Verdict,
 };
 
 use super::protector::{Decision, Orders, Protector, RequestId, Wakes};
@@ -81,8 +81,7 @@ impl SentryProtector {
 
     /// Uses no more than this of what is shared with other engines.
     pub(super) fn share(&mut self, now: Timestamp, share: &FleetShare, wakes: &mut Wakes) {
-        let Self { sentry, held, .. } = self;
-        sentry.share(now, share, &mut waker(held, wakes));
+        keep(&mut self.held, self.sentry.share(now, share), wakes);
     }
 
     /// Requests that wait in it.
@@ -114,8 +113,8 @@ impl SentryProtector {
 }
 
 /// Passes resolutions on, keeping the permits.
-fn waker<'a>(held: &'a mut [Held], wakes: &'a mut Wakes) -> impl FnMut(RequestId, Resolution) + 'a {
-    |request, resolution| {
+fn keep(held: &mut [Held], resolutions: Resolutions<'_, RequestId>, wakes: &mut Wakes) {
+    for (request, resolution) in resolutions {
         let (now_held, decision) = match resolution {
             Resolution::Admit(permit) => {
                 let replica = permit.replica();
@@ -176,38 +175,31 @@ impl Protector for SentryProtector {
     ) -> bool {
         let permit = self.take_permit(request);
         let (bytes, deadline) = (arrival.bytes, arrival.deadline);
-        let mut resolved = false;
-        let back = {
-            let mut pass_on = waker(&mut self.held, wakes);
-            let mut wake = |id, resolution| {
-                resolved |= id == request;
-                pass_on(id, resolution);
-            };
-            self.sentry
-                .requeue(now, permit, bytes, deadline, || request, &mut wake)
-        };
-        match back {
-            Ok(ticket) if !resolved => self.hold(request, Held::Ticket(ticket, request)),
-            Ok(_) => {}
-            Err(permit) => {
-                self.hold(request, Held::Permit(permit));
-                return false;
+        let queued = self
+            .sentry
+            .requeue(now, permit, bytes, deadline, || request);
+        let is_queued = queued.is_ok();
+        match queued {
+            Ok((ticket, resolutions)) => {
+                self.held[request.slot()] = Held::Ticket(ticket, request);
+                keep(&mut self.held, resolutions, wakes);
             }
+            Err(permit) => self.held[request.slot()] = Held::Permit(permit),
         }
-        true
+        is_queued
     }
 
     fn on_stream(&mut self, now: Timestamp, request: RequestId, wakes: &mut Wakes) {
         let mut permit = self.take_permit(request);
-        self.sentry
-            .on_stream(now, &mut permit, &mut waker(&mut self.held, wakes));
+        let resolutions = self.sentry.on_stream(now, &mut permit);
+        keep(&mut self.held, resolutions, wakes);
         self.hold(request, Held::Permit(permit));
     }
 
     fn on_end(&mut self, now: Timestamp, request: RequestId, ending: Ending, wakes: &mut Wakes) {
         let permit = self.take_permit(request);
-        self.sentry
-            .on_end(now, permit, ending, &mut waker(&mut self.held, wakes));
+        let resolutions = self.sentry.on_end(now, permit, ending);
+        keep(&mut self.held, resolutions, wakes);
     }
 
     fn on_abandon(&mut self, now: Timestamp, request: RequestId) {
@@ -229,8 +221,8 @@ impl Protector for SentryProtector {
     }
 
     fn set_health(&mut self, now: Timestamp, replica: ReplicaId, up: bool, wakes: &mut Wakes) {
-        self.sentry
-            .set_health(now, replica, up, &mut waker(&mut self.held, wakes));
+        let resolutions = self.sentry.set_health(now, replica, up);
+        keep(&mut self.held, resolutions, wakes);
     }
 
     fn poll_timeout(&self) -> Timestamp {
@@ -243,7 +235,7 @@ impl Protector for SentryProtector {
             step.observe(event);
             observer.on_event(event);
         };
-        sentry.handle_timeout(now, &mut observe, &mut waker(held, wakes));
+        keep(held, sentry.handle_timeout(now, &mut observe), wakes);
     }
 
     fn gauges(&self, now: Timestamp, gauge: &mut dyn FnMut(&'static str, f64)) {
