@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help kubernetes bench-envoy check-envoy bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip supply-chain dist package test-deb dashboard dashboard-optional dashboard-test check-monitoring packages book publish-check
+.PHONY: help kubernetes bench-envoy check-envoy bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip nats bench-fleet bench-plane supply-chain dist package test-deb dashboard dashboard-optional dashboard-test check-monitoring packages book publish-check
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ test-deb: package ## installs, runs and removes the Debian package in a root of 
 bench-faults: ## deaths, reloads, slow clients and signals through the real binary, under load
 	bench/faults/run
 
+nats: setup ## builds what needs a client of NATS, and tests it against a real server where one is to be had; minutes
+	CARGO=$(CARGO) .ci/nats
+
 gossip: setup ## builds and tests what needs libp2p, which the rest does without; minutes
 	$(CARGO) test -p tidegate-channel --features gossip --test gossip --locked
 	$(CARGO) build -p tidegate --features gossip --locked
@@ -135,6 +138,12 @@ bench-channel: ## delivery of control messages, and an auction's peak with and w
 
 bench-decision: ## nanoseconds of an admission decision, with and without contention
 	$(CARGO) bench --profile dist -p tidegate-sentry --bench decision
+
+bench-fleet: ## two live proxies in front of one service against one: goodput, guarantees, quotas, a death
+	bench/fleet/run
+
+bench-plane: ## figure 7 of paper 003, live: two applications divide a pool of servers that the control plane starts
+	bench/plane/run
 
 bench-shop: ## three replicas of the shop behind mode ilac, under the load of paper 004's figure 3
 	bench/shop/run

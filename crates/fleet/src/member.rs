@@ -9,6 +9,9 @@
 //! windows of all and divides ([`divide`]); the others take over both. Until a new leader has
 //! spoken, what the last one said stays in force.
 //!
+//! A report that is not newer than the last one of its proxy is refused, also when the proxy was
+//! lost meanwhile: a store hands the last report of a dead proxy out again.
+//!
 //! What breaks it: clocks are not compared, only ages by this proxy's own; a proxy that stands
 //! still for longer than `hold` is lost, and comes back as a new one.
 
@@ -54,6 +57,9 @@ const SLOTS_PER_PROXY_MIN: f64 = 2.0;
 /// step, their tick, a report about the time after it, and that report's way.
 const LAG_INTERVALS: u32 = 5;
 
+/// Proxies that were lost and of which the last report is still known.
+const DEPARTED_MAX: usize = 1000;
+
 /// Smaller shares count as this one, when changes are compared with them.
 const SHARE_MIN: f64 = 0.03;
 
@@ -70,8 +76,10 @@ pub struct MemberConfig {
     pub interval: Duration,
     /// A peer that is silent for so long is lost.
     pub hold: Duration,
-    /// The same while nothing is heard of any peer.
-    pub hold_cut_off: Duration,
+    /// The same while nothing is heard of any peer; without it the last known peers stay.
+    pub hold_cut_off: Option<Duration>,
+    /// What carries the reports, for people.
+    pub carrier: String,
 }
 
 /// What one engine says.
@@ -153,6 +161,10 @@ pub struct FleetStatus {
     pub fleet: String,
     /// Name of this proxy.
     pub proxy: String,
+    /// What carries the reports.
+    pub carrier: String,
+    /// Why it does not, where it does not.
+    pub trouble: Option<String>,
     /// Nothing is heard of any peer: the last known shares stay in force.
     pub cut_off: bool,
     /// The others.
@@ -190,9 +202,16 @@ pub struct Member {
     leaving: bool,
     own: Option<Peer>,
     peers: BTreeMap<String, Peer>,
+    /// Start and number of the last report of proxies that were lost.
+    departed: BTreeMap<String, (u64, u64)>,
+    /// Start and number of the last report of another proxy of this name.
+    namesake: Option<(u64, u64)>,
+    trouble: Option<String>,
     /// The peers of this moment were heard of, or could be: the exchange works.
     works: Timestamp,
     cut_off: bool,
+    /// When it ended last that nothing was heard. The others need a moment to be heard of again.
+    heard_again: Timestamp,
     force: BTreeMap<String, Force>,
     events: Vec<FleetEvent>,
     bad_reports: u64,
@@ -208,8 +227,12 @@ impl Member {
             leaving: false,
             own: None,
             peers: BTreeMap::new(),
+            departed: BTreeMap::new(),
+            namesake: None,
+            trouble: None,
             works: now,
             cut_off: false,
+            heard_again: now,
             force: BTreeMap::new(),
             events: Vec::new(),
             bad_reports: 0,
@@ -244,30 +267,27 @@ impl Member {
             return Err(BadReport::Fleet(report.fleet));
         }
         if report.proxy == self.config.proxy {
-            return match report.boot == self.config.boot {
-                // Its own, by way of an address that is its own.
-                true => Ok(()),
-                false => Err(BadReport::SameName(report.proxy)),
-            };
+            return self.take_own_name(report);
         }
         let name = report.proxy.clone();
+        let number = (report.boot, report.sequence);
+        let known = self.peers.get(&name).map(|peer| (peer.boot, peer.sequence));
+        if known.or_else(|| self.departed.get(&name).copied()) >= Some(number) {
+            return Err(BadReport::Old(name));
+        }
         if report.leaving {
             self.lose(&name, Lost::Left);
+            self.depart(name, number);
             return Ok(());
         }
         self.works = self.works.max(now);
         let room = has_room(self.peers.len());
         match self.peers.get_mut(&name) {
-            Some(peer) if peer.boot == report.boot => {
-                if report.sequence <= peer.sequence {
-                    return Err(BadReport::Old(name));
-                }
-                peer.on_report(now, report);
-            }
-            Some(peer) if report.boot < peer.boot => return Err(BadReport::Old(name)),
+            Some(peer) if peer.boot == report.boot => peer.on_report(now, report),
             Some(peer) => *peer = Peer::new(now, report),
             None if !room => return Err(BadReport::TooMany(name)),
             None => {
+                self.departed.remove(&name);
                 self.peers.insert(name.clone(), Peer::new(now, report));
                 self.events.push(FleetEvent::PeerJoined { proxy: name });
             }
@@ -275,9 +295,29 @@ impl Member {
         Ok(())
     }
 
+    /// A report under this proxy's own name. One that is its own comes by way of an address that is
+    /// its own. A store may still hold one of this proxy's last start; a second one is of a proxy
+    /// that lives.
+    fn take_own_name(&mut self, report: PeerReport) -> Result<(), BadReport> {
+        let number = (report.boot, report.sequence);
+        if report.boot == self.config.boot {
+            return Ok(());
+        }
+        match self.namesake.replace(number) {
+            Some(before) if before != number => Err(BadReport::SameName(report.proxy)),
+            _ => Ok(()),
+        }
+    }
+
     /// The exchange could be used, whether anybody was heard of or not.
     pub fn on_exchange(&mut self, now: Timestamp) {
         self.works = self.works.max(now);
+        self.trouble = None;
+    }
+
+    /// The exchange does not work, and why, for people.
+    pub fn on_trouble(&mut self, why: String) {
+        self.trouble = Some(why);
     }
 
     /// A peer's connections are refused: its process is gone, or is being started again.
@@ -289,6 +329,8 @@ impl Member {
 
     /// From now on its reports say that it leaves.
     pub fn leave(&mut self) {
+        // What it says now is newer than its last report.
+        self.sequence += u64::from(!self.leaving);
         self.leaving = true;
     }
 
@@ -298,7 +340,8 @@ impl Member {
     }
 
     fn lose(&mut self, proxy: &str, why: Lost) {
-        if self.peers.remove(proxy).is_some() {
+        if let Some(peer) = self.peers.remove(proxy) {
+            self.depart(proxy.to_owned(), (peer.boot, peer.sequence));
             self.events.push(FleetEvent::PeerLost {
                 proxy: proxy.to_owned(),
                 why,
@@ -306,21 +349,38 @@ impl Member {
         }
     }
 
+    /// Keeps the number of the last report of a proxy that is lost.
+    fn depart(&mut self, proxy: String, number: (u64, u64)) {
+        if self.departed.len() >= DEPARTED_MAX {
+            self.departed.pop_first();
+        }
+        self.departed.insert(proxy, number);
+    }
+
     fn lose_the_silent(&mut self, now: Timestamp) {
         let config = &self.config;
         let cut_off = !self.peers.is_empty() && now >= self.works + config.hold;
         if cut_off != self.cut_off {
             self.cut_off = cut_off;
+            self.heard_again = now;
             self.events.push(FleetEvent::CutOff { on: cut_off });
         }
         let hold = if cut_off {
             config.hold_cut_off
         } else {
-            config.hold
+            Some(config.hold)
         };
         let verdict = |peer: &Peer| match peer.gone {
             Some(since) if now >= since + GONE => Some(Lost::Gone),
-            _ => (now >= peer.heard + hold).then_some(Lost::Silent),
+            _ => {
+                // As long as that lasts, `hold_cut_off` counts from the last report.
+                let heard = match cut_off {
+                    true => peer.heard,
+                    false => peer.heard.max(self.heard_again),
+                };
+                let silent = hold.is_some_and(|hold| now >= heard + hold);
+                silent.then_some(Lost::Silent)
+            }
         };
         let lost: Vec<(String, Lost)> = (self.peers.iter())
             .filter_map(|(name, peer)| Some((name.clone(), verdict(peer)?)))
@@ -653,6 +713,8 @@ impl Member {
         FleetStatus {
             fleet: self.config.fleet.clone(),
             proxy: self.config.proxy.clone(),
+            carrier: self.config.carrier.clone(),
+            trouble: self.trouble.clone(),
             cut_off: self.cut_off,
             peers: self.peers.iter().map(peer).collect(),
             applications: self.force.iter().map(application).collect(),

@@ -1,6 +1,8 @@
-//! Status, events, metrics and the kill switch over HTTP.
+//! Status, events, metrics, the kill switch and the exchange of proxies' reports over HTTP.
 
 use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
@@ -10,23 +12,53 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Deserialize;
 use serde_json::json;
+use subtle::ConstantTimeEq as _;
 use tokio::net::TcpListener;
 
 use crate::daemon::{Board, lock};
+use crate::reports::{self, Reports};
 
 /// Longest body that is read.
 const BODY_MAX: usize = 4096;
 
-pub(crate) async fn serve(listener: TcpListener, board: Board) {
+/// What calls read and change.
+#[derive(Debug)]
+pub(crate) struct Api {
+    board: Board,
+    reports: Mutex<Reports>,
+    /// What proxies have to show.
+    token: Option<String>,
+}
+
+impl Api {
+    pub(crate) fn new(board: Board, token: Option<String>) -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        // Nanoseconds fit for 500 years.
+        let version = since.map_or(0, |since| since.as_nanos() as u64);
+        Self {
+            board,
+            reports: Mutex::new(Reports::new(version)),
+            token,
+        }
+    }
+
+    fn reports(&self) -> MutexGuard<'_, Reports> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) async fn serve(listener: TcpListener, api: Arc<Api>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // Out of file descriptors: those that end make room.
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             continue;
         };
-        let board = board.clone();
+        // A report and its answer are many small packets.
+        let _ = stream.set_nodelay(true);
+        let api = Arc::clone(&api);
         tokio::spawn(async move {
-            let answer = |request| answer(request, board.clone());
+            let answer = |request| answer(request, Arc::clone(&api));
             let _ = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .serve_connection(TokioIo::new(stream), service_fn(answer))
@@ -37,32 +69,73 @@ pub(crate) async fn serve(listener: TcpListener, board: Board) {
 
 type Answer = Response<Full<Bytes>>;
 
-async fn answer(request: Request<Incoming>, board: Board) -> Result<Answer, Infallible> {
+async fn answer(request: Request<Incoming>, api: Arc<Api>) -> Result<Answer, Infallible> {
+    let board = &api.board;
     let path = request.uri().path().to_owned();
     Ok(match (request.method(), path.as_str()) {
-        (&Method::GET, "/api/status") => json_answer(StatusCode::OK, &status(&board)),
+        (&Method::GET, "/api/status") => json_answer(StatusCode::OK, &status(&api)),
         (&Method::GET, "/api/events") => {
-            json_answer(StatusCode::OK, &json!({ "events": lock(&board).events }))
+            json_answer(StatusCode::OK, &json!({ "events": lock(board).events }))
         }
-        (&Method::GET, "/metrics") => text(StatusCode::OK, metrics(&board)),
-        (&Method::POST, "/api/kill-switch") => kill_switch(request, &board).await,
+        (&Method::GET, "/metrics") => text(StatusCode::OK, metrics(board)),
+        (&Method::POST, "/api/kill-switch") => kill_switch(request, board).await,
+        (&Method::POST, "/api/fleet/exchange") => exchange(request, &api).await,
         _ => json_answer(
             StatusCode::NOT_FOUND,
             &json!({
                 "error": format!("no {} {path}", request.method()),
-                "remedy": "GET /api/status, /api/events, /metrics; POST /api/kill-switch",
+                "remedy": "GET /api/status, /api/events, /metrics; POST /api/kill-switch, /api/fleet/exchange",
             }),
         ),
     })
 }
 
-fn status(board: &Board) -> serde_json::Value {
-    let shared = lock(board);
+/// A proxy leaves its report and takes those of the others.
+async fn exchange(request: Request<Incoming>, api: &Api) -> Answer {
+    let refuse = |status, error: &str, remedy| {
+        json_answer(status, &json!({ "error": error, "remedy": remedy }))
+    };
+    let given = request.headers().get(http::header::AUTHORIZATION);
+    let shown = given.and_then(|it| it.as_bytes().strip_prefix(b"Bearer "));
+    if let Some(token) = &api.token
+        && !bool::from(shown.unwrap_or_default().ct_eq(token.as_bytes()))
+    {
+        return refuse(
+            StatusCode::UNAUTHORIZED,
+            "the token is missing or wrong",
+            "give the proxies' `fleet.token` what is in this daemon's `token_file`",
+        );
+    }
+    let Ok(body) = Limited::new(request.into_body(), reports::BODY_MAX)
+        .collect()
+        .await
+    else {
+        return refuse(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the report is too long or broke off",
+            "reports have at most 4 MiB: let the proxies share fewer applications and replicas",
+        );
+    };
+    let answer = api.reports().exchange(Instant::now(), &body.to_bytes());
+    match answer {
+        Ok(answer) => respond(StatusCode::OK, "text/plain; charset=utf-8", answer),
+        Err(error) => refuse(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            &error,
+            "this call is for proxies, see docs/fleet.md",
+        ),
+    }
+}
+
+fn status(api: &Api) -> serde_json::Value {
+    let fleets = json!(api.reports().proxies(Instant::now()));
+    let shared = lock(&api.board);
     let mut status = json!({
         "mode": shared.mode,
         "kill_switch": shared.kill_switch,
         "applications": shared.applications,
         "warnings": shared.warnings,
+        "fleets": fleets,
     });
     if let Some(leader) = &shared.leader {
         status["leadership"] = json!(leader);
@@ -178,8 +251,8 @@ fn text(status: StatusCode, body: String) -> Answer {
     respond(status, "text/plain; version=0.0.4", body)
 }
 
-fn respond(status: StatusCode, kind: &'static str, body: String) -> Answer {
-    let mut answer = Response::new(Full::new(Bytes::from(body)));
+fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
     let kind = http::HeaderValue::from_static(kind);
     answer

@@ -75,7 +75,8 @@ pub struct DaemonConfig {
     pub listen: SocketAddr,
     /// Admin addresses of the proxies, like `http://127.0.0.1:9090`.
     pub proxies: Vec<String>,
-    /// File with the token of the proxies' admin API, where they have one.
+    /// File with the token of the proxies' admin API, where they have one. Proxies that exchange
+    /// their reports here (`fleet.plane`) have to show it.
     pub token_file: Option<PathBuf>,
     /// How often proxies and servers are looked at.
     pub interval: Dur,

@@ -13,7 +13,7 @@ use tidegate_plane::{
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::api;
+use crate::api::{self, Api};
 use crate::cluster::{Cluster, Declared, Report};
 use crate::config::{DriverConfig, File, Mode, OnExit};
 use crate::driver::{Driver, Saved, Seen, driver};
@@ -103,6 +103,8 @@ pub struct Daemon {
     servers_saved: BTreeMap<String, Vec<Saved>>,
     board: Board,
     listener: Option<TcpListener>,
+    /// What proxies have to show; the API takes it when it begins.
+    token: Option<String>,
     addr: SocketAddr,
 }
 
@@ -182,6 +184,7 @@ impl Daemon {
             servers_saved: BTreeMap::new(),
             board: Arc::new(Mutex::new(shared)),
             listener: Some(listener),
+            token,
             addr,
             state_file,
             file,
@@ -241,7 +244,8 @@ impl Daemon {
     /// Works until `end` resolves.
     pub async fn run(mut self, end: impl Future<Output = ()>) {
         if let Some(listener) = self.listener.take() {
-            tokio::spawn(api::serve(listener, Arc::clone(&self.board)));
+            let api = Api::new(Arc::clone(&self.board), self.token.take());
+            tokio::spawn(api::serve(listener, Arc::new(api)));
         }
         let mut ticks = tokio::time::interval(self.file.daemon.interval.0);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

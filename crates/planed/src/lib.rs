@@ -6,6 +6,8 @@
 //! drivers: servers set and ready ──────┘                                          └─► proxies' pools
 //! ```
 //!
+//! Beside that, proxies of a fleet leave their reports here for each other (`reports`).
+//!
 //! Everything that decides is in [`tidegate_plane`]; here are sockets, processes, files and the
 //! clock. In mode `recommend` decisions are reported only.
 
@@ -17,6 +19,7 @@ mod driver;
 mod http;
 mod observe;
 mod proxy;
+mod reports;
 mod saved;
 
 pub use cluster::{Cluster, Declared, Report};

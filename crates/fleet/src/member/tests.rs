@@ -10,7 +10,8 @@ fn member(name: &str) -> Member {
         boot: 1,
         interval: INTERVAL,
         hold: Duration::from_secs(2),
-        hold_cut_off: Duration::from_secs(60),
+        hold_cut_off: Some(Duration::from_secs(60)),
+        carrier: "peers".to_owned(),
     };
     Member::new(config, Timestamp::ZERO)
 }
@@ -231,9 +232,75 @@ fn reports_of_others_fleets_names_and_times_are_refused() {
         boot: 2,
         ..report
     };
-    let twin = member.on_report(at(2), twin).unwrap_err();
+    // It may be what a store holds of this proxy's last start, until another one comes.
+    assert_eq!(member.on_report(at(2), twin.clone()), Ok(()));
+    let next = PeerReport {
+        sequence: twin.sequence + 1,
+        ..twin
+    };
+    let twin = member.on_report(at(3), next).unwrap_err();
     assert!(twin.to_string().contains("fleet.proxy"), "{twin}");
     assert_eq!(member.status(at(2)).bad_reports, 3);
+}
+
+/// A store hands the last report of a dead proxy out again, and others may repeat it.
+#[test]
+fn report_of_a_lost_proxy_does_not_bring_it_back() {
+    let mut members = vec![(member("a"), 1.0), (member("b"), 1.0)];
+    run(&mut members, 0..10);
+    let last = members[1].0.report();
+    let leaving = PeerReport {
+        leaving: true,
+        sequence: last.sequence - 1,
+        ..last.clone()
+    };
+    let (mut a, mut b) = (members.remove(0).0, members.remove(0).0);
+    let old = Err(BadReport::Old("b".to_owned()));
+    assert_eq!(a.on_report(at(10), leaving), old, "an old farewell");
+    a.on_gone(at(10), "b");
+    a.on_sample(at(20), &[]);
+    assert_eq!(a.status(at(20)).peers, []);
+    assert_eq!(a.on_report(at(20), last), old);
+    assert_eq!(a.status(at(20)).peers, []);
+    b.on_sample(at(21), &[]);
+    assert_eq!(a.on_report(at(21), b.report()), Ok(()), "it lives");
+    assert_eq!(a.status(at(21)).peers.len(), 1);
+}
+
+/// A server that was away comes back: the first report that it takes says nothing about the others,
+/// who need a moment too.
+#[test]
+fn peers_are_not_lost_when_the_exchange_works_again() {
+    let mut members = vec![(member("a"), 1.0), (member("b"), 1.0)];
+    run(&mut members, 0..10);
+    members.remove(1);
+    run(&mut members, 10..100);
+    assert!(members[0].0.status(at(100)).cut_off);
+    members[0].0.on_exchange(at(100));
+    run(&mut members, 100..115);
+    let status = members[0].0.status(at(115));
+    assert!(!status.cut_off && status.peers.len() == 1, "{status:?}");
+    for tick in 115..125 {
+        members[0].0.on_exchange(at(tick));
+        run(&mut members, tick..tick + 1);
+    }
+    assert_eq!(members[0].0.status(at(125)).peers, [], "it is silent");
+}
+
+#[test]
+fn without_a_bound_the_last_known_peers_stay() {
+    let endless = Member::new(
+        MemberConfig {
+            hold_cut_off: None,
+            ..member("a").config().clone()
+        },
+        Timestamp::ZERO,
+    );
+    let mut members = vec![(endless, 100.0), (member("b"), 100.0)];
+    run(&mut members, 0..30);
+    members.remove(1);
+    let shares = run(&mut members, 30..3000);
+    assert!((shares[0].share - 0.5).abs() < 0.01, "{}", shares[0].share);
 }
 
 /// A proxy that claims a million arrivals and does 5/s is believed a part of it.

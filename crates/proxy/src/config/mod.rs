@@ -60,7 +60,7 @@ pub use classify::{
 };
 pub use companion::{Canary, Companion, Mirror, ShareOf};
 pub use edge::{Edge, HeaderChanges, Maintenance, PathRule, Quota, QuotaKey};
-pub use fleet::Fleet;
+pub use fleet::{Fleet, FleetCarrier, Nats};
 pub use health::{ActiveHealth, Health, PassiveHealth};
 pub use listen::{Certificate, ClientCertificate, Listener};
 pub use load::{Loaded, check, load, load_with};
@@ -277,10 +277,11 @@ impl Config {
             .iter_mut()
             .filter_map(|it| it.shadow.as_mut());
         shadows.filter_map(|it| it.file.as_mut()).for_each(resolve);
-        let fleet = self.fleet.iter_mut();
-        fleet
-            .flat_map(|fleet| &mut fleet.token_file)
-            .for_each(resolve);
+        if let Some(fleet) = &mut self.fleet {
+            fleet.token_file.iter_mut().for_each(resolve);
+            let nats = fleet.nats.iter_mut();
+            nats.flat_map(Nats::files_mut).for_each(resolve);
+        }
         self.state_file.iter_mut().for_each(resolve);
         self.record.dir.iter_mut().for_each(resolve);
         if let LogTarget::File(path) = &mut self.access_log.to {

@@ -3,8 +3,8 @@
 use tidegate_sentry::{LqrConfig, ModeName, SentryConfig};
 
 use super::{
-    Admin, Application, Canary, Channel, Companion, Config, Health, Listener, LogTarget,
-    SessionKey, Sticky, Timeouts, TokenConfig,
+    Admin, Application, Canary, Channel, Companion, Config, FleetCarrier, Health, Listener,
+    LogTarget, SessionKey, Sticky, Timeouts, TokenConfig,
 };
 
 impl Config {
@@ -45,11 +45,14 @@ impl Config {
     fn fleet_line(&self) -> Option<String> {
         let fleet = self.fleet.as_ref()?;
         let (name, proxy) = (&fleet.name, self.fleet_proxy());
-        let (interval, peers) = (fleet.interval, fleet.peers.join(" and "));
+        let with = match fleet.carrier() {
+            peers @ FleetCarrier::Peers(_) => format!("with {peers}"),
+            server => format!("through {server}"),
+        };
         Some(format!(
-            "shares windows, guarantees and quotas in fleet {name}, as {proxy}, with the proxies at \
-             {peers}: a report every {interval}, and a proxy silent for {} is lost",
-            fleet.hold
+            "shares windows, guarantees and quotas in fleet {name}, as {proxy}, {with}: a report \
+             every {}, and a proxy silent for {} is lost",
+            fleet.interval, fleet.hold
         ))
     }
 

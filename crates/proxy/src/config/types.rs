@@ -221,6 +221,15 @@ where
     Short::deserialize(deserializer).map(|short| short.0)
 }
 
+/// The same of a table that may be left out.
+pub(super) fn short_if_given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + FromStr<Err = String>,
+{
+    short(deserializer).map(Some)
+}
+
 /// Reads one item or a list of them, each a table or a string.
 pub(super) fn one_or_many<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where

@@ -212,7 +212,8 @@ impl FleetProtector {
             boot,
             interval: self.spec.interval.0,
             hold: self.spec.hold.0,
-            hold_cut_off: HOLD_CUT_OFF,
+            hold_cut_off: Some(HOLD_CUT_OFF),
+            carrier: "simulated".to_owned(),
         };
         // They were not started in step.
         let phase = self.spec.interval.0.mul_f64(self.rng.random::<f64>());

@@ -247,6 +247,10 @@ pub(super) fn fleet(fleet: &Value) -> String {
         text(&fleet["proxy"]),
         text(&fleet["fleet"])
     );
+    let _ = writeln!(out, "reports go through {}", text(&fleet["carrier"]));
+    if let Some(trouble) = fleet["trouble"].as_str() {
+        let _ = writeln!(out, "  {trouble}");
+    }
     if fleet["cut_off"] == true {
         out += "no other proxy is heard of: the last known shares stay in force\n";
     }
