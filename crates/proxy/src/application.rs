@@ -224,11 +224,17 @@ impl Application {
     }
 
     /// Tells waiting requests what became of them. The slot of one that has gone goes back.
-    pub fn pass_on(&self, resolutions: TranscribedResolutions<'_, Waiter>) {
-        for (waiter, resolution) in resolutions {
-            if let Some(permit) = waiter.resolve(resolution) {
-                self.give_back(self.now(), permit, Ending::Abandoned);
-            }
+    pub fn pass_on<'a>(&'a self, mut resolutions: TranscribedResolutions<'a, Waiter>) {
+        // In a loop: of a crowd that leaves together each one's slot may go to the next who has
+        // gone.
+        let mut unclaimed = Vec::new();
+        loop {
+            unclaimed
+                .extend(resolutions.filter_map(|(waiter, resolution)| waiter.resolve(resolution)));
+            let Some(permit) = unclaimed.pop() else {
+                return;
+            };
+            resolutions = self.sentry.on_end(self.now(), permit, Ending::Abandoned);
         }
     }
 

@@ -88,11 +88,18 @@ impl Gate {
     }
 
     /// Tells waiting requests what became of them. The slot of one that has gone goes back.
-    fn pass_on(&self, resolutions: Resolutions<'_, Waiter>) {
-        for (waiter, resolution) in resolutions {
-            if let Err(Resolution::Admit(permit)) = waiter.send(resolution) {
-                self.give_back(permit, Ending::Abandoned);
+    fn pass_on<'a>(&'a self, mut resolutions: Resolutions<'a, Waiter>) {
+        let mut unclaimed = Vec::new();
+        loop {
+            for (waiter, resolution) in resolutions {
+                if let Err(Resolution::Admit(permit)) = waiter.send(resolution) {
+                    unclaimed.push(permit);
+                }
             }
+            let Some(permit) = unclaimed.pop() else {
+                return;
+            };
+            resolutions = self.sentry.on_end(self.now(), permit, Ending::Abandoned);
         }
     }
 
