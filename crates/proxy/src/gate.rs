@@ -1,8 +1,9 @@
 //! Drives the admission engine: asks for a slot, waits for it, and gives it back.
 //!
 //! Whatever happens to a request, its slot ends exactly once: the permit lives in a `Slot`, which
-//! `Slot::end` or `Slot::end_as_noted` gives back where the request ends. A slot that is dropped
-//! without either belonged to a future that was dropped: its client left.
+//! `Slot::end` or `Slot::end_as_noted` gives back where the request ends. Where a future may be
+//! dropped because its client leaves, a [`Held`] makes that call. A slot that is dropped without
+//! either is a mistake, or the work of a panic: it goes back, and counts as unreported.
 
 use std::rc::Rc;
 
@@ -54,6 +55,41 @@ impl Entry {
             Self::Admitted(slot) => slot.end_as_noted(),
             Self::Waiting(wait) => drop(wait),
         }
+    }
+}
+
+/// What a request holds while its client may leave. Leaving drops the request's future, and this
+/// with it: what is held ends then, as one whose client left.
+#[derive(Debug)]
+pub(crate) struct Held(pub(crate) Option<Entry>);
+
+impl Held {
+    pub(crate) fn slot(slot: Slot) -> Self {
+        Self(Some(Entry::Admitted(slot)))
+    }
+
+    /// The slot, to go on with.
+    pub(crate) fn take_slot(&mut self) -> Option<Slot> {
+        match self.0.take() {
+            Some(Entry::Admitted(slot)) => Some(slot),
+            other => {
+                self.0 = other;
+                None
+            }
+        }
+    }
+
+    /// The request goes no further.
+    pub(crate) fn end(&mut self) {
+        if let Some(entry) = self.0.take() {
+            entry.end();
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -136,14 +172,15 @@ impl Drop for Wait {
     }
 }
 
-/// The right to occupy one slot of one replica. It is given back by a call; by drop only where the
-/// request's future was dropped.
+/// The right to occupy one slot of one replica. It is given back by a call; by drop only if that
+/// was forgotten.
 #[derive(Debug)]
 pub(crate) struct Slot {
     application: Rc<LocalApplication>,
     permit: Option<Permit>,
-    ending: Ending,
-    /// Who follows the request.
+    /// How the request ends if it goes no further than this.
+    noted: Ending,
+    /// What follows the request.
     watched: Option<Rc<Watched>>,
 }
 
@@ -155,7 +192,7 @@ impl Slot {
         Self {
             application,
             permit: Some(permit),
-            ending: Ending::Abandoned,
+            noted: Ending::Abandoned,
             watched: None,
         }
     }
@@ -216,19 +253,18 @@ impl Slot {
     /// The request ends here, so: the slot goes back, and the time of one that was served is a
     /// sample.
     pub(crate) fn end(mut self, ending: Ending) {
-        self.ending = ending;
-        self.give_back();
+        self.give_back(ending);
     }
 
     /// The request ends here, as was noted on its way: as failed ([`Slot::set_failed`]), as a
     /// stream ([`Slot::stream`]), else as one whose client left. None of them is a sample.
     pub(crate) fn end_as_noted(mut self) {
-        self.give_back();
+        self.give_back(self.noted);
     }
 
     /// The replica failed the request: it ends so, unless another replica gets it.
     pub(crate) fn set_failed(&mut self) {
-        self.ending = Ending::Dropped;
+        self.noted = Ending::Dropped;
     }
 
     /// Moves on to another replica, for a request the first one never saw. False if none has room.
@@ -293,12 +329,12 @@ impl Slot {
             row.left(now, &permit, Ending::Ignored);
         }
         self.permit = Some(permit);
-        self.ending = Ending::Ignored;
+        self.noted = Ending::Ignored;
     }
 }
 
 impl Slot {
-    fn give_back(&mut self) {
+    fn give_back(&mut self, ending: Ending) {
         let Some(permit) = self.permit.take() else {
             return;
         };
@@ -306,13 +342,13 @@ impl Slot {
         let watched = self.watched.take();
         let watched = watched.as_deref();
         if let Some(row) = watched.and_then(|it| it.row.as_ref()) {
-            row.left(now, &permit, self.ending);
+            row.left(now, &permit, ending);
         }
         let trace = watched.and_then(|it| it.trace.as_ref());
         if let Some(trace) = trace {
-            trace.left(now, &permit, self.ending);
+            trace.left(now, &permit, ending);
         }
-        if self.ending == Ending::Served {
+        if ending == Ending::Served {
             let (service, response) = (now - permit.admitted(), now - permit.arrived());
             let (class, replica) = (permit.class(), permit.replica());
             let metrics = self.application.metrics();
@@ -324,13 +360,62 @@ impl Slot {
                 metrics.record_response_exemplar(class, exemplar);
             }
         }
-        self.application.shared.give_back(now, permit, self.ending);
+        self.application.shared.give_back(now, permit, ending);
     }
 }
 
-/// The future of a request is dropped when its client leaves: no call can be made there.
+/// The safety net: how the request ended is not known, so nothing is learnt from it.
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.give_back();
+        self.give_back(Ending::Unreported);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::Worker;
+
+    fn admitted(application: &Rc<LocalApplication>) -> Slot {
+        let now = application.shared.now();
+        match enter(application, now, &Arrival::default()) {
+            Ok(Entry::Admitted(slot)) => slot,
+            other => panic!("there is room, not {other:?}"),
+        }
+    }
+
+    /// Requests that were abandoned, and those whose end is not known.
+    fn ended(application: &LocalApplication) -> (u64, u64) {
+        let status = application.shared.sentry().status(application.shared.now());
+        assert_eq!(status.replicas[0].in_flight, 0, "the slot is free");
+        (status.classes[0].abandoned, status.classes[0].unreported)
+    }
+
+    #[test]
+    fn slot_that_is_held_ends_as_abandoned_when_its_future_is_dropped() {
+        let worker = Worker::idle();
+        let application = worker.outside();
+        drop(Held::slot(admitted(&application)));
+        assert_eq!(ended(&application), (1, 0));
+    }
+
+    #[test]
+    fn slot_that_failed_and_is_held_ends_as_failed() {
+        let worker = Worker::idle();
+        let application = worker.outside();
+        let mut slot = admitted(&application);
+        slot.set_failed();
+        drop(Held::slot(slot));
+        assert_eq!(ended(&application), (0, 0));
+        let status = application.shared.sentry().status(application.shared.now());
+        assert_eq!(status.classes[0].dropped, 1);
+    }
+
+    #[test]
+    fn slot_that_is_forgotten_goes_back_as_unreported() {
+        let worker = Worker::idle();
+        let application = worker.outside();
+        drop(admitted(&application));
+        assert_eq!(ended(&application), (0, 1));
     }
 }

@@ -32,7 +32,7 @@ use crate::client::{Client, Protocol};
 use crate::edge::companions::Handed;
 use crate::edge::{canary, mirror};
 use crate::fault::{Fault, Invalid};
-use crate::gate::{self, Entry, Slot, Wait};
+use crate::gate::{self, Entry, Held, Slot, Wait};
 use crate::hop;
 use crate::http1::Violation;
 use crate::message::{self, Response};
@@ -156,21 +156,24 @@ pub(crate) fn serve(
             trace_refusal(&mut request, &fault);
             Serving::Done(Some(decline(request.exchange, &settings, fault)))
         }
-        Ok(mut entry) => Serving::Going(Box::pin(async move {
-            let mut served = live(&mut request, &mut entry).await;
-            let unseen = matches!(served, Err(Fault::Upstream(UpstreamFailure::Connect)));
-            if unseen && request.exchange.main.is_some() {
-                // Kept over the wait for another answer, it would make every request larger.
-                drop(served);
-                served = Box::pin(live_on_main(&mut request, &mut entry)).await;
-            }
-            // A request that failed gives its slot back before it is answered.
-            if let Some(entry) = entry.take() {
-                entry.end();
-            }
-            finish(request, served)
-        })),
+        Ok(entry) => go(request, Held(entry)),
     }
+}
+
+/// A request that goes on. Its future is dropped when its client leaves, and what it holds with it.
+fn go(mut request: Request, mut held: Held) -> Serving {
+    Serving::Going(Box::pin(async move {
+        let mut served = live(&mut request, &mut held.0).await;
+        let unseen = matches!(served, Err(Fault::Upstream(UpstreamFailure::Connect)));
+        if unseen && request.exchange.main.is_some() {
+            // Kept over the wait for another answer, it would make every request larger.
+            drop(served);
+            served = Box::pin(live_on_main(&mut request, &mut held.0)).await;
+        }
+        // A request that failed gives its slot back before it is answered.
+        held.end();
+        finish(request, served)
+    }))
 }
 
 /// The answer to bytes that are no request.
@@ -652,12 +655,13 @@ async fn queue(request: &Request, mut wait: Wait) -> Result<Slot, Fault> {
         Ok(None) => return Err(Fault::Departed),
         Err(Elapsed) => return Err(Fault::Deadline),
     };
-    // Where nobody watches, the client may have left without our noticing.
+    let mut held = Held::slot(slot);
+    // Where the socket is not watched, the client may have left without our noticing.
     let unwatched = request.message.body.is_open() || exchange.client.is_unwatched();
-    match unwatched && exchange.client.has_left().await {
-        true => Err(Fault::Departed),
-        false => Ok(slot),
+    if unwatched && exchange.client.has_left().await {
+        return Err(Fault::Departed);
     }
+    held.take_slot().ok_or(Fault::Departed)
 }
 
 /// Lets a client that writes first finish, so that it reads the refusal instead of a reset.

@@ -314,13 +314,15 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         let Some(rest) = self.rest.take() else {
-            // Nobody asks a body of known length for its end.
+            // A body of known length is not polled for its end.
             self.complete();
             return;
         };
-        // The client left. The slot ends as abandoned, the connection closes.
+        // The client left, and the connection to the replica closes.
         self.worker.slow_readers.forget(rest.key);
-        drop(rest.reading.take());
+        if let Some(slot) = rest.reading.take() {
+            slot.end_as_noted();
+        }
         if rest.kind != Kind::Stream {
             self.record_answered(rest.status);
         }

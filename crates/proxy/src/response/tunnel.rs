@@ -16,7 +16,7 @@ use super::failed;
 use crate::client::Client;
 use crate::client::socket::Socket;
 use crate::fault::Fault;
-use crate::gate::Slot;
+use crate::gate::{Held, Slot};
 use crate::health::Outcome;
 use crate::hop::{self, Border};
 use crate::message::Response;
@@ -33,7 +33,7 @@ pub(crate) struct Tunnel {
     /// What the replica has said already.
     early: BytesMut,
     /// Given back as far as the engine is concerned; it counts what is open.
-    slot: Slot,
+    slot: Held,
     idle: Duration,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn open(
     let tunnel = Tunnel {
         replica,
         early,
-        slot,
+        slot: Held::slot(slot),
         idle: *exchange.application.settings().config.timeouts.body_idle,
     };
     let mut response = answer.response;
@@ -76,7 +76,7 @@ impl Tunnel {
             _ = self.pass(&mut pipe, &early) => {}
             () = silence(client, idle) => {}
         }
-        self.slot.end_as_noted();
+        self.slot.end();
     }
 
     async fn pass(&mut self, pipe: &mut Pipe<Socket>, early: &[u8]) -> io::Result<()> {
