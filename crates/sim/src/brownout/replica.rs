@@ -28,7 +28,6 @@ struct Served {
 pub(super) struct Replica {
     pub(super) control: Control,
     pub(super) cap: usize,
-    pub(super) next_tick_s: f64,
     /// Share of full responses attached to its last completion.
     pub(super) theta_reported: f64,
     virtual_s: f64,
@@ -43,7 +42,6 @@ impl Replica {
         Self {
             control,
             cap,
-            next_tick_s: now_s,
             theta_reported: 0.5,
             virtual_s: 0.0,
             updated_s: now_s,
@@ -88,11 +86,11 @@ impl Replica {
         self.in_service.insert(at, Served { leaves_at_v, job });
     }
 
-    pub(super) fn next_completion_s(&self) -> f64 {
-        self.in_service.last().map_or(f64::INFINITY, |next| {
-            let left_s = (next.leaves_at_v - self.virtual_s).max(0.0);
-            self.updated_s + left_s * self.in_service.len() as f64
-        })
+    /// When the first of those in service leaves, if no other one comes.
+    pub(super) fn next_completion_s(&self) -> Option<f64> {
+        let next = self.in_service.last()?;
+        let left_s = (next.leaves_at_v - self.virtual_s).max(0.0);
+        Some(self.updated_s + left_s * self.in_service.len() as f64)
     }
 
     pub(super) fn complete(&mut self, now_s: f64) -> Option<Job> {
