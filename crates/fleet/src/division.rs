@@ -15,8 +15,8 @@
 //! ```
 //!
 //! A proxy with few requests has slots for a burst; one without any has next to none, and what it
-//! leaves unused is of use to the others. Guarantees are divided like the arrivals of their class, but
-//! for a fiftieth that is divided evenly.
+//! leaves unused is of use to the others. Guarantees are divided like the arrivals of their class,
+//! but for a fiftieth that is divided evenly.
 //!
 //! What breaks it: traffic that moves between proxies faster than once a second.
 

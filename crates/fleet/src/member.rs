@@ -43,9 +43,9 @@ const NEWCOMER: Duration = Duration::from_secs(2);
 const GUARANTEE_CHANGE_MIN: f64 = 0.03;
 
 /// Shares of windows stay while all that would change is less than this part of them and less than
-/// `SHARE_CHANGE_Z` standard deviations of the arrivals that they rest on. Chosen: a slot that moves is with
-/// neither proxy until both know, so that noise must not move any. With a thirtieth eight proxies
-/// lost capacity (experiments/fleet/overload.toml).
+/// `SHARE_CHANGE_Z` standard deviations of the arrivals that they rest on. Chosen: a slot that
+/// moves is with neither proxy until both know, so that noise must not move any. With a thirtieth
+/// eight proxies lost capacity (experiments/fleet/overload.toml).
 const SHARE_CHANGE_MIN: f64 = 0.1;
 const SHARE_CHANGE_Z: f64 = 3.0;
 

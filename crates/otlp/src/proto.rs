@@ -55,8 +55,8 @@ pub(crate) trait Item: Message + Default + Debug {}
 impl Item for Span {}
 impl Item for Metric {}
 
-/// What an exporter sends, of either signal: `T` is a [`Span`] or a [`Metric`]. The definitions write
-/// the same three messages twice, under two names each.
+/// What an exporter sends for either signal: `T` is a [`Span`] or a [`Metric`]. The definitions
+/// have the same three messages twice, under two names each.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Request<T: Item> {
     #[prost(message, repeated, tag = "1")]

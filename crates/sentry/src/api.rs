@@ -58,7 +58,7 @@ pub struct Arrival {
 pub enum Verdict {
     /// Send it now.
     Admit(Permit),
-    /// Park it; it will be resolved through `wake`.
+    /// Park it; it comes back among the [`Resolutions`](crate::Resolutions) of a later call.
     Wait(Ticket),
     /// Refuse it now.
     Shed(Refusal),

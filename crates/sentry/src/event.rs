@@ -11,9 +11,10 @@ use crate::mode::{Cause, PhaseName};
 use crate::status::Standing;
 
 /// Something the engine decided about itself. Decisions about single requests are what
-/// [`Sentry::on_arrival`] and `wake` return: the driver has them already.
+/// [`Sentry::on_arrival`] and [`Resolutions`] return: the driver has them already.
 ///
 /// [`Sentry::on_arrival`]: crate::Sentry::on_arrival
+/// [`Resolutions`]: crate::Resolutions
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize))]
 #[cfg_attr(feature = "serde", serde(tag = "event", rename_all = "snake_case"))]
