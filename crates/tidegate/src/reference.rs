@@ -90,7 +90,7 @@ fn describe(command: &mut clap::Command, name: &str, page: &mut String) {
 mod tests {
     use super::*;
 
-    /// Features add commands and options; the page is that of a build without any beyond the default.
+    /// Features add commands and options; the page is that of a build with the default ones.
     #[cfg(not(any(feature = "envoy", feature = "gossip", feature = "kubernetes")))]
     #[test]
     fn page_in_the_book_is_the_one_that_is_generated() {

@@ -332,6 +332,56 @@ fn book_keys_exist() {
     assert!(seen > 50, "only {seen} keys were found");
 }
 
+/// What is wrong with a shed reason or a metric that the text names.
+fn unknown_signal(span: &str, signals: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    if let Some(reason) = span.strip_prefix("tidegate-shed: ") {
+        // A quota is no load: 429, and no shed reason of the engine.
+        let known = signals.contains(&format!("\n| `{reason}` |"));
+        let other = reason == "quota" || is_capital(reason);
+        return (!known && !other).then(|| format!("no shed reason `{reason}`"));
+    }
+    let name: String = span.chars().take_while(|c| plain(*c)).collect();
+    // The plane's own metrics, and packages whose names begin alike.
+    let others = [
+        "tidegate_plane_",
+        "tidegate_nucleus",
+        "tidegate_sentry",
+        "tidegate_control",
+    ];
+    if !name.starts_with("tidegate_") || others.iter().any(|it| name.starts_with(it)) {
+        return None;
+    }
+    // A name that ends in `_` stands for all that begin so; a histogram has parts.
+    let part = ["_bucket", "_count", "_sum"];
+    let whole = part.iter().find_map(|part| name.strip_suffix(part));
+    let known = |name: &str| match name.ends_with('_') {
+        true => signals.contains(&format!("\n| `{name}")),
+        false => signals.contains(&format!("\n| `{name}` |")),
+    };
+    let known = known(&name) || whole.is_some_and(known);
+    (!known).then(|| format!("no metric `{name}`"))
+}
+
+#[test]
+fn book_shed_reasons_and_metrics_exist() {
+    let signals = fs::read_to_string(root().join("docs/signals.md")).unwrap();
+    let mut wrong = String::new();
+    for page in pages() {
+        // The changelog names metrics that are gone.
+        let current = !page.name().ends_with("CHANGELOG.md");
+        for span in spans(&page.text).iter().filter(|_| current) {
+            if let Some(problem) = unknown_signal(span, &signals) {
+                writeln!(wrong, "{}: {problem}", page.name()).unwrap();
+            }
+        }
+    }
+    complain("docs/signals.md has none of these", &wrong);
+    assert!(unknown_signal("tidegate-shed: queue_full", &signals).is_some());
+    assert!(unknown_signal("tidegate_requests_shedded_total", &signals).is_some());
+    assert!(unknown_signal("tidegate_requests_shed_total{class=\"a\"}", &signals).is_none());
+}
+
 /// The words of a command line; quotes hold words together, `#` ends the line.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);

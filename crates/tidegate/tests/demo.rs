@@ -34,9 +34,9 @@ fn without_a_terminal_the_story_is_told_in_lines() {
     let story = demo(&[]);
     for words in [
         "A calm day.",
-        "A crowd comes",
+        "Overload: up to four times",
         "Half of the capacity is lost.",
-        "The crowd is gone",
+        "The overload has ended",
         "served in time",
         "back to normal after the rush",
     ] {
