@@ -310,7 +310,7 @@ impl PlaneConfig {
     pub fn check(&self) -> Result<(), PlaneError> {
         if self.applications.is_empty() {
             return Err(PlaneError(
-                "no application: add an `[[application]]` with a `name`".into(),
+                "no application: add a `[[plane.application]]` with a `name`".into(),
             ));
         }
         self.check_parts()
@@ -398,11 +398,16 @@ impl ApplicationConfig {
         if name.is_empty() {
             return refuse("`name` is empty".into());
         }
+        if self.max == Some(0) {
+            return refuse("`max` = 0 allows no server: give 1 at least, or leave it out".into());
+        }
         if let Some(max) = self.max
-            && max < self.min.max(1)
+            && max < self.min
         {
             let min = self.min;
-            return refuse(format!("`max` = {max} is below `min` = {min}, or 0"));
+            return refuse(format!(
+                "`max` = {max} is below `min` = {min}: raise `max` or lower `min`"
+            ));
         }
         if self.target.is_zero() || self.targets.iter().any(|band| band.target.is_zero()) {
             return refuse("a target of zero cannot be met".into());
@@ -435,13 +440,14 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused_with_their_remedy() {
-        assert!(refused("").contains("add an `[[application]]`"));
+        assert!(refused("").contains("add a `[[plane.application]]`"));
         let pool = refused(
             "pool = 3\n[[application]]\nname = 'a'\nmin = 2\n[[application]]\nname = 'b'\nmin = 2",
         );
         assert!(pool.contains("add up to 4: raise `pool`"), "{pool}");
         assert!(refused("[[application]]\nname='a'\n[[application]]\nname='a'").contains("twice"));
-        assert!(refused("[[application]]\nname='a'\nmin=3\nmax=2").contains("`max` = 2"));
+        assert!(refused("[[application]]\nname='a'\nmin=3\nmax=2").contains("raise `max`"));
+        assert!(refused("[[application]]\nname='a'\nmax=0").contains("allows no server"));
         assert!(refused("[proxies]\nmin = 2\n[[application]]\nname='a'").contains("`proxies.max`"));
         let bands = "[[application]]\nname='a'\ntargets=[{above='9/s',target='2s'},{above='3/s',target='3s'}]";
         assert!(refused(bands).contains("must rise"));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -274,6 +274,20 @@ impl File {
             .or_else(|| driver.then(ClusterConfig::default))
     }
 
+    /// What of the machine does not fit the file, for `--check`: the daemon itself starts, reports
+    /// it, and goes on with everything else.
+    #[must_use]
+    pub fn missing(&self) -> Vec<String> {
+        let token = self.daemon.read_token().err();
+        let commands = self.driver.iter().filter_map(|(name, driver)| {
+            let program = driver.command()?.first()?;
+            (!is_program(program)).then(|| {
+                format!("`driver.{name}`: there is no program `{program}`; correct `command`")
+            })
+        });
+        token.into_iter().chain(commands).collect()
+    }
+
     fn check(&self) -> Result<(), String> {
         if self.daemon.proxies.is_empty() {
             return Err(
@@ -291,6 +305,9 @@ impl File {
             .iter()
             .map(|a| a.name.as_str())
             .collect();
+        for url in &self.daemon.proxies {
+            check_url(url).map_err(|message| format!("`daemon.proxies`: {message}"))?;
+        }
         for (name, driver) in &self.driver {
             if !names.contains(&name.as_str()) {
                 let known = names.join(", ");
@@ -301,6 +318,20 @@ impl File {
             driver
                 .check()
                 .map_err(|message| format!("`driver.{name}`: {message}"))?;
+        }
+        for application in &self.plane.applications {
+            let driver = self.driver.get(&application.name);
+            let Some(DriverConfig::List(ListConfig { urls, .. })) = driver else {
+                continue;
+            };
+            if urls.len() < application.min as usize {
+                return Err(format!(
+                    "`driver.{}.list` has {} servers, and `min` is {}: name more, or lower `min`",
+                    application.name,
+                    urls.len(),
+                    application.min
+                ));
+            }
         }
         if self.keda.is_some() && self.daemon.mode == Mode::Act {
             return Err(
@@ -321,7 +352,60 @@ impl File {
     }
 }
 
+impl DaemonConfig {
+    /// The token of the proxies' admin API.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read_token(&self) -> Result<Option<String>, String> {
+        let read = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path).map_err(|error| {
+                format!(
+                    "`daemon.token_file`: cannot read {}: {error}; check the name and who may read \
+                     it",
+                    path.display()
+                )
+            })?;
+            Ok(text.trim().to_owned())
+        };
+        self.token_file.as_ref().map(read).transpose()
+    }
+}
+
+/// Whether an address is one that the daemon can call.
+fn check_url(url: &str) -> Result<(), String> {
+    let uri: Option<http::Uri> = url.parse().ok();
+    let host = uri.as_ref().and_then(|uri| uri.host());
+    let is_http = uri
+        .as_ref()
+        .is_some_and(|uri| uri.scheme_str() == Some("http"));
+    if is_http && host.is_some_and(|host| !host.is_empty()) {
+        return Ok(());
+    }
+    Err(format!(
+        "`{url}` is not an http:// address: write it like \"http://127.0.0.1:9090\""
+    ))
+}
+
+/// Whether a program is there: by its path, or in the `PATH`.
+fn is_program(program: &str) -> bool {
+    if program.contains('/') {
+        return Path::new(program).is_file();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
 impl DriverConfig {
+    /// What it runs, where it runs something.
+    fn command(&self) -> Option<&[String]> {
+        match self {
+            Self::Processes(config) => Some(&config.command),
+            Self::Hook(config) => Some(&config.command),
+            Self::List(_) | Self::Kubernetes(_) => None,
+        }
+    }
+
     fn check(&self) -> Result<(), String> {
         match self {
             Self::Processes(ProcessesConfig { command, .. }) => {
@@ -338,11 +422,12 @@ impl DriverConfig {
             Self::List(ListConfig { urls, .. }) if urls.is_empty() => {
                 Err("`urls` is empty: name the servers".into())
             }
+            Self::List(ListConfig { urls, .. }) => urls.iter().try_for_each(|url| check_url(url)),
             Self::Hook(HookConfig { command, .. }) if command.is_empty() => {
                 Err("`command` is empty: write the program and its arguments".into())
             }
             Self::Kubernetes(config) => config.check(),
-            Self::List(_) | Self::Hook(_) => Ok(()),
+            Self::Hook(_) => Ok(()),
         }
     }
 }
@@ -395,11 +480,27 @@ mod tests {
         assert!(refused(&keda).contains("two would scale"));
         let last = format!("{app}[driver.shop.kubernetes]\nname = 'shop'\nkind = 'StatefulSet'");
         assert!(refused(&last).contains("`drain = \"none\"`"));
+        let few = "[[plane.application]]\nname = 'shop'\nmin = 3\n[driver.shop.list]\nurls = ['http://h']";
+        assert!(refused(few).contains("has 1 servers, and `min` is 3"));
+        let url = format!("{app}[driver.shop.list]\nurls = ['127.0.0.1:2']");
+        assert!(refused(&url).contains("not an http:// address"));
         let pool = format!("[plane]\npool = 0\n{app}[driver.shop.list]\nurls = ['http://h']");
         assert!(
             refused(&pool).contains("raise `pool`"),
             "{}",
             refused(&pool)
         );
+    }
+
+    #[test]
+    fn missing_programs_and_files_are_named_without_stopping_the_rest() {
+        let text = "[daemon]\nproxies = ['http://127.0.0.1:1']\ntoken_file = '/no/token'\n\
+                    [[plane.application]]\nname = 'shop'\n[[plane.application]]\nname = 'blog'\n\
+                    [driver.shop.processes]\ncommand = ['/no/server', '{port}']\n\
+                    [driver.blog.hook]\ncommand = ['sh', '-c', 'true']\n";
+        let file = File::parse("plane.toml", text).unwrap();
+        let missing = file.missing();
+        assert_eq!(missing.len(), 2, "{missing:?}");
+        assert!(missing[0].contains("/no/token") && missing[1].contains("no program `/no/server`"));
     }
 }

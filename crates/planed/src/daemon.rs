@@ -26,6 +26,10 @@ const SAVE_INTERVAL: Duration = Duration::from_secs(60);
 /// Events that are kept for people.
 const EVENTS_MAX: usize = 500;
 
+/// What a file asks for that a build without the feature `kubernetes` has not.
+pub const NO_KUBERNETES: &str = "the file has parts for Kubernetes or KEDA, which this build leaves \
+                                 out: build with `--features kubernetes`";
+
 /// Why a daemon cannot start.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -128,11 +132,7 @@ impl Daemon {
     /// An address or file that cannot be used, with the remedy.
     pub async fn start(file: File) -> Result<Self, DaemonError> {
         if file.cluster().is_some() || file.keda.is_some() {
-            return Err(DaemonError(
-                "the file has parts for Kubernetes or KEDA, which this build leaves out: build with \
-                 `--features kubernetes`"
-                    .into(),
-            ));
+            return Err(DaemonError(NO_KUBERNETES.to_owned()));
         }
         Self::start_in(file, None).await
     }
@@ -153,11 +153,7 @@ impl Daemon {
         };
         let listener = TcpListener::bind(listen).await.map_err(cannot)?;
         let addr = listener.local_addr().map_err(cannot)?;
-        let token = file.daemon.token_file.as_ref().map(|path| {
-            let text = std::fs::read_to_string(path);
-            text.map_err(|error| DaemonError(format!("{}: {error}", path.display())))
-        });
-        let token = token.transpose()?.map(|token| token.trim().to_owned());
+        let token = file.daemon.read_token().map_err(DaemonError)?;
         let proxies = file.daemon.proxies.iter();
         let proxies = proxies
             .map(|base| Proxy::new(base, token.clone()))

@@ -27,7 +27,7 @@ pub use config::{
     ClusterConfig, DaemonConfig, Drain, DriverConfig, File, KedaConfig, KubernetesDriverConfig,
     Mode, OnExit, PoolBy,
 };
-pub use daemon::{Daemon, DaemonError};
+pub use daemon::{Daemon, DaemonError, NO_KUBERNETES};
 pub use driver::{Driver, Saved, Seen, Task};
 pub use http::CallError;
 pub use proxy::{Member, Proxy, same_server};

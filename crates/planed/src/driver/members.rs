@@ -61,6 +61,8 @@ pub(crate) struct Members {
     stopping: JoinSet<()>,
     /// No start before this time, and how long the next pause is.
     pause: Option<(Instant, Duration)>,
+    /// Why the last server could not be started.
+    refused: Option<String>,
 }
 
 impl Members {
@@ -90,6 +92,7 @@ impl Members {
             members,
             stopping: JoinSet::new(),
             pause: None,
+            refused: None,
         }
     }
 
@@ -152,8 +155,10 @@ impl Members {
     fn start_missing(&mut self, problems: &mut Vec<String>) {
         while self.kept() < self.desired {
             if self.pause.is_some_and(|(until, _)| Instant::now() < until) {
+                problems.extend(self.refused.clone());
                 return;
             }
+            self.refused = None;
             let used: Vec<&str> = self
                 .members
                 .iter()
@@ -166,7 +171,8 @@ impl Members {
                     stage: Stage::Starting,
                 }),
                 Err(problem) => {
-                    problems.push(problem);
+                    problems.push(problem.clone());
+                    self.refused = Some(problem);
                     self.rest();
                     return;
                 }

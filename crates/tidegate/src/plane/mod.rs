@@ -54,6 +54,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     })?;
     let file = File::parse(&path, &text)?;
     if args.check {
+        let mut missing = file.missing();
+        if cfg!(not(feature = "kubernetes")) && (file.cluster().is_some() || file.keda.is_some()) {
+            missing.push(tidegate_planed::NO_KUBERNETES.to_owned());
+        }
+        if !missing.is_empty() {
+            let lines = missing.iter().map(|line| format!("{path}: {line}"));
+            let lines: Vec<_> = lines.collect();
+            return Err(CliError::Usage(lines.join("\ntidegate: ")));
+        }
         print("ok\n")?;
         return Ok(ExitCode::SUCCESS);
     }
