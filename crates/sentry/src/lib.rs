@@ -30,6 +30,7 @@ mod atomic;
 mod balance;
 mod clamp;
 mod class;
+mod completion_times;
 mod config;
 mod contract;
 mod counts;

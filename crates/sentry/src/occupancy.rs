@@ -25,9 +25,11 @@
 //! attribute the time between them to each other's bin.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use tidegate_control::Timestamp;
 
+use crate::completion_times::{CompletionTime, CompletionTimes};
 use crate::counts::Counts;
 
 /// Concurrency has a bin of its own up to this, and two bins per octave beyond.
@@ -131,6 +133,7 @@ pub(crate) struct Occupancy {
     done: [AtomicU32; BINS],
     full_ns: AtomicU64,
     full_done: AtomicU32,
+    times: CompletionTimes,
     /// Bins in which something happened since they were last emptied, one bit each.
     touched: AtomicU64,
 }
@@ -146,6 +149,7 @@ impl Occupancy {
             done: std::array::from_fn(|_| AtomicU32::new(0)),
             full_ns: AtomicU64::new(0),
             full_done: AtomicU32::new(0),
+            times: CompletionTimes::new(),
             touched: AtomicU64::new(0),
         }
     }
@@ -211,6 +215,16 @@ impl Occupancy {
         if n >= limit {
             self.full_done.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// How long that request took, which was one of `n` and was admitted to a place.
+    pub(crate) fn on_time(&self, n: u32, place: Place, time: Duration) {
+        self.times.push(bin_of(n), bin_of(place.inside), time);
+    }
+
+    /// How long the requests took that were done since the last call.
+    pub(crate) fn take_times(&self) -> impl Iterator<Item = CompletionTime> + use<'_> {
+        self.times.take()
     }
 
     /// A request is admitted.

@@ -370,10 +370,11 @@ impl Replica {
         self.occupancy.on_leave(now, place, served);
     }
 
-    /// A request was served, `residence` after its admission, and was one of `inside`.
-    pub(crate) fn on_served(&self, now: Timestamp, residence: Duration, inside: u32) {
+    /// A request was served, `residence` after its admission to a place, and was one of `inside`.
+    pub(crate) fn on_served(&self, now: Timestamp, residence: Duration, place: Place, inside: u32) {
         add_one(&self.served);
         self.occupancy.on_done(inside, self.limit());
+        self.occupancy.on_time(inside, place, residence);
         self.recent.on_sample(now, residence.as_secs_f64());
         self.pace.record(residence.as_secs_f64());
     }

@@ -187,7 +187,8 @@ impl Bench {
         self.now += Duration::from_millis(1);
         let replica = &self.replicas[index];
         let inside = replica.release(self.now, replica.enter());
-        replica.on_served(self.now, Duration::from_millis(millis), inside);
+        let place = replica.admit(self.now, false);
+        replica.on_served(self.now, Duration::from_millis(millis), place, inside);
         let policy = Balance::PeakEwma;
         self.balancer
             .on_tick(self.now, policy, &self.replicas, &mut |_| {});

@@ -128,7 +128,7 @@ impl<T> Sentry<T> {
         if plan.toll(permit.class, permit.path) <= 1.0 {
             self.tally.residence.record(residence);
         }
-        replica.on_served(now, residence, inside);
+        replica.on_served(now, residence, permit.place, inside);
         match permit.optional() {
             Some(true) => {
                 self.content.on_full_response(response);

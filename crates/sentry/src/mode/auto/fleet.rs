@@ -48,8 +48,8 @@ pub(crate) struct FleetTick {
     pub(crate) residence_doubtful: f64,
     /// See [`ReplicaTick`].
     pub(crate) residence_long: f64,
-    /// Mean time in a replica.
-    pub(crate) residence_mean: f64,
+    /// Typical time in a replica.
+    pub(crate) residence_typical: f64,
 }
 
 /// All replicas.
@@ -266,14 +266,14 @@ impl Fleet {
                 continue;
             }
             let Some(saw) = saw else {
-                member.publish(step.now, self.warm_up, fleet.residence_mean);
+                member.publish(step.now, self.warm_up, fleet.residence_typical);
                 fulls.push((member.search.rate(), member.own_part(), Counts::default()));
                 continue;
             };
             let full = saw.own_full;
             let from = member.search.window();
             let cause = member.on_tick(step, fleet, saw, queued_each, &others);
-            member.publish(step.now, self.warm_up, fleet.residence_mean);
+            member.publish(step.now, self.warm_up, fleet.residence_typical);
             // What a window that may be too small lets through is no capacity. In overload it is
             // all there is to go by.
             let counts = !member.is_growing() && (fleet.overloaded || !member.tries_less());
@@ -356,6 +356,16 @@ impl Fleet {
         };
         let count = known().count();
         (count > 0).then(|| known().sum::<f64>() / count as f64)
+    }
+
+    /// A first idea of that, where requests take seconds.
+    pub(crate) fn first_residence(&self) -> Option<f64> {
+        let members = self.members.iter();
+        let known: Vec<f64> = members
+            .filter_map(|member| member.search.first_look())
+            .collect();
+        let count = known.len();
+        (count > 0).then(|| known.iter().sum::<f64>() / count as f64)
     }
 
     /// Publishes which part of the drain rate is whose, for sticky sessions.
@@ -494,11 +504,11 @@ impl Member {
         self.search.on_tick(&tick, seen, others)
     }
 
-    fn publish(&mut self, now: Timestamp, warm_up: Duration, residence_mean: f64) {
+    fn publish(&mut self, now: Timestamp, warm_up: Duration, residence_typical: f64) {
         if now >= self.generation_ends {
             self.replica.next_generation();
             let generation = within(
-                Tuning::OVERDUE_SERVICE_TIMES.get() * residence_mean,
+                Tuning::OVERDUE_SERVICE_TIMES.get() * residence_typical,
                 Tuning::OVERDUE_SECONDS_MIN.get(),
                 Tuning::OVERDUE_SECONDS_MAX.get(),
             );

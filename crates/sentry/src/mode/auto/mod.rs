@@ -45,6 +45,7 @@ mod target;
 mod tick_counts;
 mod trial;
 mod tuning;
+mod typical;
 mod window;
 
 pub use cause::Cause;
@@ -274,7 +275,7 @@ impl Auto {
                 ),
             residence_doubtful: target * doubtful,
             residence_long: self.residence.quantile(Tuning::ANSWERED_MOST.get()),
-            residence_mean: self.residence.mean().unwrap_or(0.0),
+            residence_typical: self.residence.quantile(0.5),
         }
     }
 
@@ -330,7 +331,8 @@ impl Auto {
 
     /// Where no target is configured, follows what the service needs.
     fn derive_target(&mut self, plan: &Plan) {
-        if let Some(base) = self.fleet.base_residence() {
+        let first = || self.fleet.first_residence();
+        if let Some(base) = self.fleet.base_residence().or_else(first) {
             let p99 = base
                 * self
                     .residence
@@ -365,18 +367,21 @@ impl Auto {
         }
     }
 
-    /// While capacity is unknown nothing is refused. But where clients give up rather than wait,
-    /// those who have waited for a whole target are not worth a slot; nor are those who have waited
-    /// for less, where more give up than are served.
+    /// While capacity is unknown nothing is refused on a forecast. But who has waited for a whole
+    /// target that somebody has set cannot be in time; nor, where clients give up rather than wait,
+    /// is one worth a slot who has waited for a derived one; nor one who has waited for less, where
+    /// more give up than are served.
     fn publish_patience(&self, plan: &Plan) {
-        let leaving = self.clients_leave();
+        let (leaving, target_configured) = (self.clients_leave(), has_target(plan));
         for class in &plan.classes {
             class.forecast.withdraw();
             let patience = class
                 .forecast
                 .target()
                 .map(|target| target.mul_f64(self.patience));
-            let limit = patience.filter(|_| leaving).map_or(NEVER, saturating_nanos);
+            let limit = patience
+                .filter(|_| leaving || target_configured)
+                .map_or(NEVER, saturating_nanos);
             class.forecast.wait_limit_ns.store(limit, Ordering::Relaxed);
             let late = class.forecast.target().map_or(NEVER, |target| {
                 let most = self.residence.quantile(Tuning::ANSWERED_MOST.get());

@@ -23,6 +23,7 @@
 use tidegate_control::Timestamp;
 
 use super::tuning::Tuning;
+use super::typical::Typical;
 use crate::counts::Counts;
 use crate::occupancy::{BINS, Occupancy, bin_of, middle_of, top_of};
 
@@ -62,9 +63,35 @@ pub(crate) struct Profile {
     level: [Counts; BINS],
     /// By how many were inside when a request was admitted.
     admitted: [Counts; BINS],
+    /// How long a request typically took, by the one of both that is valid.
+    typical: [Typical; BINS],
     /// Requests come several at once, so that levels show nothing.
     clumped: bool,
     too_small: TooSmall,
+}
+
+/// What was seen at some concurrencies together.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    counts: Counts,
+    typical: Typical,
+}
+
+impl Seen {
+    fn plus(&self, other: &Self) -> Self {
+        Self {
+            counts: self.counts.plus(&other.counts),
+            typical: self.typical.plus(other.typical),
+        }
+    }
+
+    /// By how much requests take longer than in a calm: all of them, if they hold each other up.
+    /// Where only the mean rises, some take longer by themselves.
+    fn bases(&self, calm: &Self) -> f64 {
+        let mean = self.counts.service_time() / calm.counts.service_time();
+        let typical = self.typical.over(calm.typical);
+        typical.map_or(mean, |typical| mean.min(typical))
+    }
 }
 
 /// Residence in a window that cost throughput.
@@ -80,6 +107,7 @@ impl Profile {
         Self {
             level: [Counts::default(); BINS],
             admitted: [Counts::default(); BINS],
+            typical: [Typical::default(); BINS],
             clumped: false,
             too_small: TooSmall::Never,
         }
@@ -109,7 +137,22 @@ impl Profile {
             all.inside_seconds += inside;
             all.done += done;
         }
+        self.learn_times(occupancy, speed);
         all
+    }
+
+    /// A concurrency of which nothing is known begins with what is typical of the next smaller.
+    fn learn_times(&mut self, occupancy: &Occupancy, speed: f64) {
+        for time in occupancy.take_times() {
+            let index = if self.clumped {
+                time.admitted
+            } else {
+                time.level
+            };
+            let (smaller, rest) = self.typical.split_at_mut(index);
+            let guess = smaller.iter().rev().find(|typical| typical.is_known());
+            rest[0].learn(time.seconds * speed, guess.copied());
+        }
     }
 
     /// Takes over what several engines did together, of which no more is known than how many
@@ -134,6 +177,7 @@ impl Profile {
             all.inside_seconds += inside;
             all.done += done;
         }
+        occupancy.take_times().for_each(drop);
         all
     }
 
@@ -193,57 +237,90 @@ impl Profile {
     }
 
     fn seen(&self, most: f64, samples: f64, capacity: f64) -> Option<f64> {
-        let mut sum = Counts::default();
-        let mut least: Option<f64> = None;
-        for (index, bin) in self.bins().iter().enumerate().skip(1) {
+        let calm = self.calm(most, samples, capacity)?;
+        Some(calm.counts.service_time())
+    }
+
+    /// Where requests took the least time.
+    fn calm(&self, most: f64, samples: f64, capacity: f64) -> Option<Seen> {
+        let mut sum = Seen::default();
+        let mut least: Option<Seen> = None;
+        for index in 1..BINS {
             if f64::from(top_of(index)) > most {
                 break;
             }
-            sum = sum.plus(bin);
-            let calm = top_of(index) == 1 || sum.rate() < Tuning::PROFILE_CALM.get() * capacity;
-            if sum.done >= samples && calm {
-                let residence = sum.service_time();
-                least = Some(least.map_or(residence, |least| least.min(residence)));
+            sum = sum.plus(&self.seen_at(index));
+            let calm =
+                top_of(index) == 1 || sum.counts.rate() < Tuning::PROFILE_CALM.get() * capacity;
+            let less = |least: Seen| sum.counts.service_time() < least.counts.service_time();
+            if sum.counts.done >= samples && calm && least.is_none_or(less) {
+                least = Some(sum);
             }
         }
         least
+    }
+
+    fn seen_at(&self, index: usize) -> Seen {
+        Seen {
+            counts: self.bins()[index],
+            typical: self.typical[index],
+        }
+    }
+
+    /// By how much a typical request takes longer with `window` and more inside than where requests
+    /// take the least time, with no more than `most` and at least so many samples.
+    pub(crate) fn typical_bases(&self, window: u32, most: f64, samples: f64) -> Option<f64> {
+        let calm = self.calm(most, samples, f64::INFINITY)?;
+        let mut top_down = self.top_down().take(BINS - bin_of(window));
+        top_down.find_map(|seen| seen.typical.over(calm.typical))
+    }
+
+    /// Service time of the requests that were admitted to the fewest others, as few as there have
+    /// to be.
+    pub(crate) fn first_look(&self, completions: f64) -> Option<f64> {
+        let mut sum = Counts::default();
+        for bin in &self.admitted {
+            sum = sum.plus(bin);
+            if sum.done >= completions {
+                return Some(sum.service_time());
+            }
+        }
+        None
     }
 
     /// What can be done per second at speed 1, going by what was done with so many inside that they
     /// held each other up beyond doubt, however much the work varies. Where that is so from several
     /// concurrencies on, the most: a window that is too large is better than one that is too small.
     pub(crate) fn crowded_rate(&self, samples: f64) -> Option<f64> {
-        let base = self.seen(f64::INFINITY, samples, f64::INFINITY)?;
-        let is_crowd = |sum: &Counts| {
-            let needed = Tuning::DISPERSION_MAX.get() * crowd_samples(sum.service_time() / base);
-            sum.done >= needed.max(samples)
+        let calm = self.calm(f64::INFINITY, samples, f64::INFINITY)?;
+        let is_crowd = |seen: &Seen| {
+            let needed = Tuning::DISPERSION_MAX.get() * crowd_samples(seen.bases(&calm));
+            seen.counts.done >= needed.max(samples)
         };
         let crowds = self.top_down().filter(is_crowd);
-        crowds.map(|sum| sum.rate()).reduce(f64::max)
+        crowds.map(|seen| seen.counts.rate()).reduce(f64::max)
     }
 
     /// What was done with the most inside, with those and the next fewer, and so on.
-    fn top_down(&self) -> impl Iterator<Item = Counts> {
-        self.bins()[1..]
-            .iter()
-            .rev()
-            .scan(Counts::default(), |sum, bin| {
-                *sum = sum.plus(bin);
-                Some(*sum)
-            })
+    fn top_down(&self) -> impl Iterator<Item = Seen> {
+        (1..BINS).rev().scan(Seen::default(), |sum, index| {
+            *sum = sum.plus(&self.seen_at(index));
+            Some(*sum)
+        })
     }
 
     /// Least residence, and throughput with so many inside that they hold each other up, in a
     /// service that fills up.
     pub(crate) fn crowd(&self, samples: f64) -> Option<(f64, f64)> {
-        let base = self.seen(f64::INFINITY, samples, f64::INFINITY)?;
-        let is_crowd = |sum: &Counts| {
-            let bases = sum.service_time() / base;
+        let calm = self.calm(f64::INFINITY, samples, f64::INFINITY)?;
+        // The mean shows it sooner: of those that are piling up none is done.
+        let is_crowd = |seen: &Seen| {
+            let bases = seen.counts.service_time() / calm.counts.service_time();
             bases > Tuning::CROWD_BASES_FILLING.get()
-                && sum.done >= crowd_samples(bases).max(samples)
+                && seen.counts.done >= crowd_samples(bases).max(samples)
         };
         let crowd = self.top_down().find(is_crowd)?;
-        Some((base, crowd.rate()))
+        Some((calm.counts.service_time(), crowd.counts.rate()))
     }
 
     /// Adds what was seen of another replica.
@@ -255,11 +332,14 @@ impl Profile {
         for (bin, new) in self.admitted.iter_mut().zip(&other.admitted) {
             *bin = bin.plus(new);
         }
+        for (bin, new) in self.typical.iter_mut().zip(&other.typical) {
+            *bin = bin.plus(*new);
+        }
     }
 
     /// All that was seen.
     pub(super) fn all(&self) -> Counts {
-        self.top_down().last().unwrap_or_default()
+        self.top_down().last().unwrap_or_default().counts
     }
 
     /// What is known is about another service.

@@ -92,7 +92,8 @@ impl SlowStart {
         }
         let first_look = !self.looked && all.done >= Tuning::SLOW_START_COMPLETIONS.get();
         self.looked |= first_look;
-        if most_clients_abandon || (first_look && all.service_time() > long) {
+        if most_clients_abandon || (first_look && all.service_time() > long) || at_least(all) > long
+        {
             return self.back(window, all.rate());
         }
         Course::Grows(window + done.min(window))
@@ -103,6 +104,13 @@ impl SlowStart {
             leaving: (window - self.first).max(self.first) / rate,
         }
     }
+}
+
+/// How long requests take at least, but for chance, before many are done: those in progress have
+/// been inside for so long. None was for longer than that took.
+fn at_least(all: &Counts) -> f64 {
+    let done_at_most = all.done + 2.0 * all.done.sqrt() + 2.0;
+    (all.inside_seconds / done_at_most).min(all.seconds)
 }
 
 #[cfg(test)]

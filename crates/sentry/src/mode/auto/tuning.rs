@@ -241,6 +241,8 @@ tuning! {
     THROUGHPUT_COMPLETIONS: f64 = 30.0, "completions", "good for ±18 %";
     /// Time that stands in for any number of completions in a slow service.
     THROUGHPUT_SECONDS: f64 = 8.0, "s", "the bars at 20 requests/s";
+    /// But not for fewer than this.
+    THROUGHPUT_COMPLETIONS_MIN: f64 = 12.0, "completions", "0276";
     /// Completions of a throughput that the speed is measured by.
     SPEED_COMPLETIONS: f64 = 100.0, "completions", "good for ±10 %";
     /// A larger window is not tried before requests have waited for this long: when they begin to,
@@ -252,6 +254,8 @@ tuning! {
     TRIAL_PAUSE_FIRST: Duration = seconds(2), "s", "0010";
     /// A trial that has not decided in this time decides nothing.
     TRIAL_DURATION_MAX: Duration = seconds(20), "s", "0010";
+    /// Or in the time of this many completions, where that is longer.
+    TRIAL_COMPLETIONS_MAX: f64 = 40.0, "completions", "0276";
     /// Load that went away for this long ends a trial, and slow start.
     LOAD_ABSENCE: Duration = seconds(1), "s", "ten times the interval";
     /// Requests of the old window have left a larger one after this many service times.
@@ -262,8 +266,13 @@ tuning! {
     LEAVING_SECONDS_MAX: f64 = 5.0, "s", "services slower than 2.5 s are judged too early";
     /// Where admitted clients abandon, a smaller window is looked at for this long.
     ABANDONED_SECONDS: f64 = 1.0, "s", "0058";
+    /// A trial of a smaller window that takes longer than this is not made where answers come soon
+    /// enough: of a service of 128 workers of 3.5 s trials cost a seventh of the throughput.
+    TRIAL_DEAR_SECONDS: f64 = 5.0, "s", "0276";
     /// How long a smaller window that cost throughput is not tried again.
     REFUTED: Duration = seconds(30), "s", "0018";
+    /// The same in service times, where that is longer.
+    REFUTED_SERVICE_TIMES: f64 = 20.0, "service times", "0276";
     /// For as long as throughput is above this share of what it was.
     REFUTED_THROUGHPUT: f64 = 0.8, "share of the throughput", "0018";
     /// How often the window of settled peers is tried.
@@ -311,6 +320,14 @@ tuning! {
     PROFILE_COMPLETIONS_MAX: f64 = 500.0, "completions", "0010";
     /// Requests do not hold each other up where less than this share of the capacity is done.
     PROFILE_CALM: f64 = 0.9, "share of the capacity", "0010";
+    /// How far the logarithm of the typical service time follows its first sample: half over the
+    /// density of the logarithm of an exponential time at its median.
+    TYPICAL_STEP: f64 = 1.5, "", "0275";
+    /// A request that takes this many times as long as a typical one is an exception, unless such
+    /// requests are the most.
+    TYPICAL_LONG: f64 = 10.0, "typical service times", "0275";
+    /// Completions of both that it takes to compare typical service times.
+    TYPICAL_COMPLETIONS: f64 = 5.0, "completions", "0275";
     /// While the capacity is unknown, service time below this many bases calls for a larger window.
     CROWD_BASES_NARROW: f64 = 1.35, "base service times", "0010";
     /// Above this many, throughput is capacity.
@@ -402,6 +419,11 @@ tuning! {
     TARGET_REQUESTS: f64 = 60.0, "requests", "0010";
     /// A derived target before anything is known.
     TARGET_FIRST_SECONDS: f64 = 0.5, "s", "what people accept of a page";
+    /// Completions that a derived target rests on before anything is known, of requests that met the
+    /// fewest others.
+    TARGET_FIRST_COMPLETIONS: f64 = 5.0, "completions", "0276";
+    /// If those took longer than this: requests that share a processor with others look slow.
+    TARGET_FIRST_BASE_MIN: f64 = 2.0, "s", "0276";
     /// Share of the way that a derived target goes.
     TARGET_STEP: f64 = 0.05, "per tick", "a time constant of two seconds";
 
@@ -440,10 +462,11 @@ tuning! {
     SERVICE_TIME_SPREAD_MAX: f64 = 10.0, "quantile over mean", "0018";
     /// A replica that warms up gets at least this share of its window.
     WARM_UP_MIN: f64 = 0.1, "share of the window", "0006";
-    /// Requests in flight for three to four of these are overdue, in mean service times.
-    OVERDUE_SERVICE_TIMES: f64 = 10.0, "service times", "0058";
+    /// Requests in flight for three to four of these are overdue, in typical service times: with 16
+    /// slots, 16 that take far longer than others leave room for those again.
+    OVERDUE_SERVICE_TIMES: f64 = 10.0, "typical service times", "0275";
     /// Least such time.
-    OVERDUE_SECONDS_MIN: f64 = 1.0, "s", "0058";
+    OVERDUE_SECONDS_MIN: f64 = 0.1, "s", "0275";
     /// Longest such time.
     OVERDUE_SECONDS_MAX: f64 = 30.0, "s", "0058";
 }

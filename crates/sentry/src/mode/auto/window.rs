@@ -468,8 +468,10 @@ impl WindowSearch {
     }
 
     fn rests_on(&self, completions: f64) -> bool {
+        let least = Tuning::THROUGHPUT_COMPLETIONS_MIN.get().min(completions);
         self.meter
             .rests_on(completions, Tuning::THROUGHPUT_SECONDS.get())
+            && self.meter.rests_on(least, f64::INFINITY)
     }
 
     /// Whether enough is known of throughput to compare another with it.
@@ -495,11 +497,18 @@ impl WindowSearch {
         if tick.queued < Tuning::QUEUE_PRESSING_OF_TARGET.get() * tick.target * rate {
             return None;
         }
-        match self.profile.base(
+        let (most, samples) = (
             window * Tuning::BASE_BELOW_WINDOW.get(),
             Tuning::BASE_COMPLETIONS_FIRST.get(),
-            f64::INFINITY,
-        ) {
+        );
+        let typical = self.profile.typical_bases(self.window, most, samples);
+        let base = self.profile.base(most, samples, f64::INFINITY);
+        // Requests that take long by themselves are no crowd.
+        let residence = match (base, typical) {
+            (Some(base), Some(typical)) => residence.min(base * typical),
+            _ => residence,
+        };
+        match base {
             Some(_) if !self.rests_on(Tuning::BASE_COMPLETIONS_FIRST.get()) => None,
             // Where everybody is late a larger window has to show what it is good for.
             Some(base)
@@ -594,7 +603,7 @@ impl WindowSearch {
                 };
                 (enough < window * worth).then_some((test, enough))
             }
-            None if tick.overloaded
+            None if (tick.overloaded && !self.is_small_enough(tick, rate))
                 || window > bound * Tuning::WINDOW_OF_BOUND_EXCESS.get() + 1.0 =>
             {
                 self.smaller(late)
@@ -637,6 +646,17 @@ impl WindowSearch {
             return true;
         }
         residence > tick.residence_doubtful && self.profile.doubt()
+    }
+
+    /// Whether answers come soon enough for a configured target, and a trial of a smaller window
+    /// would take so long that it costs more than it brings.
+    fn is_small_enough(&self, tick: &ReplicaTick, rate: f64) -> bool {
+        let residence = f64::from(self.window) / rate;
+        let leaving = Tuning::LEAVING_DOWN.get() * residence.max(tick.residence_long);
+        let trial = leaving + Tuning::TRIAL_COMPLETIONS_MAX.get() / rate;
+        tick.target_configured
+            && residence < Tuning::SERVICE_TIME_OF_TARGET.get() * tick.target
+            && trial > Tuning::TRIAL_DEAR_SECONDS.get()
     }
 
     /// The next smaller window to try without a knee.
@@ -693,6 +713,15 @@ impl WindowSearch {
         self.meter = seen.map(meter_of).unwrap_or_default();
     }
 
+    /// Service time of the requests that met the fewest others, before more is known.
+    pub(super) fn first_look(&self) -> Option<f64> {
+        let seconds = self
+            .profile
+            .first_look(Tuning::TARGET_FIRST_COMPLETIONS.get())?;
+        let slow = |&seconds: &f64| seconds > Tuning::TARGET_FIRST_BASE_MIN.get();
+        Some(seconds / self.speed.now()).filter(slow)
+    }
+
     fn let_leave(&mut self, now: Timestamp, seconds: f64) {
         let seconds = seconds.min(Tuning::LEAVING_SECONDS_MAX.get()) + self.lag;
         self.counts_from = now + Duration::from_secs_f64(seconds);
@@ -730,7 +759,7 @@ impl WindowSearch {
         self.phase.set_trial(Trial {
             kind,
             from,
-            until: self.counts_from + Tuning::TRIAL_DURATION_MAX.get(),
+            until: self.counts_from + trial_duration(rate),
             last_binding: tick.now,
             test: RateTest::new(rate, test.alternative, self.meter.dispersion()),
             all: Counts::default(),
@@ -860,7 +889,7 @@ impl WindowSearch {
         self.phase.set_trial(Trial {
             kind: Kind::Check,
             from: larger,
-            until: self.counts_from + Tuning::TRIAL_DURATION_MAX.get(),
+            until: self.counts_from + trial_duration(rate),
             last_binding: now,
             test: RateTest::new(
                 rate,
@@ -910,7 +939,7 @@ impl WindowSearch {
             self.on_too_small(now, small, trial);
         } else {
             self.refuted = Some(Refuted {
-                until: now + Tuning::REFUTED.get(),
+                until: now + refuted_for(f64::from(trial.from) / trial.test.rate()),
                 rate: trial.test.rate(),
             });
         }
@@ -965,6 +994,20 @@ fn roomy(knee: f64, bound: f64, least: f64) -> f64 {
 fn tightest(knee: f64) -> f64 {
     (Tuning::WINDOW_PER_KNEE_TIGHT.get() * knee)
         .min(Tuning::WINDOW_PER_KNEE_NARROW.get() * knee + knee.sqrt())
+}
+
+/// A trial that has not decided in this time decides nothing.
+fn trial_duration(rate: f64) -> Duration {
+    let completions = Duration::try_from_secs_f64(Tuning::TRIAL_COMPLETIONS_MAX.get() / rate);
+    Tuning::TRIAL_DURATION_MAX
+        .get()
+        .max(completions.unwrap_or(Duration::ZERO))
+}
+
+/// How long a smaller window is not tried again that cost throughput.
+fn refuted_for(residence: f64) -> Duration {
+    let longer = Duration::try_from_secs_f64(Tuning::REFUTED_SERVICE_TIMES.get() * residence);
+    Tuning::REFUTED.get().max(longer.unwrap_or(Duration::ZERO))
 }
 
 /// Throughput as a trial has seen it.
