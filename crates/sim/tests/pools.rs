@@ -509,3 +509,30 @@ fn pool_that_is_empty_for_a_while_refuses_and_recovers() {
         assert!(row.lost < 0.01, "{row:?}");
     }
 }
+
+/// Every example of docs/simulator.md is a file that runs.
+#[test]
+fn documented_services_run() {
+    let page = include_str!("../../../docs/simulator.md");
+    let examples: Vec<&str> = page
+        .split("```toml\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect();
+    let (scenario, services) = examples.split_last().unwrap();
+    assert_eq!(services.len(), 5);
+    for example in services {
+        let rows = rows(example);
+        assert!(
+            rows.iter()
+                .all(|row| row.mode == "none" || row.goodput_per_second > 0.5),
+            "{rows:?}"
+        );
+    }
+    let (_, outcome) = run(&format!(
+        "{}{}\n[[replica]]\n{scenario}",
+        SERVICE.replace("'60s'", "'160s'"),
+        PROTECTIONS[0]
+    ));
+    assert_eq!(outcome.series("replicas").unwrap()[70].1, 3.0);
+}
