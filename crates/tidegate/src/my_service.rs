@@ -208,7 +208,10 @@ fn text(service: &MyService, rows: &[ServiceRow]) -> String {
         for (column, cell) in row.iter().enumerate() {
             // Writing to a string cannot fail.
             let _ = match column < names {
-                true => write!(out, "{cell:<1$}", wide(column).unwrap_or(0).max(8) + 2),
+                true => {
+                    let wide = wide(column).unwrap_or(0).max(8) + 2;
+                    write!(out, "{cell:<wide$}")
+                }
                 false => write!(out, "{cell:>12}"),
             };
         }

@@ -186,6 +186,61 @@ async fn networks_are_allowed_and_denied() {
     }
 }
 
+/// The replica sees `/admin` for `/v1/admin`: rules hold for both names.
+#[tokio::test]
+async fn path_rules_and_quotas_hold_for_what_is_left_of_a_stripped_path() {
+    let service = Service::echo().await;
+    let edge = "[edge]\nstrip_prefix = '/v1'\n[[edge.paths]]\npath = '/admin'\n\
+                allow = ['10.0.0.0/8']\n[[edge.quotas]]\nname = 'login'\npath = '/login'\n\
+                rate = '1/h'\nburst = 1";
+    let proxy = proxy(&[service.addr], edge);
+    for (path, status) in [
+        ("/admin", 403),
+        ("/v1/admin", 403),
+        ("/v1/%61dmin", 403),
+        ("/v1//admin/x", 403),
+        ("/admin/../x", 403),
+        ("/v1/administrators", 200),
+        ("/v1/login", 200),
+        ("/login", 429),
+        ("/v1/login", 429),
+    ] {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n");
+        let answer = ask(proxy.local_addr(), request).await;
+        assert_eq!(answer.status, status, "{path}");
+    }
+}
+
+/// Two applications with one service behind them, of which one is closed.
+#[tokio::test]
+async fn path_that_can_be_read_as_one_of_another_application_belongs_to_none() {
+    let service = Service::echo().await;
+    let file = format!(
+        "admin = 'off'\nlisten = '127.0.0.1:0'\n\
+         [[application]]\nname = 'shop'\nupstream = 'http://{0}'\n\
+         [[application]]\nname = 'admin'\npaths = ['/admin']\nupstream = 'http://{0}'\n\
+         edge.allow = ['10.0.0.0/8']\n",
+        service.addr
+    );
+    let proxy = proxy_from(&file);
+    for (path, status) in [
+        ("/", 200),
+        ("/a%20b//c", 200),
+        ("/administrators", 200),
+        ("/admin", 403),
+        ("/admin//x", 403),
+        ("/%61dmin", 404),
+        ("//admin", 404),
+        ("/x/../admin", 404),
+        ("/admin/..%2fpublic", 404),
+        ("/x;y/..;/admin", 404),
+    ] {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n");
+        let answer = ask(proxy.local_addr(), request).await;
+        assert_eq!(answer.status, status, "{path}");
+    }
+}
+
 #[tokio::test]
 async fn maintenance_closes_one_application_and_opens_it_again() {
     let service = Service::echo().await;
