@@ -196,7 +196,7 @@ impl Edge {
         if let Some(target) = prefix.and_then(|prefix| without_prefix(&request.uri, prefix)) {
             request.uri = target.into();
         }
-        self.to_replica.apply(&mut request.headers);
+        self.to_replica.apply_to_request(&mut request.headers);
     }
 
     /// Changes a replica's answer for the client.

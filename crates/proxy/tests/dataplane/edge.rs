@@ -150,12 +150,17 @@ async fn headers_and_prefix_are_changed_on_the_way() {
     let edge = "[edge]\nstrip_prefix = '/api'\n[edge.to_replica]\nremove = ['x-debug']\nset = { x-env = 'prod' }\n\
                 [edge.to_client]\nremove = ['server']\nset = { x-frame-options = 'DENY' }\nadd = { vary = 'a' }";
     let proxy = proxy(&[service.addr], edge);
-    let request = "GET /api/users?x=1 HTTP/1.1\r\nhost: a\r\nx-debug: 1\r\nx-env: test\r\n\r\n";
+    let request = "GET /api/users?x=1 HTTP/1.1\r\nhost: a\r\nx-debug: 1\r\nx-env: test\r\n\
+                   X_Env: test\r\nx_debug: 1\r\nx_other: kept\r\n\r\n";
     let answer = ask(proxy.local_addr(), request).await;
     let said = answer.text();
     assert!(said.starts_with("/users?x=1\n"), "{said}");
     assert!(
-        said.contains("x-env: prod") && !said.contains("test") && !said.contains("x-debug"),
+        said.contains("x-env: prod") && said.contains("x_other: kept"),
+        "{said}"
+    );
+    assert!(
+        !said.contains("test") && !said.contains("x-debug") && !said.contains("x_debug"),
         "{said}"
     );
     assert_eq!(answer.header("server"), None);

@@ -313,6 +313,7 @@ fn operate(
         Call::KillSwitch(on) => sentry.set_kill_switch(now, *on, wake),
         Call::Draining(on) => sentry.set_draining(now, *on),
         Call::Share(share) => sentry.share(now, share, wake),
+        Call::Rest { until } => sentry.on_rest(*until),
         Call::Reconfigure { config, changes } => {
             let added = sentry.reconfigure(now, &parse(config)?, changes, wake);
             return Ok(added.map_or(Outcome::Refused, Outcome::Added));
