@@ -1,7 +1,9 @@
 """Applications that share a proxy with one that is in trouble."""
 
+import contextlib
 import json
 import os
+import statistics
 import subprocess
 import time
 import urllib.request
@@ -13,7 +15,7 @@ from support import free_port
 # An application's replica serves 8 / 20 ms = 400 requests a second.
 CAPACITY = 400
 CALM, OVERLOAD = 80, 10 * CAPACITY
-SECONDS = 12
+SECONDS, ROUNDS = 10, 3
 RATIO_MAX = 1.1
 # One core of this machine for each: a proxy that is saturated delays everybody, whatever it does.
 PROXY_CPU_MAX = 0.7
@@ -25,24 +27,45 @@ def overloaded_neighbour(stage):
     """10 times the capacity of one of three applications: p99 of the others at most 1.1 times theirs alone"""
     ports = {name: free_port() for name in ("busy", "calm", "off")}
     for port in ports.values():
-        stage.app(port, "--service", "det:20ms")
+        stage.app(port, service="det:20ms")
+    # The crowd costs the machine as much when it goes to another proxy: what differs is what applications
+    # of one proxy do to each other.
+    elsewhere, _ = start(stage, ports)
+    stage.port, proxy = start(stage, ports)
+    alone, beside, shares, most = [], [], [], 0
+    for _ in range(ROUNDS):
+        with crowd(stage, elsewhere):
+            alone.append(p99_of_calm(stage, ports))
+        with crowd(stage, stage.port):
+            before, begun = processor_seconds(proxy.pid), time.monotonic()
+            beside.append(p99_of_calm(stage, ports))
+            shares.append((processor_seconds(proxy.pid) - before) / (time.monotonic() - begun))
+            most = max(most, queue_bytes(stage, "busy"))
+    of = lambda those, name: statistics.median(each[name] for each in those)
+    names = [name for name in ports if name != "busy"]
+    ratio = max(of(beside, name) / of(alone, name) for name in names)
+    times = ", ".join(f"{name} {of(alone, name):.1f} to {of(beside, name):.1f} ms" for name in names)
+    share = max(shares)
+    measured = (f"{times} ({ratio:.2f} times, medians of {ROUNDS}), {most / (1 << 20):.2f} MiB queued, "
+                f"the proxy used {share:.2f} of a core")
+    return measured, ratio <= RATIO_MAX and most <= QUEUE_BYTES and share <= PROXY_CPU_MAX
+
+
+def start(stage, ports):
+    """A proxy for the three of them: its port and process."""
     stage.port, stage.admin = free_port(), free_port()
-    proxy = stage.start("run", "-c", str(config(stage, ports)))
+    process = stage.start("run", "-c", str(config(stage, ports)))
     wait_for(stage.port)
-    alone = p99_of_calm(stage, ports)
-    crowd = load(stage, "busy", OVERLOAD, SECONDS + 4, "--connections", "1000")
+    return stage.port, process
+
+
+@contextlib.contextmanager
+def crowd(stage, port):
+    """10 times the capacity for the busy application, through the proxy of this port."""
+    process = load(stage, "busy", OVERLOAD, SECONDS + 4, "--connections", "1000", port=port)
     time.sleep(2)
-    before, begun = processor_seconds(proxy.pid), time.monotonic()
-    beside = p99_of_calm(stage, ports)
-    share = (processor_seconds(proxy.pid) - before) / (time.monotonic() - begun)
-    most = queue_bytes(stage, "busy")
-    requests = json.loads(crowd.communicate()[0])["requests"]
-    ratio = max(beside[name] / alone[name] for name in beside)
-    times = ", ".join(f"{name} {alone[name]:.1f} to {beside[name]:.1f} ms" for name in beside)
-    measured = (f"{times} ({ratio:.2f} times), {requests['ok']} of {requests['total']} served beside, "
-                f"{most / (1 << 20):.2f} MiB queued, the proxy used {share:.2f} of a core")
-    held = most <= QUEUE_BYTES
-    return measured, ratio <= RATIO_MAX and held and share <= PROXY_CPU_MAX
+    yield
+    process.communicate()
 
 
 def config(stage, ports):
@@ -53,14 +76,14 @@ def config(stage, ports):
     for name, port in ports.items():
         lines += ["[[application]]", f'name = "{name}"', f'hosts = ["{name}"]',
                   f'upstream = "http://127.0.0.1:{port}"', f"protect = {protect[name]}"]
-    path = stage.dir / "tidegate.toml"
+    path = stage.dir / f"tidegate-{stage.port}.toml"
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
-def load(stage, host, rate, seconds, *more):
+def load(stage, host, rate, seconds, *more, port=None):
     command = [str(stage.binary), "load", "--rate", f"{rate}/s", "--duration", f"{seconds}s", "--timeout", "10s",
-               "--json", "--header", f"host: {host}", *more, f"http://127.0.0.1:{stage.port}/"]
+               "--json", "--header", f"host: {host}", *more, f"http://127.0.0.1:{port or stage.port}/"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 

@@ -57,8 +57,8 @@ class Stage:
         self.processes.append(process)
         return process
 
-    def app(self, port, *more):
-        process = self.start("app", "--listen", f"127.0.0.1:{port}", "--workers", "8", "--service", "exp:5ms", *more)
+    def app(self, port, *more, service="exp:5ms"):
+        process = self.start("app", "--listen", f"127.0.0.1:{port}", "--workers", "8", "--service", service, *more)
         wait_for(port)
         return process
 

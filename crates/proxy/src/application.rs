@@ -6,14 +6,16 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use tidegate_control::Timestamp;
 use tidegate_sentry::transcript::{Transcribed, TranscribedResolutions};
-use tidegate_sentry::{Arrival, Comparison, Ending, Permit, ReplicaId, Sentry, ShadowStatus};
+use tidegate_sentry::{
+    Arrival, Comparison, Ending, ModeName, Permit, ReplicaId, Sentry, ShadowStatus,
+};
 use tokio::sync::Notify;
 
 use crate::channel::Channel;
@@ -45,6 +47,9 @@ pub struct Application {
     /// When its engine was last driven, in nanoseconds, and the requests that had arrived by then.
     ticked_ns: AtomicU64,
     arrivals_ticked: AtomicU64,
+    empty_ticked: AtomicBool,
+    /// Until when nothing had happened since; 0 if its engine has been driven meanwhile.
+    rested_ns: AtomicU64,
     /// Held while engine and settings differ.
     committing: Mutex<()>,
     pub(crate) uploads: UploadPlaces,
@@ -93,6 +98,8 @@ impl Application {
             changed: Notify::new(),
             ticked_ns: AtomicU64::new(0),
             arrivals_ticked: AtomicU64::new(0),
+            empty_ticked: AtomicBool::new(false),
+            rested_ns: AtomicU64::new(0),
             committing: Mutex::default(),
             uploads: UploadPlaces::default(),
             edge: EdgeCounters::default(),
@@ -180,17 +187,36 @@ impl Application {
     /// Its engine is driven now.
     pub(crate) fn ticked(&self, now: Timestamp) {
         let arrivals = self.sentry.arrivals();
+        // What arrives from here on changes the number; what was inside before may have ended.
+        let empty = self.sentry.is_empty();
         self.arrivals_ticked.store(arrivals, Ordering::Relaxed);
+        self.empty_ticked.store(empty, Ordering::Relaxed);
         self.ticked_ns.store(now.as_nanos(), Ordering::Relaxed);
+        let until = Timestamp::from_nanos(self.rested_ns.swap(0, Ordering::Relaxed));
+        if until > Timestamp::ZERO {
+            self.sentry.on_rest(now, until);
+        }
     }
 
-    /// Whether nothing is inside, nothing has come since its engine was last driven, and that was
-    /// less than `period` ago.
-    pub(crate) fn rests(&self, period: Duration) -> bool {
+    /// Its engine need not be driven now.
+    pub(crate) fn rested(&self, now: Timestamp) {
+        self.rested_ns.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Whether nothing was inside when its engine was last driven, nothing has come since, and that
+    /// was less than `period` before now.
+    pub(crate) fn rests(&self, now: Timestamp, period: Duration) -> bool {
         let ticked = Timestamp::from_nanos(self.ticked_ns.load(Ordering::Relaxed));
-        self.now() < ticked + period
+        self.empty_ticked.load(Ordering::Relaxed)
+            && now < ticked + period
             && self.arrivals_ticked.load(Ordering::Relaxed) == self.sentry.arrivals()
-            && self.sentry.is_empty()
+            && !self.sentry.has_news()
+    }
+
+    /// Whether a controller goes on by the clock while nothing happens, or messages go out.
+    pub(crate) fn goes_by_the_clock(&self) -> bool {
+        let mode = self.settings().config.protect.mode;
+        self.channel.is_some() || !matches!(mode, ModeName::Auto | ModeName::Off | ModeName::Static)
     }
 
     /// A health check decided. A replica that is drained stays without requests.

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use tidegate_control::Timestamp;
+
 use crate::application::Application;
 use crate::cpu::CpuMeter;
 use crate::memory::CrowdWatch;
@@ -20,10 +22,14 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// From this many applications on engines that nothing happens in are ticked less often: with a
 /// thousand of them the ticks of idle ones are all that an idle proxy does.
-const SPARED_FROM: usize = 16;
+pub(crate) const SPARED_FROM: usize = 16;
 
-/// Time between two ticks of such an engine. A request that arrives is noticed after [`LOOK`].
+/// Time between two ticks of such an engine whose controller goes by the clock. A request that
+/// arrives is noticed after [`LOOK`].
 const RESTING_TICK: Duration = Duration::from_secs(1);
+
+/// The same for other modes, which decide nothing while nothing happens.
+const RESTING_TICK_QUIET: Duration = Duration::from_secs(10);
 
 /// With that many applications ticks this close together are done together. Chosen: short against
 /// the shortest interval of a mode.
@@ -63,20 +69,16 @@ fn run(state: &State, ended: &Receiver<()>) {
         let driven = state.driven();
         let now = Instant::now();
         let spared = driven.len() >= SPARED_FROM;
-        let awake = driven
-            .iter()
-            .filter(|it| !(spared && it.rests(RESTING_TICK)));
-        let due = awake.map(|it| it.sentry().poll_timeout()).min();
+        let due = awake(&driven, state.clock().now(), spared)
+            .map(|it| it.sentry().poll_timeout())
+            .min();
         let due = due.map_or(now + LOOK, |due| state.clock().instant(due));
         let wait = due.min(now + LOOK).saturating_duration_since(now);
         let wait = if spared { wait.max(TOGETHER) } else { wait };
         if ended.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
             return;
         }
-        let awake = driven
-            .iter()
-            .filter(|it| !(spared && it.rests(RESTING_TICK)));
-        awake.for_each(|it| tick(state, it));
+        awake(&driven, state.clock().now(), spared).for_each(|it| tick(state, it));
         let now = Instant::now();
         if now >= cpu_due {
             cpu_due = now + CPU_PERIOD;
@@ -89,6 +91,23 @@ fn run(state: &State, ended: &Receiver<()>) {
             }
         }
     }
+}
+
+/// Engines that have to be driven; the others are told that they need not be.
+fn awake(
+    driven: &[Arc<Application>],
+    now: Timestamp,
+    spared: bool,
+) -> impl Iterator<Item = &Arc<Application>> {
+    driven.iter().filter(move |it| {
+        let rests = spared
+            && (it.rests(now, RESTING_TICK)
+                || it.rests(now, RESTING_TICK_QUIET) && !it.goes_by_the_clock());
+        if rests {
+            it.rested(now);
+        }
+        !rests
+    })
 }
 
 fn tick(state: &State, application: &Application) {
@@ -118,16 +137,20 @@ mod tests {
         let application = state.first();
         let (hour, none) = (Duration::from_secs(3600), Duration::ZERO);
         application.ticked(application.now());
-        assert!(application.rests(hour));
-        assert!(!application.rests(none), "the period is over");
+        assert!(application.rests(application.now(), hour));
+        assert!(
+            !application.rests(application.now(), none),
+            "the period is over"
+        );
         let arrival = Arrival::default();
         let waiter = || -> Waiter { unreachable!("there is room") };
         let verdict = application
             .sentry()
             .on_arrival(application.now(), &arrival, waiter);
-        assert!(!application.rests(hour), "a request has come");
+        let rests = || application.rests(application.now(), hour);
+        assert!(!rests(), "a request has come");
         application.ticked(application.now());
-        assert!(!application.rests(hour), "it is inside");
+        assert!(!rests(), "it is inside");
         drop(verdict);
     }
 }

@@ -30,6 +30,7 @@ use crate::edge::companions::Companions;
 use crate::listen::per_address::Address;
 use crate::message::Request;
 use crate::metrics::{Core, RequestIds, Sampler, TurnedAway};
+use crate::request::classify::Readings;
 use crate::response::slow_reader::SlowReaders;
 use crate::settings::Settings;
 use crate::state::{Applications, State};
@@ -187,7 +188,15 @@ impl Worker {
                 .get(HOST)
                 .map_or(&b""[..], HeaderValue::as_bytes),
         };
-        match router.route(host, request.uri.path().as_bytes()) {
+        let path = request.uri.path();
+        let routed = router.route(host, path.as_bytes());
+        // What a replica may read as a path of another application belongs to none: the rules of
+        // that one would not have been asked.
+        let readings = Readings::of(path);
+        let in_doubt = readings
+            .normal()
+            .is_some_and(|normal| router.route(host, normal.as_bytes()) != routed);
+        match routed.filter(|_| !in_doubt) {
             Some(number) => Ok(Rc::clone(&applications.list[number])),
             None => Err(Rc::clone(&applications.outside)),
         }

@@ -71,37 +71,44 @@ fn read(dir: &Path) -> Result<Vec<Entry>, CliError> {
             dir.display()
         )));
     }
-    files.iter().map(|file| entry(file)).collect()
+    let entries: Result<Vec<_>, _> = files.iter().map(|file| entries(file)).collect();
+    Ok(entries?.concat())
 }
 
-fn entry(file: &Path) -> Result<Entry, CliError> {
+/// The scenario of a file, or one for each of its applications.
+fn entries(file: &Path) -> Result<Vec<Entry>, CliError> {
     let shown = file.display().to_string();
     let text = fs::read_to_string(file).map_err(|source| CliError::File {
         path: shown.clone(),
         source,
     })?;
     let parsed = Entry::parse(&shown, &text);
-    let entry = match (parsed, my_service::is_service(&text)) {
-        (Ok(entry), _) => entry,
+    let entries = match (parsed, my_service::is_service(&text)) {
+        (Ok(entry), _) => vec![entry],
         (Err(_), true) => {
             let service: MyService = tidegate_config::parse(&shown, &text)?;
-            let scenario = service.scenario("none");
-            let scenario =
-                scenario.map_err(|error| CliError::Usage(format!("{shown}: {error}")))?;
-            let name = file.file_stem().unwrap_or_default().to_string_lossy();
-            Entry {
-                name: name.into_owned(),
-                scenario,
-            }
+            let file = file.file_stem().unwrap_or_default().to_string_lossy();
+            let usage =
+                |error: &dyn std::fmt::Display| CliError::Usage(format!("{shown}: {error}"));
+            let applications = service.applications().map_err(|error| usage(&error))?;
+            let entry = |(name, service): (Option<&str>, MyService)| {
+                let scenario = service.scenario("none").map_err(|error| usage(&error))?;
+                let name = name.map_or_else(|| file.to_string(), |name| format!("{file}/{name}"));
+                Ok(Entry { name, scenario })
+            };
+            applications
+                .into_iter()
+                .map(entry)
+                .collect::<Result<_, CliError>>()?
         }
         (Err(error), false) => return Err(error.into()),
     };
-    match entry.scenario.target {
-        Some(_) => Ok(entry),
-        None => Err(CliError::Usage(format!(
-            "{shown}: without a `target` there is nothing to compare by; add one"
-        ))),
+    if entries.iter().all(|entry| entry.scenario.target.is_some()) {
+        return Ok(entries);
     }
+    Err(CliError::Usage(format!(
+        "{shown}: without a `target` there is nothing to compare by; add one"
+    )))
 }
 
 /// All contenders, or those that were named.

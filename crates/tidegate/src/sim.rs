@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     if let [file] = args.what.as_slice()
         && let Some(service) = my_service::read(file)?
     {
-        return my_service::run(args, &service);
+        return my_service::run(args, file, &service);
     }
     let experiments = selected(args)?;
     if args.mutate {

@@ -154,3 +154,50 @@ fn whatif_checks_itself_and_sees_what_a_replica_brings() {
     let refused = tidegate(&["whatif", file, "--set", "replica=1"]);
     assert_eq!(refused.status.code(), Some(2));
 }
+
+#[test]
+fn applications_have_rows_and_errors_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let file = dir.path().join("my.toml");
+    let path = file.to_str().unwrap();
+    let text = "duration = '30s'\nwarm_up = '10s'\nmodes = ['auto']\nfleet = { proxies = 2 }\n\
+                [[application]]\nname = 'shop'\nchange = [{ at = '15s', add = 1 }]\n\
+                [[application]]\nname = 'api'\nrate = '640/s'\n";
+    fs::write(&file, text).unwrap();
+    let args = ["sim", path, "--out", out.to_str().unwrap()];
+    let table = stdout(&tidegate(&args));
+    for part in [
+        "application",
+        "shop",
+        "api",
+        "all",
+        "api: 640/s arrive at first",
+    ] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(
+        page.contains("replicas that get requests"),
+        "the pool has a figure"
+    );
+    let json: Value =
+        serde_json::from_str(&stdout(&tidegate(&[&args[..], &["--json"]].concat()))).unwrap();
+    let names = json["rows"].as_array().unwrap().iter();
+    let names: Vec<_> = names
+        .map(|row| row["application"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["shop", "api", "all"]);
+    fs::write(&file, text.replace("add = 1", "remove = 9")).unwrap();
+    let output = tidegate(&args);
+    assert_eq!(output.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    for part in [
+        path,
+        "application `shop`",
+        "change at 15s",
+        "`remove` is 9, and 2 replicas",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+}

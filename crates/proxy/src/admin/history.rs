@@ -51,6 +51,33 @@ const LARGEST: [usize; 4] = [0, 7, 8, 9];
 
 type Point = [Option<f64>; COLUMNS.len()];
 
+/// A point as it is kept: a day of them for each of a thousand applications is in memory. What is
+/// missing is NaN.
+#[derive(Debug, Clone, Copy)]
+struct Packed {
+    time: u32,
+    parts: [f32; COLUMNS.len() - 1],
+}
+
+impl From<Point> for Packed {
+    fn from([time, parts @ ..]: Point) -> Self {
+        Self {
+            time: time.unwrap_or(0.0) as u32,
+            parts: parts.map(|part| part.map_or(f32::NAN, |part| part as f32)),
+        }
+    }
+}
+
+impl From<Packed> for Point {
+    fn from(packed: Packed) -> Self {
+        let part = |at: usize| Some(packed.parts[at]).filter(|part| !part.is_nan());
+        std::array::from_fn(|at| match at.checked_sub(1) {
+            None => Some(f64::from(packed.time)),
+            Some(at) => part(at).map(|part| rounded(f64::from(part))),
+        })
+    }
+}
+
 /// The answer of `/api/history`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct HistoryView {
@@ -73,7 +100,7 @@ struct RingView {
 struct Ring {
     seconds: u32,
     points_max: usize,
-    points: VecDeque<Point>,
+    points: VecDeque<Packed>,
     /// Points of the finer ring that make up the next one.
     pending: Vec<Point>,
 }
@@ -106,8 +133,8 @@ impl History {
             .sum();
         let millis = |seconds: Option<f64>| seconds.map(|seconds| rounded(seconds * 1e3));
         let rate = |value: f64| Some(rounded(value));
-        self.push([
-            Some(unix(time)),
+        let point = [
+            None,
             rate(total.offered_per_second),
             rate(total.admitted_per_second),
             rate(total.in_target_per_second),
@@ -119,7 +146,15 @@ impl History {
             millis(total.response_p99_seconds),
             Some(f64::from(in_flight)),
             Some(f64::from(status.queue.requests)),
-        ]);
+        ];
+        // Of an application in which nothing happens a picture stands for several seconds.
+        let seconds = second.seconds.round().clamp(1.0, 60.0) as u32;
+        for ago in (0..seconds).rev() {
+            let [_, parts @ ..] = point;
+            let mut whole = [Some(unix(time) - f64::from(ago)); COLUMNS.len()];
+            whole[1..].copy_from_slice(&parts);
+            self.push(whole);
+        }
     }
 
     fn push(&mut self, point: Point) {
@@ -134,7 +169,7 @@ impl History {
                 if ring.points.len() >= ring.points_max {
                     ring.points.pop_front();
                 }
-                ring.points.push_back(whole);
+                ring.points.push_back(whole.into());
                 next = Some(whole);
                 finer = ring.seconds;
             }
@@ -144,7 +179,7 @@ impl History {
     pub(super) fn view(&self) -> HistoryView {
         let ring = |ring: &Ring| RingView {
             seconds: ring.seconds,
-            points: ring.points.iter().copied().collect(),
+            points: ring.points.iter().copied().map(Point::from).collect(),
         };
         HistoryView {
             columns: COLUMNS,
@@ -158,7 +193,8 @@ impl History {
         Kept {
             columns: COLUMNS.map(str::to_owned).to_vec(),
             minutes: coarsest.map_or_else(Vec::new, |ring| {
-                ring.points.iter().map(|point| point.to_vec()).collect()
+                let points = ring.points.iter().copied().map(Point::from);
+                points.map(Vec::from).collect()
             }),
         }
     }
@@ -178,7 +214,7 @@ impl History {
             .into_iter()
             .filter_map(|point| Point::try_from(point).ok());
         let recent = points.filter(|point| point[0].is_some_and(|at| (from..=to).contains(&at)));
-        ring.points = recent.collect();
+        ring.points = recent.map(Packed::from).collect();
         let excess = ring.points.len().saturating_sub(ring.points_max);
         ring.points.drain(..excess);
     }

@@ -44,6 +44,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -67,6 +68,7 @@ use crate::operator_log::{self, Level};
 use crate::reload::{ReloadError, Reloader, Source, Trigger, WATCH_PERIOD};
 use crate::saved_state;
 use crate::state::State;
+use crate::ticker::SPARED_FROM;
 use crate::trace::Traces;
 use journal::{Journal, Line};
 use recent::Picture;
@@ -78,6 +80,9 @@ const CHANNEL: &str = "channel";
 
 /// Events of the engines that wait for the ticker; more than a tenth of a second brings.
 const SEEN_MAX: usize = 4096;
+
+/// Of many applications one in which nothing happens is looked at every so many seconds, in turn.
+const PICTURES_OF_QUIET_EVERY: u32 = 10;
 
 /// Why operations cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -158,6 +163,7 @@ impl Operations {
             watches: Mutex::default(),
             seen: Mutex::default(),
             process_journal: Mutex::new(Journal::new(started_at)),
+            pictures_taken: AtomicU32::new(0),
             started: Instant::now(),
             started_at,
             relieved: Notify::new(),
@@ -423,6 +429,8 @@ struct Operator {
     process_journal: Mutex<Journal>,
     started: Instant,
     started_at: SystemTime,
+    /// Seconds in which pictures of the counters were taken.
+    pictures_taken: AtomicU32,
     /// Another process answers operators from now on.
     relieved: Notify,
     /// This proxy among others, where there are any.
@@ -550,9 +558,23 @@ impl Operator {
         let in_force = |name: &String| applications.get(name).is_some();
         self.watches.lock().retain(|name, _| in_force(name));
         self.look_at_process();
-        for application in applications.iter() {
-            self.take_picture(application);
+        let turn = self.pictures_taken.fetch_add(1, Ordering::Relaxed);
+        let spared = applications.iter().count() >= SPARED_FROM;
+        for (number, application) in (0..).zip(applications.iter()) {
+            let in_turn = (turn + number) % PICTURES_OF_QUIET_EVERY == 0;
+            if in_turn || !(spared && self.is_quiet(application)) {
+                self.take_picture(application);
+            }
         }
+    }
+
+    /// Whether nothing has happened in an application for about ten seconds.
+    fn is_quiet(&self, application: &Application) -> bool {
+        let arrivals = application.sentry().arrivals();
+        application.sentry().is_empty()
+            && self.watch(application.name(), |watch| {
+                watch.pictures.are_quiet_since(arrivals)
+            })
     }
 
     fn take_picture(&self, application: &Application) {

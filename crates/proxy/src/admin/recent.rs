@@ -11,6 +11,8 @@ use crate::metrics::{ClassTimes, Snapshot};
 
 /// Seconds that the recent figures look back; one picture is taken a second.
 const PICTURES: usize = 10;
+/// They look back this far.
+const SPAN: Duration = Duration::from_secs(PICTURES as u64);
 
 /// Figures of the last seconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
@@ -98,11 +100,22 @@ pub(super) struct Picture {
 pub(super) struct Pictures(VecDeque<Picture>);
 
 impl Pictures {
+    /// Those before the first of the last ten seconds are forgotten.
     pub(super) fn add(&mut self, picture: Picture) {
-        if self.0.len() > PICTURES {
+        let old = |at: Instant| picture.at.saturating_duration_since(at) >= SPAN;
+        while self.0.len() > PICTURES || self.0.get(1).is_some_and(|second| old(second.at)) {
             self.0.pop_front();
         }
         self.0.push_back(picture);
+    }
+
+    /// Whether as many requests had arrived at each of them, for about ten seconds.
+    pub(super) fn are_quiet_since(&self, arrivals: u64) -> bool {
+        let arrived =
+            |picture: &Picture| -> u64 { picture.classes.iter().map(|class| class.arrived).sum() };
+        let span = self.0.front().map(|first| first.at.elapsed());
+        span.is_some_and(|span| span >= SPAN)
+            && self.0.iter().all(|picture| arrivals == arrived(picture))
     }
 
     /// Over all pictures.

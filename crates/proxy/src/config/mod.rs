@@ -71,8 +71,8 @@ pub use tracing::Tracing;
 pub use traffic::{Forward, Limits, RefusalTexts, Retry, Sticky, Timeouts};
 pub use types::{Addr, Secret, StatusRange};
 pub use upstream::{
-    Discover, EndpointSource, HostHeader, Http2, KubernetesService, Origin, Replica, Upstream,
-    UpstreamTls,
+    Discover, EndpointSource, HostHeader, Http2, KubernetesService, Origin, Replica, Streams,
+    Upstream, UpstreamTls,
 };
 pub use validate::{Problem, Severity};
 

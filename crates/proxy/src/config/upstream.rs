@@ -29,6 +29,9 @@ pub struct Upstream {
     pub http2: Http2,
     /// The `Host` that replicas see.
     pub host: HostHeader,
+    /// What an answer that comes piece by piece is to a replica: events (`text/event-stream`), and
+    /// gRPC that lasts longer than a second.
+    pub streams: Streams,
     /// Connections per replica, over all threads, HTTP/1.1 only. Requests beyond it wait for one
     /// that comes free; the admission window normally keeps far below.
     #[schemars(range(min = 1))]
@@ -49,6 +52,7 @@ impl Default for Upstream {
             discover: Vec::new(),
             http2: Http2::Auto,
             host: HostHeader::Client,
+            streams: Streams::Idle,
             connections_max: 4096,
             idle_max: 256,
             // Replicas move when they are redeployed, which takes longer.
@@ -328,6 +332,19 @@ pub enum HostHeader {
     Client,
     /// The replica's own host and port.
     Replica,
+}
+
+/// What an answer that comes piece by piece is to a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Streams {
+    /// It waits for news, as long as somebody listens: its slot is free when it begins, and its
+    /// time is no service time.
+    #[default]
+    Idle,
+    /// It computes each piece, as a language model does: the slot is taken until the end, and the
+    /// time until then is the service time.
+    Work,
 }
 
 /// How to verify replicas whose URL is `https`.

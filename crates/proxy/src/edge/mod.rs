@@ -25,8 +25,8 @@ use tidegate_fleet::KeyRates;
 use crate::config::Config;
 use crate::fault::{Fault, Overdrawn};
 use crate::message::{Fields, Request};
-use crate::request::classify::Asked;
 use crate::request::classify::path::PathPattern;
+use crate::request::classify::{Asked, Readings};
 use crate::request::engine_keys::{Keys, Marks};
 pub(crate) use counters::EdgeCounters;
 use headers::Changes;
@@ -128,20 +128,38 @@ impl Edge {
         {
             return Err(Fault::Maintenance(Box::new(closed.clone())));
         }
-        let mut passage = self.bounds(seen, address)?;
-        passage.permits = self.quotas.take(seen, keys).map_err(Fault::Quota)?;
+        let stripped = self.strip.as_deref();
+        let stripped = stripped.and_then(|prefix| without_prefix(seen.uri, prefix));
+        let inner = stripped.as_ref().map(|target| Readings::of(target.path()));
+        let mut passage = self.bounds(seen, inner.as_ref(), address)?;
+        let permits = self.quotas.take(seen, inner.as_ref(), keys);
+        passage.permits = permits.map_err(Fault::Quota)?;
         Ok(passage)
     }
 
-    fn bounds(&self, seen: &Seen<'_, '_>, address: IpAddr) -> Result<Box<Passage>, Fault> {
+    /// The rule of the path as it was sent, else of what the replica sees of it (`inner`). A
+    /// network has to be allowed by the rules of every reading of both.
+    fn bounds(
+        &self,
+        seen: &Seen<'_, '_>,
+        inner: Option<&Readings<'_>>,
+        address: IpAddr,
+    ) -> Result<Box<Passage>, Fault> {
         let edge = &self.config.edge;
-        let path = seen.asked.path().usual();
-        let mut rules = self.paths.iter();
-        let rule = rules.find(|(pattern, _)| pattern.fits(path));
-        let rule = rule.map(|(_, at)| &edge.paths[*at]);
-        if rule.is_some_and(|rule| !rule.allow.is_empty() && !within(&rule.allow, address)) {
+        let rule_of = |path: &str| {
+            let mut rules = self.paths.iter();
+            let rule = rules.find(|(pattern, _)| pattern.fits(path));
+            rule.map(|(_, at)| &edge.paths[*at])
+        };
+        let forbids = |path: &str| {
+            let allow = rule_of(path).map_or(&[][..], |rule| &rule.allow);
+            !allow.is_empty() && !within(allow, address)
+        };
+        let sent = seen.asked.path();
+        if sent.any(forbids) || inner.is_some_and(|inner| inner.any(forbids)) {
             return Err(Fault::Forbidden);
         }
+        let rule = rule_of(sent.usual()).or_else(|| rule_of(inner?.usual()));
         let response_bytes = rule
             .and_then(|rule| rule.response_bytes)
             .or(edge.response_bytes);
@@ -174,10 +192,11 @@ impl Edge {
 
     /// Changes a request for its replica.
     pub(crate) fn change_request<B>(&self, request: &mut Request<B>) {
-        if let Some(prefix) = &self.strip {
-            strip(&mut request.uri, prefix);
+        let prefix = self.strip.as_deref();
+        if let Some(target) = prefix.and_then(|prefix| without_prefix(&request.uri, prefix)) {
+            request.uri = target.into();
         }
-        self.to_replica.apply(&mut request.headers);
+        self.to_replica.apply_to_request(&mut request.headers);
     }
 
     /// Changes a replica's answer for the client.
@@ -220,23 +239,16 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Takes the prefix off a path. What remains begins with one `/`, so that no replica takes it for
-/// a host.
-fn strip(uri: &mut Uri, prefix: &str) {
-    let Some(target) = uri.path_and_query() else {
-        return;
-    };
-    let Some(rest) = target.as_str().strip_prefix(prefix) else {
-        return;
-    };
+/// What remains of a path without the prefix, if it has that. It begins with one `/`, so that no
+/// replica takes it for a host.
+fn without_prefix(uri: &Uri, prefix: &str) -> Option<PathAndQuery> {
+    let rest = uri.path_and_query()?.as_str().strip_prefix(prefix)?;
     let rest = match rest.as_bytes().first() {
         None | Some(b'?') => format!("/{rest}"),
         Some(b'/') => format!("/{}", rest.trim_start_matches('/')),
-        _ => return,
+        _ => return None,
     };
-    if let Ok(target) = PathAndQuery::try_from(rest) {
-        *uri = target.into();
-    }
+    PathAndQuery::try_from(rest).ok()
 }
 
 /// Seconds until a client may come back, whole and at least one.
@@ -251,16 +263,15 @@ mod tests {
     #[test]
     fn a_prefix_is_taken_off_by_whole_segments() {
         for (before, after) in [
-            ("/api/users?x=1", "/users?x=1"),
-            ("/api", "/"),
-            ("/api?x", "/?x"),
-            ("/api//evil.example/", "/evil.example/"),
-            ("/apis", "/apis"),
-            ("/other", "/other"),
+            ("/api/users?x=1", Some("/users?x=1")),
+            ("/api", Some("/")),
+            ("/api?x", Some("/?x")),
+            ("/api//evil.example/", Some("/evil.example/")),
+            ("/apis", None),
+            ("/other", None),
         ] {
-            let mut uri: Uri = before.parse().unwrap();
-            strip(&mut uri, "/api");
-            assert_eq!(uri, after, "{before}");
+            let rest = without_prefix(&before.parse().unwrap(), "/api");
+            assert_eq!(rest.as_ref().map(PathAndQuery::as_str), after, "{before}");
         }
     }
 

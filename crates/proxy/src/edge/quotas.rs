@@ -14,7 +14,7 @@ use tidegate_sentry::{QuotaExceeded, QuotaLimits, QuotaTable};
 use super::Seen;
 use crate::config::{Quota, QuotaKey};
 use crate::fault::{Overdrawn, QuotaBound};
-use crate::request::classify::{method, path::PathPattern};
+use crate::request::classify::{Readings, method, path::PathPattern};
 use crate::request::engine_keys::{Keys, Source};
 
 /// Tables that the keys of a quota are spread over, so that threads seldom wait for each other.
@@ -101,9 +101,15 @@ impl Quotas {
 
     /// Takes a place in every quota that concerns the request. One that is refused by a later quota
     /// has used its allowance of the earlier ones.
-    pub(super) fn take(&self, seen: &Seen<'_, '_>, keys: &Keys) -> Result<QuotaPermits, Overdrawn> {
+    /// `inner` is the path without the prefix that is stripped.
+    pub(super) fn take(
+        &self,
+        seen: &Seen<'_, '_>,
+        inner: Option<&Readings<'_>>,
+        keys: &Keys,
+    ) -> Result<QuotaPermits, Overdrawn> {
         let mut permits = QuotaPermits::default();
-        for rule in self.0.iter().filter(|rule| rule.concerns(seen)) {
+        for rule in self.0.iter().filter(|rule| rule.concerns(seen, inner)) {
             let key = rule.key(seen, keys);
             let taken = rule.shared.take(seen.now, key);
             if taken.map_err(|exceeded| rule.overdrawn(exceeded))? {
@@ -186,10 +192,14 @@ fn shared(quota: &Quota, before: Option<&Quotas>) -> Arc<Shared> {
 }
 
 impl Rule {
-    fn concerns(&self, seen: &Seen<'_, '_>) -> bool {
-        let path = seen.asked.path().usual();
+    fn concerns(&self, seen: &Seen<'_, '_>, inner: Option<&Readings<'_>>) -> bool {
+        let paths = [Some(seen.asked.path()), inner];
+        let fits = |pattern: &PathPattern| {
+            let mut paths = paths.iter().flatten();
+            paths.any(|path| pattern.fits(path.usual()))
+        };
         (self.methods.is_empty() || self.methods.contains(seen.asked.method))
-            && self.path.as_ref().is_none_or(|pattern| pattern.fits(path))
+            && self.path.as_ref().is_none_or(fits)
     }
 
     fn key(&self, seen: &Seen<'_, '_>, keys: &Keys) -> u64 {

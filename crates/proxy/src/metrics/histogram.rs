@@ -92,47 +92,50 @@ impl Histogram {
     }
 
     pub(super) fn add_to(&self, snapshot: &mut Snapshot) {
-        for (total, count) in snapshot.counts.iter_mut().zip(&self.counts) {
-            *total += count.load(Ordering::Relaxed);
-        }
+        let counts = self.counts.iter();
+        snapshot.add_counts(counts.map(|count| count.load(Ordering::Relaxed)));
         snapshot.sum_nanos += u128::from(self.sum_nanos.load(Ordering::Relaxed));
     }
 }
 
 /// What one or several histograms held.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
+    /// By bucket, up to the last one that holds any: most are of replicas and classes in which
+    /// nothing happens, and there are many of them.
     counts: Vec<u64>,
     sum_nanos: u128,
 }
 
-impl Default for Snapshot {
-    fn default() -> Self {
-        Self {
-            counts: vec![0; BUCKETS],
-            sum_nanos: 0,
+impl Snapshot {
+    fn add_counts(&mut self, counts: impl Iterator<Item = u64>) {
+        for (bucket, count) in counts.enumerate().filter(|(_, count)| *count > 0) {
+            if self.counts.len() <= bucket {
+                self.counts.resize(bucket + 1, 0);
+            }
+            self.counts[bucket] += count;
         }
     }
-}
 
-impl Snapshot {
+    fn count_of(&self, bucket: usize) -> u64 {
+        self.counts.get(bucket).copied().unwrap_or(0)
+    }
+
     /// What was recorded since an earlier snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let counts = self.counts.iter().zip(&earlier.counts);
-        Self {
-            counts: counts
-                .map(|(now, then)| now.saturating_sub(*then))
-                .collect(),
+        let mut new = Self {
+            counts: Vec::new(),
             sum_nanos: self.sum_nanos.saturating_sub(earlier.sum_nanos),
-        }
+        };
+        let counts = self.counts.iter().enumerate();
+        new.add_counts(counts.map(|(bucket, now)| now.saturating_sub(earlier.count_of(bucket))));
+        new
     }
 
     /// Adds what another one holds.
     pub fn add(&mut self, other: &Self) {
-        for (total, count) in self.counts.iter_mut().zip(&other.counts) {
-            *total += count;
-        }
+        self.add_counts(other.counts.iter().copied());
         self.sum_nanos += other.sum_nanos;
     }
 
@@ -168,7 +171,9 @@ impl Snapshot {
         let mut below = 0;
         let mut next = 0;
         exported_edges().map(move |edge| {
-            below += self.counts[next..=edge].iter().sum::<u64>();
+            below += (next..=edge)
+                .map(|bucket| self.count_of(bucket))
+                .sum::<u64>();
             next = edge + 1;
             (upper_edge(edge), below)
         })
@@ -177,7 +182,7 @@ impl Snapshot {
     /// Values of less than a microsecond, which native histograms count as zero.
     #[must_use]
     pub fn zero_count(&self) -> u64 {
-        self.counts[0]
+        self.count_of(0)
     }
 
     /// The largest of these values, in seconds.

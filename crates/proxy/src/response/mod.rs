@@ -18,6 +18,7 @@ use tidegate_http1::event_stream::is_event_stream;
 use tidegate_sentry::{Ending, ReplicaId};
 
 use crate::client::Protocol;
+use crate::config::Streams;
 use crate::fault::Fault;
 use crate::gate::Slot;
 use crate::health::Outcome;
@@ -75,7 +76,7 @@ pub(crate) fn relay(
             Outbound::full(data)
         }
         Ok(Ahead::Open(first)) => {
-            let kind = kind(&response.headers);
+            let kind = kind(&response.headers, settings.config.upstream.streams);
             Outbound::relay(Relay::new(request, first, body, slot, status, kind))
         }
         Err(_) => return Err(failed(exchange, slot, UpstreamFailure::Reset)),
@@ -161,7 +162,7 @@ fn ending(status: StatusCode) -> Ending {
 /// What kind of response it is, as far as its slot is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Ends as soon as the replica can.
+    /// Ends as soon as the replica can; so does a stream that is work.
     Plain,
     /// May be a stream: if it has not ended soon, it is one.
     Grpc,
@@ -169,7 +170,10 @@ pub(crate) enum Kind {
     Stream,
 }
 
-fn kind(headers: &Fields) -> Kind {
+fn kind(headers: &Fields, streams: Streams) -> Kind {
+    if streams == Streams::Work {
+        return Kind::Plain;
+    }
     let content_type = headers
         .get(CONTENT_TYPE)
         .map_or(&b""[..], HeaderValue::as_bytes);

@@ -150,12 +150,17 @@ async fn headers_and_prefix_are_changed_on_the_way() {
     let edge = "[edge]\nstrip_prefix = '/api'\n[edge.to_replica]\nremove = ['x-debug']\nset = { x-env = 'prod' }\n\
                 [edge.to_client]\nremove = ['server']\nset = { x-frame-options = 'DENY' }\nadd = { vary = 'a' }";
     let proxy = proxy(&[service.addr], edge);
-    let request = "GET /api/users?x=1 HTTP/1.1\r\nhost: a\r\nx-debug: 1\r\nx-env: test\r\n\r\n";
+    let request = "GET /api/users?x=1 HTTP/1.1\r\nhost: a\r\nx-debug: 1\r\nx-env: test\r\n\
+                   X_Env: test\r\nx_debug: 1\r\nx_other: kept\r\n\r\n";
     let answer = ask(proxy.local_addr(), request).await;
     let said = answer.text();
     assert!(said.starts_with("/users?x=1\n"), "{said}");
     assert!(
-        said.contains("x-env: prod") && !said.contains("test") && !said.contains("x-debug"),
+        said.contains("x-env: prod") && said.contains("x_other: kept"),
+        "{said}"
+    );
+    assert!(
+        !said.contains("test") && !said.contains("x-debug") && !said.contains("x_debug"),
         "{said}"
     );
     assert_eq!(answer.header("server"), None);
@@ -183,6 +188,61 @@ async fn networks_are_allowed_and_denied() {
             status,
             "{path} from {from}"
         );
+    }
+}
+
+/// The replica sees `/admin` for `/v1/admin`: rules hold for both names.
+#[tokio::test]
+async fn path_rules_and_quotas_hold_for_what_is_left_of_a_stripped_path() {
+    let service = Service::echo().await;
+    let edge = "[edge]\nstrip_prefix = '/v1'\n[[edge.paths]]\npath = '/admin'\n\
+                allow = ['10.0.0.0/8']\n[[edge.quotas]]\nname = 'login'\npath = '/login'\n\
+                rate = '1/h'\nburst = 1";
+    let proxy = proxy(&[service.addr], edge);
+    for (path, status) in [
+        ("/admin", 403),
+        ("/v1/admin", 403),
+        ("/v1/%61dmin", 403),
+        ("/v1//admin/x", 403),
+        ("/admin/../x", 403),
+        ("/v1/administrators", 200),
+        ("/v1/login", 200),
+        ("/login", 429),
+        ("/v1/login", 429),
+    ] {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n");
+        let answer = ask(proxy.local_addr(), request).await;
+        assert_eq!(answer.status, status, "{path}");
+    }
+}
+
+/// Two applications with one service behind them, of which one is closed.
+#[tokio::test]
+async fn path_that_can_be_read_as_one_of_another_application_belongs_to_none() {
+    let service = Service::echo().await;
+    let file = format!(
+        "admin = 'off'\nlisten = '127.0.0.1:0'\n\
+         [[application]]\nname = 'shop'\nupstream = 'http://{0}'\n\
+         [[application]]\nname = 'admin'\npaths = ['/admin']\nupstream = 'http://{0}'\n\
+         edge.allow = ['10.0.0.0/8']\n",
+        service.addr
+    );
+    let proxy = proxy_from(&file);
+    for (path, status) in [
+        ("/", 200),
+        ("/a%20b//c", 200),
+        ("/administrators", 200),
+        ("/admin", 403),
+        ("/admin//x", 403),
+        ("/%61dmin", 404),
+        ("//admin", 404),
+        ("/x/../admin", 404),
+        ("/admin/..%2fpublic", 404),
+        ("/x;y/..;/admin", 404),
+    ] {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n");
+        let answer = ask(proxy.local_addr(), request).await;
+        assert_eq!(answer.status, status, "{path}");
     }
 }
 

@@ -1,8 +1,10 @@
 //! Waiting for a slot, and leaving while waiting.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tidegate_proxy::Running;
+use tokio::sync::Semaphore;
 
 use crate::support::*;
 
@@ -166,6 +168,55 @@ async fn event_streams_hold_no_slot_and_end_with_their_client() {
     drop(listener);
     eventually("it has ended", || streams() == 0).await;
     assert_eq!(service.requests.load(Ordering::SeqCst), 1);
+}
+
+/// A language model computes each piece of its answer.
+#[tokio::test]
+async fn event_stream_that_is_work_holds_its_slot_until_it_ends() {
+    let pieces = Arc::new(Semaphore::new(0));
+    let turns = Arc::clone(&pieces);
+    let service = Service::start(move |_| {
+        let turns = Arc::clone(&turns);
+        let answer = futures_util::stream::unfold(0, move |sent| {
+            let turns = Arc::clone(&turns);
+            async move {
+                if sent == 2 {
+                    return None;
+                }
+                turns.acquire_owned().await.unwrap().forget();
+                let frame = http_body::Frame::data(bytes::Bytes::from_static(b"data: a\n\n"));
+                Some((Ok(frame), sent + 1))
+            }
+        });
+        async move {
+            let mut reply = http::Response::new(http_body_util::BodyExt::boxed_unsync(
+                http_body_util::StreamBody::new(answer),
+            ));
+            reply
+                .headers_mut()
+                .insert("content-type", "text/event-stream".parse().unwrap());
+            reply
+        }
+    })
+    .await;
+    let more = format!("{ONE_SLOT}\nupstream.streams = 'work'");
+    let proxy = proxy(&[service.addr], &more);
+    let mut reader = Client::connect(proxy.local_addr()).await;
+    reader.send(GET).await;
+    assert_eq!(reader.try_answer(true).await.unwrap().status, 200);
+    let replica = || {
+        let state = proxy.state();
+        let replica = state.first().sentry().status(state.now()).replicas[0].clone();
+        (replica.streams, replica.in_flight, replica.served)
+    };
+    pieces.add_permits(1);
+    eventually("the first piece is taken", || {
+        pieces.available_permits() == 0
+    })
+    .await;
+    assert_eq!(replica(), (0, 1, 0), "its slot is taken while it streams");
+    pieces.add_permits(1);
+    eventually("it ends, and was served", || replica() == (0, 0, 1)).await;
 }
 
 #[tokio::test]

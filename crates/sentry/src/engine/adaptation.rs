@@ -198,6 +198,20 @@ impl Adaptation {
         Ok(())
     }
 
+    /// Nothing arrived and nothing was inside from the last tick until then: a time without
+    /// requests, of which no controller has to know.
+    fn rest(&mut self, until: Timestamp) {
+        if until <= self.last_tick {
+            return;
+        }
+        self.tick.clear();
+        self.tick
+            .add_tick(until - self.last_tick, self.totals, self.totals);
+        self.moments.on_tick(&self.tick);
+        self.since_measured.merge(&self.tick);
+        self.last_tick = until;
+    }
+
     fn measured(&mut self, now: Timestamp, plan: &Plan) -> Event {
         let interval = &self.since_measured;
         let counts = interval.counts;
@@ -227,6 +241,13 @@ impl<T> Sentry<T> {
     /// When [`Sentry::handle_timeout`] wants to be called next.
     pub fn poll_timeout(&self) -> Timestamp {
         Timestamp::from_nanos(self.next_tick_ns.load(Ordering::Relaxed))
+    }
+
+    /// Nothing has arrived and nothing was inside from the last tick `until` then. A driver of many
+    /// engines need not call [`Sentry::handle_timeout`] meanwhile; without this the next interval
+    /// would be all of that time, and its rates next to nothing.
+    pub fn on_rest(&self, until: Timestamp) {
+        self.adaptation.lock().rest(until);
     }
 
     /// Runs the adaptation if it is due. One caller at a time does it; another returns at once.
@@ -273,6 +294,7 @@ impl<T> Sentry<T> {
         now: Timestamp,
         observer: &mut dyn Observer,
     ) {
+        self.noted.store(false, Ordering::Relaxed);
         adaptation
             .events
             .drain(..)
@@ -367,5 +389,51 @@ fn share_by_cost(plan: &Plan, adaptation: &Adaptation) {
             class.cost_shares.open();
         }
         left -= served;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Arrival;
+    use crate::config::SentryConfig;
+
+    fn seconds(seconds: f64) -> Timestamp {
+        Timestamp::from_secs_f64(seconds)
+    }
+
+    /// An engine that was not driven for ten seconds, and then gets fifty requests in 0.1 s.
+    fn after_rest(rest: bool) -> (f64, Option<f64>) {
+        let config = SentryConfig::default();
+        let sentry = Sentry::<u32>::new(&config, 1, Timestamp::ZERO, 1).unwrap();
+        let tick = |at: f64| {
+            let resolved = sentry
+                .handle_timeout(seconds(at), &mut |_: &Event| {})
+                .count();
+            assert_eq!(resolved, 0);
+        };
+        tick(0.1);
+        if rest {
+            sentry.on_rest(seconds(10.0));
+        }
+        for number in 0..50 {
+            let now = seconds(10.0 + f64::from(number) * 0.002);
+            let _ = sentry.on_arrival(now, &Arrival::default(), || number);
+        }
+        tick(10.1);
+        let adaptation = sentry.adaptation.lock();
+        let gaps = adaptation.moments().gaps;
+        (adaptation.tick.seconds, gaps.map(|gaps| 1.0 / gaps.mean))
+    }
+
+    #[test]
+    fn rest_is_no_part_of_the_next_interval_and_part_of_the_demand() {
+        let (interval, rate) = after_rest(true);
+        assert!((interval - 0.1).abs() < 1e-9, "{interval}");
+        // Zero before, and 500/s for 0.1 s of a memory of ten seconds.
+        let rate = rate.unwrap();
+        assert!((1.0..20.0).contains(&rate), "{rate}");
+        let (interval, _) = after_rest(false);
+        assert!((interval - 10.0).abs() < 1e-9, "{interval}");
     }
 }

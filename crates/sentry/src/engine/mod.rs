@@ -76,6 +76,8 @@ pub struct Sentry<T> {
     kill_switch: AtomicBool,
     dry_run: AtomicBool,
     draining: AtomicBool,
+    /// Events are kept for the next tick.
+    noted: AtomicBool,
     next_tick_ns: AtomicU64,
     adaptation: Lock<Adaptation>,
     /// What the shadow of a dry run gets with the next tick.
@@ -130,6 +132,7 @@ impl<T> Sentry<T> {
             kill_switch: AtomicBool::new(false),
             dry_run: AtomicBool::new(config.dry_run),
             draining: AtomicBool::new(false),
+            noted: AtomicBool::new(false),
             next_tick_ns: AtomicU64::new(adaptation.next_tick().as_nanos()),
             adaptation: Lock::new(adaptation),
             inbox: Lock::new(Inbox::default()),

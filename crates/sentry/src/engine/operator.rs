@@ -65,6 +65,7 @@ impl<T> Sentry<T> {
         new.retire(changes);
         self.reclassify(&old, &new);
         self.dry_run.store(config.dry_run, Ordering::SeqCst);
+        self.noted.store(true, Ordering::Relaxed);
         drop(adaptation);
         Ok((added, self.resolutions(now)))
     }
@@ -108,6 +109,12 @@ impl<T> Sentry<T> {
     /// Keeps an event for the observer of the next tick.
     fn note(&self, event: Event) {
         self.adaptation.lock().note(event);
+        self.noted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the observer of the next tick has something to learn that no request brought about.
+    pub fn has_news(&self) -> bool {
+        self.noted.load(Ordering::Relaxed)
     }
 
     /// Requests waiting or in flight, as a share of the windows of healthy replicas: above 1 there

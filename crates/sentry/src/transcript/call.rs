@@ -97,6 +97,9 @@ pub(super) enum Call {
     /// Entries from here on were lost.
     Lost,
     Share(Box<FleetShare>),
+    Rest {
+        until: Timestamp,
+    },
 }
 
 /// What the engine answered: to the call, and to requests that waited.

@@ -558,6 +558,13 @@ impl<T> Transcribed<T> {
         self.plain(now, call, run, |()| Outcome::Nothing);
     }
 
+    /// See [`Sentry::on_rest`].
+    pub fn on_rest(&self, now: Timestamp, until: Timestamp) {
+        let call = || Call::Rest { until };
+        let run = |sentry: &Sentry<_>| sentry.on_rest(until);
+        self.plain(now, call, run, |()| Outcome::Nothing);
+    }
+
     /// See [`Sentry::share`].
     pub fn share(&self, now: Timestamp, share: &FleetShare) -> TranscribedResolutions<'_, T> {
         let call = || Call::Share(Box::new(share.clone()));
@@ -572,6 +579,11 @@ impl<T> Transcribed<T> {
     /// See [`Sentry::arrivals`].
     pub fn arrivals(&self) -> u64 {
         self.sentry.arrivals()
+    }
+
+    /// See [`Sentry::has_news`].
+    pub fn has_news(&self) -> bool {
+        self.sentry.has_news()
     }
 
     /// See [`Sentry::is_empty`].

@@ -316,6 +316,7 @@ fn operate(
         Call::KillSwitch(on) => woken.extend(sentry.set_kill_switch(now, *on)),
         Call::Draining(on) => sentry.set_draining(now, *on),
         Call::Share(share) => woken.extend(sentry.share(now, share)),
+        Call::Rest { until } => sentry.on_rest(*until),
         Call::Reconfigure { config, changes } => {
             let Ok((added, resolutions)) = sentry.reconfigure(now, &parse(config)?, changes) else {
                 return Ok(Outcome::Refused);

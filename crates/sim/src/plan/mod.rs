@@ -127,9 +127,8 @@ fn after_kill(service: &MyService, kill: u32, seed: u64) -> Result<f64, Scenario
     let dies = Duration::from_secs_f64(service.warm_up.as_secs_f64().max(1.0));
     let change = Change {
         at: Dur(dies),
-        rate: None,
-        speed: None,
         dead: Some(kill),
+        ..Change::default()
     };
     let after = MyService {
         change: vec![change],

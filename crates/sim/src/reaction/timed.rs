@@ -3,7 +3,7 @@
 use tidegate_control::Timestamp;
 use tidegate_sentry::{Arrival, Ending, Observer, ReplicaId, Report};
 
-use crate::scenario::{Decision, Orders, Protector, RequestId, Wakes};
+use crate::scenario::{Decision, Orders, PoolChange, Protector, RequestId, Wakes};
 
 /// A request with what became of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -119,6 +119,12 @@ impl Protector for Timed {
     fn set_health(&mut self, now: Timestamp, replica: ReplicaId, up: bool, wakes: &mut Wakes) {
         let from = wakes.len();
         self.inner.set_health(now, replica, up, wakes);
+        self.on_wakes(from, wakes);
+    }
+
+    fn change_pool(&mut self, now: Timestamp, change: PoolChange, wakes: &mut Wakes) {
+        let from = wakes.len();
+        self.inner.change_pool(now, change, wakes);
         self.on_wakes(from, wakes);
     }
 

@@ -22,23 +22,25 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use rand::RngExt;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tidegate_config::{Dur, Share};
 use tidegate_control::Timestamp;
 use tidegate_fleet::{AppSample, Member, MemberConfig, PeerReport};
 use tidegate_sentry::{Arrival, Ending, Observer, ReplicaId, Report, SentryConfig, SentryError};
 
 use super::guarded::SentryProtector;
-use super::protector::{Decision, Orders, Protector, RequestId, Wakes};
+use super::protector::{Decision, Orders, PoolChange, Protector, RequestId, Wakes};
 use crate::rng::{SimRng, Streams};
 
 /// Several proxies in front of the replicas, as `[fleet]` of a scenario has it.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FleetSpec {
-    /// How many.
+    /// How many proxies there are.
+    #[schemars(example = 2)]
     pub proxies: NonZeroU32,
-    /// Parts of the traffic that go to them; equal where it is missing.
+    /// Parts of the traffic that go to them, such as `[9, 1]`; equal where there are none.
     #[serde(default)]
     pub traffic: Vec<f64>,
     /// Whether they exchange reports.
@@ -65,14 +67,17 @@ pub struct FleetSpec {
 }
 
 /// A time in which a proxy is dead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProxyOutage {
     /// Which, counted from 0.
+    #[schemars(example = 1)]
     pub proxy: u32,
     /// When it dies; 0 for one that is not there at first.
+    #[schemars(example = &"40s")]
     pub from: Dur,
     /// When it is started anew; never when not given.
+    #[schemars(example = &"60s")]
     #[serde(default)]
     pub until: Option<Dur>,
 }
@@ -151,12 +156,20 @@ struct Proxy {
     next_report: Timestamp,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct PoolMember {
+    replica: ReplicaId,
+    weight: NonZeroU32,
+    up: bool,
+}
+
 /// Several engines, and what stands between them.
 #[derive(Debug)]
 pub struct FleetProtector {
     spec: FleetSpec,
     config: SentryConfig,
-    weights: Vec<NonZeroU32>,
+    /// The replicas that a proxy starts with, and whether they get requests.
+    pool: Vec<PoolMember>,
     seed: u64,
     rng: SimRng,
     /// Dead ones stay until the end: what they have in replicas is theirs.
@@ -185,7 +198,15 @@ impl FleetProtector {
         let mut fleet = Self {
             spec: spec.clone(),
             config: config.clone(),
-            weights: weights.to_vec(),
+            pool: (0..)
+                .map(ReplicaId)
+                .zip(weights)
+                .map(|(replica, &weight)| PoolMember {
+                    replica,
+                    weight,
+                    up: true,
+                })
+                .collect(),
             seed: streams.seed_of("sentry"),
             rng: streams.stream("fleet"),
             proxies: Vec::new(),
@@ -205,7 +226,12 @@ impl FleetProtector {
 
     fn start(&mut self, now: Timestamp, number: u32) -> Result<(), SentryError> {
         let boot = self.proxies.len() as u64;
-        let engine = SentryProtector::started(&self.config, &self.weights, now, self.seed + boot)?;
+        let pool: Vec<_> = self.pool.iter().map(|it| (it.replica, it.weight)).collect();
+        let mut engine = SentryProtector::started(&self.config, &pool, now, self.seed + boot)?;
+        for member in self.pool.iter().filter(|member| !member.up) {
+            // It has no request yet that could be woken.
+            engine.set_health(now, member.replica, false, &mut Wakes::new());
+        }
         let member = MemberConfig {
             fleet: "simulated".to_owned(),
             proxy: format!("proxy-{number:03}"),
@@ -336,8 +362,11 @@ impl FleetProtector {
         let sample = AppSample {
             name: APPLICATION.to_owned(),
             classes,
-            replicas: (0..self.weights.len())
-                .map(|replica| (ReplicaId(replica as u16), format!("replica-{replica}")))
+            replicas: (self.pool.iter())
+                .filter_map(|member| {
+                    let number = proxy.engine.number(member.replica)?;
+                    Some((number, format!("replica-{}", member.replica.0)))
+                })
                 .collect(),
             report: proxy.engine.sentry().fleet_report(now),
             quotas: BTreeMap::new(),
@@ -425,8 +454,32 @@ impl Protector for FleetProtector {
     }
 
     fn set_health(&mut self, now: Timestamp, replica: ReplicaId, up: bool, wakes: &mut Wakes) {
+        let mut pool = self.pool.iter_mut();
+        if let Some(member) = pool.find(|member| member.replica == replica) {
+            member.up = up;
+        }
         for proxy in &mut self.proxies {
             proxy.engine.set_health(now, replica, up, wakes);
+        }
+    }
+
+    fn change_pool(&mut self, now: Timestamp, change: PoolChange, wakes: &mut Wakes) {
+        let mut pool = self.pool.iter_mut();
+        match change {
+            PoolChange::Add(replica, weight) => self.pool.push(PoolMember {
+                replica,
+                weight,
+                up: true,
+            }),
+            PoolChange::Weigh(replica, weight) => {
+                if let Some(member) = pool.find(|member| member.replica == replica) {
+                    member.weight = weight;
+                }
+            }
+            PoolChange::Remove(replica) => self.pool.retain(|member| member.replica != replica),
+        }
+        for proxy in self.proxies.iter_mut().filter(|proxy| proxy.alive) {
+            proxy.engine.change_pool(now, change, wakes);
         }
     }
 

@@ -4,11 +4,11 @@ use std::num::NonZeroU32;
 
 use tidegate_control::Timestamp;
 use tidegate_sentry::{
-    Arrival, Ending, Event, FleetShare, Observer, Permit, ReplicaId, Report, Resolution,
-    Resolutions, Sentry, SentryConfig, SentryError, Ticket, Verdict,
+    Arrival, Ending, Event, FleetShare, Observer, Permit, ReplicaChange, ReplicaId, Report,
+    Resolution, Resolutions, Sentry, SentryConfig, SentryError, Ticket, Verdict,
 };
 
-use super::protector::{Decision, Orders, Protector, RequestId, Wakes};
+use super::protector::{Decision, Orders, PoolChange, Protector, RequestId, Wakes};
 
 /// Drives a [`Sentry`], keeping permits and tickets for the scenario.
 #[derive(Debug)]
@@ -16,7 +16,55 @@ pub struct SentryProtector {
     sentry: Sentry<RequestId>,
     /// What each request holds, by its slot.
     held: Vec<Held>,
+    numbers: Numbers,
     step: Step,
+}
+
+/// Replicas by their numbers in the scenario and in the engine, which gives a number again when
+/// nothing refers to it any more.
+#[derive(Debug)]
+struct Numbers {
+    /// By the number in the scenario; none for a replica that is not in the pool.
+    inside: Vec<Option<ReplicaId>>,
+    /// By the number in the engine.
+    outside: Vec<ReplicaId>,
+}
+
+impl Numbers {
+    fn of(pool: impl Iterator<Item = ReplicaId>) -> Self {
+        let mut numbers = Self {
+            inside: Vec::new(),
+            outside: Vec::new(),
+        };
+        for (index, replica) in pool.enumerate() {
+            numbers.put(replica, ReplicaId(index as u16));
+        }
+        numbers
+    }
+
+    fn put(&mut self, replica: ReplicaId, inside: ReplicaId) {
+        let (at, inside_at) = (usize::from(replica.0), usize::from(inside.0));
+        if self.inside.len() <= at {
+            self.inside.resize(at + 1, None);
+        }
+        self.inside[at] = Some(inside);
+        if self.outside.len() <= inside_at {
+            self.outside.resize(inside_at + 1, replica);
+        }
+        self.outside[inside_at] = replica;
+    }
+
+    fn inside(&self, replica: ReplicaId) -> Option<ReplicaId> {
+        self.inside.get(usize::from(replica.0)).copied().flatten()
+    }
+
+    fn remove(&mut self, replica: ReplicaId) {
+        self.inside[usize::from(replica.0)] = None;
+    }
+
+    fn outside(&self, inside: ReplicaId) -> ReplicaId {
+        self.outside[usize::from(inside.0)]
+    }
 }
 
 #[derive(Debug)]
@@ -52,19 +100,22 @@ impl SentryProtector {
         weights: &[NonZeroU32],
         seed: u64,
     ) -> Result<Self, SentryError> {
-        Self::started(config, weights, Timestamp::ZERO, seed)
+        let pool: Vec<_> = (0..).map(ReplicaId).zip(weights.iter().copied()).collect();
+        Self::started(config, &pool, Timestamp::ZERO, seed)
     }
 
-    /// The same, started later.
+    /// The same with the pool of the moment, started later.
     pub(super) fn started(
         config: &SentryConfig,
-        weights: &[NonZeroU32],
+        pool: &[(ReplicaId, NonZeroU32)],
         now: Timestamp,
         seed: u64,
     ) -> Result<Self, SentryError> {
+        let weights: Vec<NonZeroU32> = pool.iter().map(|(_, weight)| *weight).collect();
         Ok(Self {
-            sentry: Sentry::weighted(config, weights, now, seed)?,
+            sentry: Sentry::weighted(config, &weights, now, seed)?,
             held: Vec::new(),
+            numbers: Numbers::of(pool.iter().map(|(replica, _)| *replica)),
             step: Step {
                 setpoint: f64::NAN,
                 measured: f64::NAN,
@@ -81,7 +132,13 @@ impl SentryProtector {
 
     /// Uses no more than this of what is shared with other engines.
     pub(super) fn share(&mut self, now: Timestamp, share: &FleetShare, wakes: &mut Wakes) {
-        keep(&mut self.held, self.sentry.share(now, share), wakes);
+        let resolutions = self.sentry.share(now, share);
+        keep(&mut self.held, &self.numbers, resolutions, wakes);
+    }
+
+    /// The engine's number of a replica in its pool.
+    pub(super) fn number(&self, replica: ReplicaId) -> Option<ReplicaId> {
+        self.numbers.inside(replica)
     }
 
     /// Requests that wait in it.
@@ -113,11 +170,16 @@ impl SentryProtector {
 }
 
 /// Passes resolutions on, keeping the permits.
-fn keep(held: &mut [Held], resolutions: Resolutions<'_, RequestId>, wakes: &mut Wakes) {
+fn keep(
+    held: &mut [Held],
+    numbers: &Numbers,
+    resolutions: Resolutions<'_, RequestId>,
+    wakes: &mut Wakes,
+) {
     for (request, resolution) in resolutions {
         let (now_held, decision) = match resolution {
             Resolution::Admit(permit) => {
-                let replica = permit.replica();
+                let replica = numbers.outside(permit.replica());
                 (Held::Permit(permit), Decision::Admit(replica))
             }
             Resolution::Shed(refusal) => (Held::Nothing, Decision::Shed(refusal)),
@@ -131,7 +193,7 @@ impl Protector for SentryProtector {
     fn on_arrival(&mut self, now: Timestamp, request: RequestId, arrival: &Arrival) -> Decision {
         let (held, decision) = match self.sentry.on_arrival(now, arrival, || request) {
             Verdict::Admit(permit) => {
-                let replica = permit.replica();
+                let replica = self.numbers.outside(permit.replica());
                 (Held::Permit(permit), Decision::Admit(replica))
             }
             Verdict::Wait(ticket) => (Held::Ticket(ticket, request), Decision::Wait),
@@ -152,7 +214,9 @@ impl Protector for SentryProtector {
     }
 
     fn on_answer(&mut self, now: Timestamp, replica: ReplicaId, report: &Report) {
-        self.sentry.on_report(now, replica, report);
+        if let Some(replica) = self.numbers.inside(replica) {
+            self.sentry.on_report(now, replica, report);
+        }
     }
 
     fn reassign(&mut self, now: Timestamp, request: RequestId) -> Option<ReplicaId> {
@@ -161,7 +225,7 @@ impl Protector for SentryProtector {
             Ok(permit) => (permit, true),
             Err(permit) => (permit, false),
         };
-        let replica = permit.replica();
+        let replica = self.numbers.outside(permit.replica());
         self.hold(request, Held::Permit(permit));
         moved.then_some(replica)
     }
@@ -182,7 +246,7 @@ impl Protector for SentryProtector {
         match queued {
             Ok((ticket, resolutions)) => {
                 self.held[request.slot()] = Held::Ticket(ticket, request);
-                keep(&mut self.held, resolutions, wakes);
+                keep(&mut self.held, &self.numbers, resolutions, wakes);
             }
             Err(permit) => self.held[request.slot()] = Held::Permit(permit),
         }
@@ -192,14 +256,14 @@ impl Protector for SentryProtector {
     fn on_stream(&mut self, now: Timestamp, request: RequestId, wakes: &mut Wakes) {
         let mut permit = self.take_permit(request);
         let resolutions = self.sentry.on_stream(now, &mut permit);
-        keep(&mut self.held, resolutions, wakes);
+        keep(&mut self.held, &self.numbers, resolutions, wakes);
         self.hold(request, Held::Permit(permit));
     }
 
     fn on_end(&mut self, now: Timestamp, request: RequestId, ending: Ending, wakes: &mut Wakes) {
         let permit = self.take_permit(request);
         let resolutions = self.sentry.on_end(now, permit, ending);
-        keep(&mut self.held, resolutions, wakes);
+        keep(&mut self.held, &self.numbers, resolutions, wakes);
     }
 
     fn on_abandon(&mut self, now: Timestamp, request: RequestId) {
@@ -217,12 +281,39 @@ impl Protector for SentryProtector {
             utilization: Some(utilization),
             ..Report::default()
         };
-        self.sentry.on_report(now, replica, &report);
+        self.on_answer(now, replica, &report);
     }
 
     fn set_health(&mut self, now: Timestamp, replica: ReplicaId, up: bool, wakes: &mut Wakes) {
-        let resolutions = self.sentry.set_health(now, replica, up);
-        keep(&mut self.held, resolutions, wakes);
+        if let Some(replica) = self.numbers.inside(replica) {
+            let resolutions = self.sentry.set_health(now, replica, up);
+            keep(&mut self.held, &self.numbers, resolutions, wakes);
+        }
+    }
+
+    fn change_pool(&mut self, now: Timestamp, change: PoolChange, wakes: &mut Wakes) {
+        let Self {
+            sentry,
+            held,
+            numbers,
+            ..
+        } = self;
+        let inside = |replica| numbers.inside(replica).expect("it is in the pool");
+        let its = match change {
+            PoolChange::Add(_, weight) => ReplicaChange::Add(weight),
+            PoolChange::Weigh(replica, weight) => ReplicaChange::Weigh(inside(replica), weight),
+            PoolChange::Remove(replica) => ReplicaChange::Remove(inside(replica)),
+        };
+        let (added, resolutions) = sentry
+            .reconfigure(now, &sentry.config(), &[its])
+            .expect("a checked scenario changes its pool within the engine's bounds");
+        // What waits may go to the new replica, so its number is known first.
+        match change {
+            PoolChange::Add(replica, _) => numbers.put(replica, added[0]),
+            PoolChange::Remove(replica) => numbers.remove(replica),
+            PoolChange::Weigh(..) => {}
+        }
+        keep(held, numbers, resolutions, wakes);
     }
 
     fn poll_timeout(&self) -> Timestamp {
@@ -230,12 +321,22 @@ impl Protector for SentryProtector {
     }
 
     fn handle_timeout(&mut self, now: Timestamp, observer: &mut dyn Observer, wakes: &mut Wakes) {
-        let Self { sentry, held, step } = self;
+        let Self {
+            sentry,
+            held,
+            numbers,
+            step,
+        } = self;
         let mut observe = |event: &Event| {
             step.observe(event);
             observer.on_event(event);
         };
-        keep(held, sentry.handle_timeout(now, &mut observe), wakes);
+        keep(
+            held,
+            numbers,
+            sentry.handle_timeout(now, &mut observe),
+            wakes,
+        );
     }
 
     fn gauges(&self, now: Timestamp, gauge: &mut dyn FnMut(&'static str, f64)) {

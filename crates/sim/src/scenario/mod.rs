@@ -64,9 +64,10 @@ pub use fleet::{FleetProtector, FleetSpec, ProxyOutage};
 pub use guarded::SentryProtector;
 pub use one_or_many::OneOrMany;
 pub use outcome::{Counts, Fate, Outcome, Row, Times, Totals};
-pub use protector::{Decision, Orders, Protector, RequestId, Wakes};
+pub use protector::{Decision, Orders, PoolChange, Protector, RequestId, Wakes};
 pub use spec::{
-    Abandoned, ClassSpec, LoadSpec, Outage, Protect, ReplicaSpec, Scenario, ScenarioError,
+    Abandoned, ClassSpec, LoadSpec, Outage, Protect, ReplicaSpec, Reweighted, Scenario,
+    ScenarioError,
 };
 pub use trace::{Trace, TraceKind, TraceRequest};
 pub use unprotected::{Choice, NoProtection};
@@ -122,12 +123,12 @@ impl Scenario {
             (Protect::Sentry(config), Some(fleet)) => Box::new(FleetProtector::new(
                 fleet,
                 config,
-                &self.replica_weights(),
+                &self.first_weights(),
                 &streams,
             )?),
             (Protect::Sentry(config), None) => Box::new(SentryProtector::weighted(
                 config,
-                &self.replica_weights(),
+                &self.first_weights(),
                 streams.seed_of("sentry"),
             )?),
         })

@@ -137,6 +137,8 @@ pub struct Row {
     pub utilization: f64,
     /// Mean capacity in cores at speed 1.
     pub capacity: f64,
+    /// Mean number of replicas in the pool that are alive and not drained.
+    pub replicas: f64,
     /// The protector's gauges, in the order of [`Outcome::gauges`].
     pub gauges: Vec<f64>,
 }
@@ -159,6 +161,15 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Takes all of another part of the same time.
+    pub fn merge(&mut self, other: &Self) {
+        self.counts.add(&other.counts);
+        self.response.merge(&other.response);
+        self.histogram.merge(&other.histogram);
+        self.full.merge(&other.full);
+        self.waiting.merge(&other.waiting);
+    }
+
     pub(super) fn new(seconds: f64) -> Self {
         Self {
             seconds,
@@ -254,7 +265,7 @@ pub struct Outcome {
 impl Outcome {
     /// The series that every outcome has; counts are per second. Besides them there are
     /// `shed.<reason>`, `class.<name>.<count>` and `gauge.<name>`.
-    pub const SERIES: [&'static str; 23] = [
+    pub const SERIES: [&'static str; 24] = [
         "offered",
         "fresh",
         "admitted",
@@ -278,6 +289,7 @@ impl Outcome {
         "queued",
         "utilization",
         "capacity",
+        "replicas",
     ];
 
     /// What was earned after the warm-up.
@@ -325,6 +337,7 @@ impl Outcome {
             "queued" => row.queued,
             "utilization" => row.utilization,
             "capacity" => row.capacity,
+            "replicas" => row.replicas,
             count => row.counts.by_name(count)? as f64 / self.interval,
         })
     }

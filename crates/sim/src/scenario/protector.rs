@@ -1,5 +1,6 @@
 //! What stands between clients and replicas.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
@@ -32,6 +33,17 @@ pub enum Decision {
 
 /// Requests whose waiting ended in this call, each with [`Decision::Admit`] or [`Decision::Shed`].
 pub type Wakes = std::collections::VecDeque<(RequestId, Decision)>;
+
+/// A change of the pool of replicas; its replicas have the numbers of the scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PoolChange {
+    /// It serves from now on, and is to carry so much relative to the others.
+    Add(ReplicaId, NonZeroU32),
+    /// It is to carry so much from now on.
+    Weigh(ReplicaId, NonZeroU32),
+    /// It gets no more requests; those inside it finish.
+    Remove(ReplicaId),
+}
 
 /// What a replica is told with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +106,17 @@ pub trait Protector: std::fmt::Debug {
 
     /// A health check found that a replica died or is back.
     fn set_health(&mut self, now: Timestamp, replica: ReplicaId, up: bool, wakes: &mut Wakes);
+
+    /// The pool changes. To a balancer that keeps nothing about a replica one that is added is one
+    /// that is back; it knows all replicas of the scenario from the start, and those that are not
+    /// in the pool yet as down.
+    fn change_pool(&mut self, now: Timestamp, change: PoolChange, wakes: &mut Wakes) {
+        match change {
+            PoolChange::Add(replica, _) => self.set_health(now, replica, true, wakes),
+            PoolChange::Remove(replica) => self.set_health(now, replica, false, wakes),
+            PoolChange::Weigh(..) => {}
+        }
+    }
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called next.
     fn poll_timeout(&self) -> Timestamp;

@@ -33,6 +33,8 @@ pub(super) struct Recorder {
     pub(super) queued: TimeAverage,
     /// Cores at speed 1.
     pub(super) capacity: TimeAverage,
+    /// Replicas that are to get requests.
+    pub(super) replicas: TimeAverage,
 }
 
 #[derive(Debug)]
@@ -85,6 +87,7 @@ impl Recorder {
             in_flight: TimeAverage::new(Timestamp::ZERO, 0.0),
             queued: TimeAverage::new(Timestamp::ZERO, 0.0),
             capacity: TimeAverage::new(Timestamp::ZERO, 0.0),
+            replicas: TimeAverage::new(Timestamp::ZERO, 0.0),
         }
     }
 
@@ -228,6 +231,7 @@ impl Recorder {
             queued: self.queued.take(now),
             utilization,
             capacity: self.capacity.take(now),
+            replicas: self.replicas.take(now),
             gauges,
         });
     }

@@ -18,11 +18,23 @@ pub(super) struct Replica {
     pub(super) completion: Option<(Timestamp, EventId)>,
     pub(super) abandoned: Abandoned,
     pub(super) speed: f64,
+    pub(super) place: Place,
     nucleus: Option<Nucleus>,
     cpu_share: Option<f64>,
     reported: Mark,
     recorded: Mark,
     meter: UtilizationMeter,
+}
+
+/// Whether a replica is in the pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Not yet, or no more; what is inside finishes.
+    Outside,
+    /// It gets requests.
+    Serving,
+    /// It gets no new ones; what is inside finishes.
+    Drained,
 }
 
 /// Busy time at an instant, to take differences.
@@ -66,6 +78,11 @@ impl Replica {
             completion: None,
             abandoned: spec.abandoned,
             speed,
+            place: if spec.is_first() {
+                Place::Serving
+            } else {
+                Place::Outside
+            },
             nucleus: spec.nucleus.then(Nucleus::new),
             cpu_share: spec.cpu_share.map(|share| share.0),
             reported: Mark::START,
@@ -130,9 +147,14 @@ impl Replica {
         self.recorded.advance(now, &self.station)
     }
 
-    /// Cores times speed: seconds of work it can do per second.
+    /// Whether it is to get requests, as far as anybody can know.
+    pub(super) fn serves(&self) -> bool {
+        self.place == Place::Serving && self.station.is_up()
+    }
+
+    /// Cores times speed: seconds of work it can do per second for new requests.
     pub(super) fn capacity(&self) -> f64 {
-        if self.station.is_up() {
+        if self.serves() {
             self.station.cores() * self.speed
         } else {
             0.0

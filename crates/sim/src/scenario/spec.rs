@@ -5,8 +5,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::de::{self, IntoDeserializer, value::MapAccessDeserializer};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use tidegate_config::{Dur, Share};
 use tidegate_sentry::{SentryConfig, SentryError};
 
@@ -153,6 +154,16 @@ pub struct ReplicaSpec {
     pub speed: Numbers,
     /// When it is dead.
     pub down: Vec<Outage>,
+    /// When it is added to the pool; there from the beginning when not given.
+    pub added: Option<Dur>,
+    /// How long one that is added starts before it serves.
+    pub start_delay: Dur,
+    /// When it is drained: it gets no new requests, and finishes those inside.
+    pub drained: Vec<Outage>,
+    /// When it is removed from the pool; what is inside finishes.
+    pub removed: Option<Dur>,
+    /// Other weights, by time.
+    pub reweighted: Vec<Reweighted>,
     /// What it does with a request whose client has left.
     pub abandoned: Abandoned,
     /// It has a nucleus: it runs its own service-time controller and asks for requests by demand.
@@ -174,6 +185,11 @@ impl Default for ReplicaSpec {
             penalty: station.penalty,
             speed: Schedule::constant(1.0).into(),
             down: Vec::new(),
+            added: None,
+            start_delay: Dur::default(),
+            drained: Vec::new(),
+            removed: None,
+            reweighted: Vec::new(),
             abandoned: Abandoned::default(),
             nucleus: false,
             cpu_share: None,
@@ -192,6 +208,63 @@ impl ReplicaSpec {
         f64::from(self.count.get()) * f64::from(self.cores.get())
     }
 
+    /// When it serves; 0 for one that is there from the beginning.
+    #[must_use]
+    pub fn serves_from(&self) -> Duration {
+        self.added
+            .map_or(Duration::ZERO, |added| added.0 + self.start_delay.0)
+    }
+
+    /// Whether it is in the pool from the beginning.
+    #[must_use]
+    pub fn is_first(&self) -> bool {
+        self.serves_from().is_zero()
+    }
+
+    /// Whether it is removed before it ever serves.
+    pub(super) fn never_serves(&self) -> bool {
+        self.removed
+            .is_some_and(|removed| removed.0 <= self.serves_from())
+    }
+
+    /// Whether it is in the pool and gets new requests.
+    fn takes_requests_at(&self, seconds: f64) -> bool {
+        let from = self.serves_from().as_secs_f64();
+        let until = self.removed.map_or(f64::INFINITY, |it| it.as_secs_f64());
+        let drained = self.drained.iter().any(|drained| drained.covers(seconds));
+        (from..until).contains(&seconds) && !drained
+    }
+
+    /// What keeps its times in the pool from being.
+    fn check(&self) -> Result<(), ScenarioError> {
+        check_times_of("down", &self.down)?;
+        check_times_of("drained", &self.drained)?;
+        if self.added.is_some_and(|added| added.is_zero()) {
+            return refuse("`added` is later than 0; leave it out for a replica of the beginning");
+        }
+        if self.added.is_none() && !self.start_delay.is_zero() {
+            return refuse("`start_delay` is for a replica that is `added` during the run");
+        }
+        let (added, from) = (self.added.unwrap_or_default(), self.serves_from());
+        if self.removed.is_some_and(|removed| removed <= added) {
+            return refuse("`removed` is later than `added` and later than 0");
+        }
+        let outside = |at: Dur| at.0 < from || self.removed.is_some_and(|removed| at >= removed);
+        if let Some(drained) = self.drained.iter().find(|drained| outside(drained.from)) {
+            let at = drained.from;
+            return refuse(format!(
+                "`drained` at {at}: the replica does not serve then"
+            ));
+        }
+        if let Some(weight) = self.reweighted.iter().find(|weight| outside(weight.at)) {
+            let at = weight.at;
+            return refuse(format!(
+                "`reweighted` at {at}: the replica does not serve then"
+            ));
+        }
+        Ok(())
+    }
+
     /// The server model of one of them.
     #[must_use]
     pub fn station(&self) -> StationSpec {
@@ -204,13 +277,25 @@ impl ReplicaSpec {
     }
 }
 
-/// A time in which a replica is dead; what was in it is lost.
+/// Another weight from a point in time on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub struct Reweighted {
+    /// When.
+    pub at: Dur,
+    /// The weight.
+    pub weight: NonZeroU32,
+}
+
+/// A time in which something is away. What is in a replica that is dead (`down`) is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Outage {
-    /// When it dies.
+    /// When it begins.
+    #[schemars(example = &"40s")]
     pub from: Dur,
-    /// When it is back, empty; never when not given.
+    /// When it ends; never when not given.
+    #[schemars(example = &"60s")]
     #[serde(default)]
     pub until: Option<Dur>,
 }
@@ -307,12 +392,15 @@ impl Scenario {
         self.load
             .iter()
             .try_for_each(|load| self.check_load(load))?;
-        self.replica.iter().try_for_each(check_outages)?;
+        self.replica.iter().try_for_each(ReplicaSpec::check)?;
         if self.load.is_empty() || self.replica.is_empty() {
             return refuse("a scenario needs at least one `load` and one `replica`");
         }
         if self.replica_count() > usize::from(u16::MAX) {
             return refuse("a scenario has at most 65535 replicas");
+        }
+        if !self.replica.iter().any(ReplicaSpec::is_first) {
+            return refuse("every `replica` is `added` later: a pool begins with one at least");
         }
         if let Some(fleet) = &self.fleet {
             fleet.check().or_else(refuse)?;
@@ -425,7 +513,7 @@ impl Scenario {
         }
     }
 
-    /// Seconds of work that all replicas can do per second, at speed 1 and all alive.
+    /// Seconds of work that all replicas can do per second, at speed 1, all alive and in the pool.
     #[must_use]
     pub fn nominal_capacity(&self) -> f64 {
         self.replica.iter().map(ReplicaSpec::nominal_capacity).sum()
@@ -436,7 +524,8 @@ impl Scenario {
     pub fn capacity_at(&self, seconds: f64) -> f64 {
         let at = |replica: &ReplicaSpec| {
             let speed = replica.speed.value_at(seconds);
-            let up = !replica.down.iter().any(|outage| outage.covers(seconds));
+            let up = replica.takes_requests_at(seconds)
+                && !replica.down.iter().any(|outage| outage.covers(seconds));
             replica.nominal_capacity() * if up { speed } else { 0.0 }
         };
         self.replica.iter().map(at).sum()
@@ -449,27 +538,37 @@ impl Scenario {
         rates.map(RateFunction::max).sum()
     }
 
-    /// The weights of its replicas.
-    #[must_use]
-    pub fn replica_weights(&self) -> Vec<NonZeroU32> {
-        let equal = |group: &ReplicaSpec| std::iter::repeat_n(group.weight, group.count());
-        self.replica.iter().flat_map(equal).collect()
+    /// Its replicas, one by one; those of the beginning come first. Their position is their number.
+    pub fn replicas(&self) -> impl Iterator<Item = &ReplicaSpec> {
+        let those = |first: bool| self.replica.iter().filter(move |it| it.is_first() == first);
+        those(true)
+            .chain(those(false))
+            .flat_map(|group| std::iter::repeat_n(group, group.count()))
     }
 
-    /// Number of replicas in all.
+    /// The weights of the replicas of the beginning.
+    #[must_use]
+    pub fn first_weights(&self) -> Vec<NonZeroU32> {
+        let first = self.replicas().take_while(|replica| replica.is_first());
+        first.map(|replica| replica.weight).collect()
+    }
+
+    /// Number of replicas in all, those that are added later too.
     #[must_use]
     pub fn replica_count(&self) -> usize {
         self.replica.iter().map(|r| r.count.get() as usize).sum()
     }
 }
 
-fn check_outages(replica: &ReplicaSpec) -> Result<(), ScenarioError> {
+fn check_times_of(key: &str, times: &[Outage]) -> Result<(), ScenarioError> {
     let mut free_from = Some(Dur::default());
-    for outage in &replica.down {
+    for outage in times {
         let in_order = free_from.is_some_and(|free| free <= outage.from)
             && outage.until.is_none_or(|until| until > outage.from);
         if !in_order {
-            return refuse("the times in `down` are in order and do not overlap");
+            return refuse(format!(
+                "the times in `{key}` are in order and do not overlap"
+            ));
         }
         free_from = outage.until;
     }

@@ -21,8 +21,8 @@ use tidegate_sentry::{Arrival, Ending, Observer, ReplicaId, Report};
 use super::{Figures, Model, Variant, WhatIfError, distance, figures};
 use crate::rng::{SimRng, Streams};
 use crate::scenario::{
-    Decision, LoadSpec, OneOrMany, Orders, Protect, Protector, ReplicaSpec, RequestId, Scenario,
-    Trace, TraceKind, TraceRequest, Wakes,
+    Decision, LoadSpec, OneOrMany, Orders, PoolChange, Protect, Protector, ReplicaSpec, RequestId,
+    Scenario, Trace, TraceKind, TraceRequest, Wakes,
 };
 use crate::server::Bound;
 use crate::service::{Law, unit_exponential};
@@ -362,6 +362,12 @@ impl Protector for Scribe {
     fn set_health(&mut self, now: Timestamp, replica: ReplicaId, up: bool, wakes: &mut Wakes) {
         let before = wakes.len();
         self.inner.set_health(now, replica, up, wakes);
+        self.woken(now, before, wakes);
+    }
+
+    fn change_pool(&mut self, now: Timestamp, change: PoolChange, wakes: &mut Wakes) {
+        let before = wakes.len();
+        self.inner.change_pool(now, change, wakes);
         self.woken(now, before, wakes);
     }
 

@@ -136,7 +136,7 @@ fn urgency(value: &[u8]) -> Option<u8> {
 }
 
 /// Whether two different names are the same once `_` is read as `-`.
-fn is_twin(one: &HeaderName, other: &HeaderName) -> bool {
+pub(crate) fn is_twin(one: &HeaderName, other: &HeaderName) -> bool {
     let fold = |byte: u8| if byte == b'_' { b'-' } else { byte };
     let (one, other) = (one.as_str().as_bytes(), other.as_str().as_bytes());
     one.len() == other.len() && one.iter().zip(other).all(|(&a, &b)| fold(a) == fold(b))

@@ -10,7 +10,7 @@
 //! and is taken as it is.
 
 mod certificate;
-mod field;
+pub(crate) mod field;
 mod host;
 pub(crate) mod path;
 mod reading;

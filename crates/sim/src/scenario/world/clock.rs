@@ -4,6 +4,7 @@ use tidegate_control::Timestamp;
 
 use super::{Event, World, replica_id};
 use crate::engine::Calendar;
+use crate::scenario::replica::Place;
 
 impl World<'_> {
     /// Reports come before a controller's step at the same instant: its sample is the interval that
@@ -48,10 +49,15 @@ impl World<'_> {
 
     pub(super) fn close_interval(&mut self, calendar: &mut Calendar<Event>) {
         let now = calendar.now();
-        let count = self.replicas.len() as f64;
-        let replicas = self.replicas.iter_mut();
-        let sum: f64 = replicas.map(|replica| replica.utilization(now)).sum();
-        self.recorder.close(now, sum / count, &*self.protector);
+        let (mut sum, mut count) = (0.0, 0.0);
+        for replica in &mut self.replicas {
+            let utilization = replica.utilization(now);
+            if replica.place != Place::Outside {
+                (sum, count) = (sum + utilization, count + 1.0);
+            }
+        }
+        self.recorder
+            .close(now, sum / f64::max(count, 1.0), &*self.protector);
         calendar.after(self.scenario.interval.0, Event::Interval);
     }
 }

@@ -4,6 +4,7 @@ mod clock;
 mod life;
 mod plant;
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tidegate_control::Timestamp;
@@ -14,7 +15,7 @@ use super::outcome::Outcome;
 use super::protector::{Protector, RequestId, Wakes};
 use super::recorder::Recorder;
 use super::replica::Replica;
-use super::spec::{Scenario, ScenarioError};
+use super::spec::{ReplicaSpec, Scenario, ScenarioError};
 use crate::engine::{self, Calendar, EventId, Model};
 use crate::rng::Streams;
 use crate::server::JobId;
@@ -54,6 +55,11 @@ enum Event {
     Return {
         replica: usize,
     },
+    /// The pool changes.
+    Pool {
+        replica: usize,
+        step: PoolStep,
+    },
     /// A health check notices how a replica is.
     Health {
         replica: usize,
@@ -64,6 +70,18 @@ enum Event {
     Timer,
     /// An interval of the record ends.
     Interval,
+}
+
+/// What happens to a replica's place in the pool.
+#[derive(Debug, Clone, Copy)]
+enum PoolStep {
+    /// It has started, and is to carry so much.
+    Enter(NonZeroU32),
+    /// It is to carry so much from now on.
+    Weigh(NonZeroU32),
+    Drain,
+    Undrain,
+    Leave,
 }
 
 #[derive(Debug)]
@@ -127,10 +145,6 @@ impl<'a> World<'a> {
         observer: &'a mut dyn Observer,
     ) -> Result<Self, ScenarioError> {
         let loads = 0..scenario.load.len();
-        let replicas = scenario
-            .replica
-            .iter()
-            .flat_map(|spec| (0..spec.count.get()).map(move |_| Replica::new(spec)));
         Ok(Self {
             scenario,
             protector,
@@ -138,7 +152,7 @@ impl<'a> World<'a> {
             loads: loads
                 .map(|index| Load::new(scenario, index, streams))
                 .collect::<Result<_, _>>()?,
-            replicas: replicas.collect(),
+            replicas: scenario.replicas().map(Replica::new).collect(),
             requests: Slab::new(),
             wakes: Wakes::new(),
             timer: None,
@@ -150,6 +164,7 @@ impl<'a> World<'a> {
     /// Puts the first events on the calendar.
     fn begin(&mut self, calendar: &mut Calendar<Event>) {
         self.schedule_replicas(calendar);
+        self.hide_later_replicas();
         for load in 0..self.loads.len() {
             self.expect_arrival(load, calendar);
             for delay in self.loads[load].first_requests() {
@@ -163,9 +178,7 @@ impl<'a> World<'a> {
     }
 
     fn schedule_replicas(&self, calendar: &mut Calendar<Event>) {
-        let specs = self.scenario.replica.iter();
-        let each = specs.flat_map(|spec| (0..spec.count.get()).map(move |_| spec));
-        for (replica, spec) in each.enumerate() {
+        for (replica, spec) in self.scenario.replicas().enumerate() {
             for (time, speed) in spec.speed.steps(RAMP_STEP) {
                 calendar.at(time, Event::Speed { replica, speed });
             }
@@ -175,6 +188,18 @@ impl<'a> World<'a> {
                     calendar.at(Timestamp::ZERO + until.0, Event::Return { replica });
                 }
             }
+            for (at, step) in pool_steps(spec) {
+                calendar.at(Timestamp::ZERO + at, Event::Pool { replica, step });
+            }
+        }
+    }
+
+    /// Replicas that are added later are not there yet.
+    fn hide_later_replicas(&mut self) {
+        let later = self.scenario.first_weights().len()..self.replicas.len();
+        for replica in later {
+            self.protector
+                .set_health(Timestamp::ZERO, replica_id(replica), false, &mut self.wakes);
         }
     }
 
@@ -183,6 +208,29 @@ impl<'a> World<'a> {
             calendar.at(time, Event::Arrive { load });
         }
     }
+}
+
+/// What happens to a replica's place in the pool, in order of time.
+fn pool_steps(spec: &ReplicaSpec) -> Vec<(Duration, PoolStep)> {
+    let mut steps = Vec::new();
+    if spec.never_serves() {
+        return steps;
+    }
+    if !spec.is_first() {
+        steps.push((spec.serves_from(), PoolStep::Enter(spec.weight)));
+    }
+    let weights = spec.reweighted.iter();
+    steps.extend(weights.map(|weight| (weight.at.0, PoolStep::Weigh(weight.weight))));
+    for drained in &spec.drained {
+        steps.push((drained.from.0, PoolStep::Drain));
+        steps.extend(drained.until.map(|until| (until.0, PoolStep::Undrain)));
+    }
+    steps.sort_by_key(|(at, _)| *at);
+    if let Some(removed) = spec.removed {
+        steps.retain(|(at, _)| *at < removed.0);
+        steps.push((removed.0, PoolStep::Leave));
+    }
+    steps
 }
 
 fn replica_id(index: usize) -> ReplicaId {
@@ -211,6 +259,7 @@ impl Model for World<'_> {
             Event::Speed { replica, speed } => self.set_speed(replica, speed, calendar),
             Event::Die { replica } => self.die(replica, calendar),
             Event::Return { replica } => self.come_back(replica, calendar),
+            Event::Pool { replica, step } => self.change_pool(replica, step, now),
             Event::Health { replica } => self.check_health(replica, now),
             Event::Report => {
                 self.report_if_due(now);

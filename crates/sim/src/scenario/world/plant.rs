@@ -2,10 +2,10 @@
 
 use tidegate_control::Timestamp;
 
-use super::{Event, Stage, World, replica_id};
+use super::{Event, PoolStep, Stage, World, replica_id};
 use crate::engine::Calendar;
-use crate::scenario::protector::RequestId;
-use crate::scenario::replica::Replica;
+use crate::scenario::protector::{PoolChange, RequestId};
+use crate::scenario::replica::{Place, Replica};
 
 impl World<'_> {
     pub(super) fn die(&mut self, replica: usize, calendar: &mut Calendar<Event>) {
@@ -49,12 +49,47 @@ impl World<'_> {
     pub(super) fn update_capacity(&mut self, now: Timestamp) {
         let capacity = self.replicas.iter().map(Replica::capacity).sum();
         self.recorder.capacity.set(now, capacity);
+        let serving = self.replicas.iter().filter(|replica| replica.serves());
+        self.recorder.replicas.set(now, serving.count() as f64);
     }
 
+    /// A drained replica is not checked, and one outside the pool is not known.
     pub(super) fn check_health(&mut self, replica: usize, now: Timestamp) {
-        let up = self.replicas[replica].station.is_up();
-        self.protector
-            .set_health(now, replica_id(replica), up, &mut self.wakes);
+        if self.replicas[replica].place == Place::Serving {
+            let up = self.replicas[replica].station.is_up();
+            self.protector
+                .set_health(now, replica_id(replica), up, &mut self.wakes);
+        }
+    }
+
+    pub(super) fn change_pool(&mut self, replica: usize, step: PoolStep, now: Timestamp) {
+        let (id, up) = (replica_id(replica), self.replicas[replica].station.is_up());
+        let (protector, wakes) = (&mut self.protector, &mut self.wakes);
+        match step {
+            PoolStep::Enter(weight) => {
+                protector.change_pool(now, PoolChange::Add(id, weight), wakes);
+                self.replicas[replica].place = Place::Serving;
+                if !up {
+                    protector.set_health(now, id, false, wakes);
+                }
+            }
+            PoolStep::Weigh(weight) => {
+                protector.change_pool(now, PoolChange::Weigh(id, weight), wakes);
+            }
+            PoolStep::Drain => {
+                self.replicas[replica].place = Place::Drained;
+                protector.set_health(now, id, false, wakes);
+            }
+            PoolStep::Undrain => {
+                self.replicas[replica].place = Place::Serving;
+                protector.set_health(now, id, up, wakes);
+            }
+            PoolStep::Leave => {
+                self.replicas[replica].place = Place::Outside;
+                protector.change_pool(now, PoolChange::Remove(id), wakes);
+            }
+        }
+        self.update_capacity(now);
     }
 
     /// Keeps a replica's one completion event where its station wants it.

@@ -2,7 +2,8 @@
 //!
 //! A [`Scenario`] can say much more, and needs to be learnt. Here a service is what its operator
 //! knows of it: requests per second, service time and its variation, workers per replica, replicas,
-//! the target. What changes meanwhile is a list of [`Change`]s.
+//! the target. What changes meanwhile is a list of [`Change`]s: load, speed, and the pool. Several
+//! applications, and several proxies in front of them, are tables of the same file.
 //!
 //! ```
 //! use tidegate_sim::my_service::MyService;
@@ -18,6 +19,11 @@
 //!
 //! What breaks it: the law of service times is one of three by its variation alone (`service_cv`);
 //! where the true law is known, write a scenario or use a recording (`tidegate whatif`).
+//! Applications share nothing here: the proxy's own work costs no time, so that one cannot slow
+//! another. `bench/faults/run --only overloaded_neighbour` measures that live.
+
+mod pool;
+mod row;
 
 use std::fmt::Write;
 
@@ -25,7 +31,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidegate_config::{Dur, Rate, Share};
 
-use crate::scenario::{Outcome, Scenario, ScenarioError};
+use crate::rng::Streams;
+use crate::scenario::{FleetSpec, Scenario, ScenarioError};
+use pool::{Lifetime, lifetimes};
+
+pub use row::{ALL, ServiceRow};
+
+/// The mode that protects nothing.
+const UNPROTECTED: &str = "none";
 
 /// A service, its load, and what happens to it.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -50,6 +63,8 @@ pub struct MyService {
     /// Replicas.
     #[schemars(range(min = 1))]
     pub replicas: u32,
+    /// How long a replica that is added during the run starts before it serves.
+    pub start_delay: Dur,
     /// Response time within which an answer is worth something.
     pub target: Dur,
     /// After this time without an answer a client leaves; the replica finishes its work all the
@@ -64,6 +79,65 @@ pub struct MyService {
     /// Classes of requests, the most important first; without any all are alike.
     pub class: Vec<ClassOfService>,
     /// What changes in the course of the run, by time.
+    pub change: Vec<Change>,
+    /// Several proxies in front of the replicas; one when not given. Without protection (`none`)
+    /// there are none.
+    pub fleet: Option<FleetSpec>,
+    /// Applications of one proxy, or of the fleet: each has an engine, load, classes and replicas
+    /// of its own. What one leaves out is as at the top of the file. Without any the file is one.
+    pub application: Vec<ApplicationOfService>,
+}
+
+/// One of several applications.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApplicationOfService {
+    /// Its name.
+    #[schemars(example = &"api")]
+    pub name: String,
+    /// A mode of its own, in place of each of `modes` but `none`.
+    #[serde(default)]
+    #[schemars(example = &"auto")]
+    pub mode: Option<String>,
+    /// Requests per second.
+    #[serde(default)]
+    #[schemars(example = &"100/s")]
+    pub rate: Option<Rate>,
+    /// Mean time a worker needs for a request.
+    #[serde(default)]
+    #[schemars(example = &"40ms")]
+    pub service: Option<Dur>,
+    /// How much that time varies.
+    #[serde(default)]
+    pub service_cv: Option<f64>,
+    /// Workers of a replica.
+    #[serde(default)]
+    #[schemars(range(min = 1), example = 8)]
+    pub workers: Option<u32>,
+    /// Replicas.
+    #[serde(default)]
+    #[schemars(range(min = 1), example = 3)]
+    pub replicas: Option<u32>,
+    /// How long a replica that is added starts.
+    #[serde(default)]
+    #[schemars(example = &"20s")]
+    pub start_delay: Option<Dur>,
+    /// Response time within which an answer is worth something.
+    #[serde(default)]
+    #[schemars(example = &"500ms")]
+    pub target: Option<Dur>,
+    /// When clients leave.
+    #[serde(default)]
+    #[schemars(example = &"5s")]
+    pub timeout: Option<Dur>,
+    /// How often clients repeat a request.
+    #[serde(default)]
+    pub retries: Option<u32>,
+    /// Classes of its own.
+    #[serde(default)]
+    pub class: Vec<ClassOfService>,
+    /// Changes of its own.
+    #[serde(default)]
     pub change: Vec<Change>,
 }
 
@@ -87,7 +161,7 @@ fn one() -> f64 {
 }
 
 /// Something that changes.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
     /// When.
@@ -101,10 +175,48 @@ pub struct Change {
     #[serde(default)]
     #[schemars(example = &"50%")]
     pub speed: Option<Share>,
-    /// How many replicas are dead from then on.
+    /// How many replicas are dead from then on: the last ones of those that the run begins with.
+    /// What is inside them is lost.
     #[serde(default)]
     #[schemars(example = 1)]
     pub dead: Option<u32>,
+    /// So many replicas are added; they serve after `start_delay`.
+    #[serde(default)]
+    #[schemars(example = 1)]
+    pub add: Option<u32>,
+    /// So many of those that serve, the last ones, get no new requests and finish those inside.
+    #[serde(default)]
+    #[schemars(example = 1)]
+    pub drain: Option<u32>,
+    /// So many of those that are drained, the last drained first, are back.
+    #[serde(default)]
+    #[schemars(example = 1)]
+    pub undrain: Option<u32>,
+    /// So many leave the pool: drained ones first, then those that start, then the last ones. What
+    /// is inside finishes.
+    #[serde(default)]
+    #[schemars(example = 1)]
+    pub remove: Option<u32>,
+    /// The pool has so many that are not drained from then on: the missing ones are added, others
+    /// removed. A list of changes with this key is a schedule.
+    #[serde(default)]
+    #[schemars(example = 3)]
+    pub replicas: Option<u32>,
+}
+
+impl Change {
+    /// Whether replicas are added, drained or removed.
+    #[must_use]
+    pub fn is_of_pool(&self) -> bool {
+        let of_pool = [
+            self.add,
+            self.drain,
+            self.undrain,
+            self.remove,
+            self.replicas,
+        ];
+        of_pool.iter().any(Option::is_some)
+    }
 }
 
 impl Default for MyService {
@@ -118,13 +230,43 @@ impl Default for MyService {
             service_cv: 1.0,
             workers: 4,
             replicas: 2,
+            start_delay: Dur::default(),
             target: std::time::Duration::from_millis(500).into(),
             timeout: None,
             retries: 0,
             modes: vec!["auto".to_owned(), "none".to_owned()],
             class: Vec::new(),
             change: Vec::new(),
+            fleet: None,
+            application: Vec::new(),
         }
+    }
+}
+
+impl ApplicationOfService {
+    /// The service that it is: what it leaves out is as `file` has it.
+    fn service(&self, file: &MyService) -> MyService {
+        let mut it = MyService {
+            title: self.name.clone(),
+            rate: self.rate.unwrap_or(file.rate),
+            service: self.service.unwrap_or(file.service),
+            service_cv: self.service_cv.unwrap_or(file.service_cv),
+            workers: self.workers.unwrap_or(file.workers),
+            replicas: self.replicas.unwrap_or(file.replicas),
+            start_delay: self.start_delay.unwrap_or(file.start_delay),
+            target: self.target.unwrap_or(file.target),
+            timeout: self.timeout.or(file.timeout),
+            retries: self.retries.unwrap_or(file.retries),
+            application: Vec::new(),
+            ..file.clone()
+        };
+        if !self.class.is_empty() {
+            it.class.clone_from(&self.class);
+        }
+        if !self.change.is_empty() {
+            it.change.clone_from(&self.change);
+        }
+        it
     }
 }
 
@@ -155,6 +297,9 @@ impl MyService {
     /// What does not fit together, by its key.
     pub fn scenario(&self, mode: &str) -> Result<Scenario, ScenarioError> {
         let refuse = |message: String| Err(ScenarioError::Inconsistent(message));
+        if !self.application.is_empty() {
+            return refuse("this is of one service: leave `[[application]]` out".to_owned());
+        }
         if self.rate.0 <= 0.0 || self.service.is_zero() || self.target.is_zero() {
             return refuse("`rate`, `service` and `target` are more than 0".to_owned());
         }
@@ -171,15 +316,49 @@ impl MyService {
         if dead > Some(self.replicas) {
             return refuse("a change has more `dead` replicas than there are".to_owned());
         }
-        let text = self.scenario_text(mode);
+        let pool = lifetimes(self).map_err(ScenarioError::Inconsistent)?;
+        let text = self.scenario_text(mode, &pool);
         let parsed: Result<Scenario, _> = tidegate_config::parse("scenario", &text);
-        match parsed {
-            Ok(scenario) => scenario.check().map(|()| scenario),
-            Err(error) => refuse(error.message().to_owned()),
+        let mut scenario = match parsed {
+            Ok(scenario) => scenario,
+            Err(error) => return refuse(error.message().to_owned()),
+        };
+        if mode != UNPROTECTED {
+            scenario.fleet.clone_from(&self.fleet);
         }
+        scenario.check().map(|()| scenario)
     }
 
-    fn scenario_text(&self, mode: &str) -> String {
+    /// Its applications by name, as services of their own; one without a name where the file is one.
+    ///
+    /// # Errors
+    /// A name that is missing, or there twice.
+    pub fn applications(&self) -> Result<Vec<(Option<&str>, Self)>, ScenarioError> {
+        let refuse = |message: String| Err(ScenarioError::Inconsistent(message));
+        if self.application.is_empty() {
+            return Ok(vec![(None, self.clone())]);
+        }
+        for (index, application) in self.application.iter().enumerate() {
+            let name = application.name.as_str();
+            if name.is_empty() || name == ALL {
+                return refuse(format!(
+                    "`name` of application {} is `{name}`: give it one, and not `{ALL}`, which is \
+                     the name of their sum",
+                    index + 1
+                ));
+            }
+            if self.application[..index].iter().any(|it| it.name == name) {
+                return refuse(format!(
+                    "two applications have the `name` `{name}`: a name is for one"
+                ));
+            }
+        }
+        let named = |it: &'_ ApplicationOfService| it.service(self);
+        let names = self.application.iter().map(|it| Some(it.name.as_str()));
+        Ok(names.zip(self.application.iter().map(named)).collect())
+    }
+
+    fn scenario_text(&self, mode: &str, pool: &[Lifetime]) -> String {
         let mut out = String::new();
         let law = law(self.service.as_secs_f64(), self.service_cv);
         let (duration, warm_up, target) = (self.duration, self.warm_up, self.target);
@@ -190,7 +369,7 @@ impl MyService {
              service = {law}\nreport_with_answers = true"
         );
         match mode {
-            "none" => out += "protect = 'least-in-flight'\n",
+            UNPROTECTED => out += "protect = 'least-in-flight'\n",
             mode => {
                 let _ = writeln!(out, "protect.mode = '{mode}'\nprotect.target = '{target}'");
                 for class in &self.class {
@@ -202,14 +381,14 @@ impl MyService {
                 }
             }
         }
-        if mode == "none" {
+        if mode == UNPROTECTED {
             for class in &self.class {
                 let (name, revenue) = (&class.name, class.revenue);
                 let _ = writeln!(out, "[[class]]\nname = '{name}'\nrevenue = {revenue:?}");
             }
         }
         self.put_load(&mut out);
-        self.put_replicas(&mut out);
+        self.put_replicas(pool, &mut out);
         out
     }
 
@@ -247,30 +426,32 @@ impl MyService {
         }
     }
 
-    fn put_replicas(&self, out: &mut String) {
+    fn put_replicas(&self, pool: &[Lifetime], out: &mut String) {
         let mut speeds = vec!["{ at = '0s', value = 1.0 }".to_owned()];
         speeds.extend(self.change.iter().filter_map(|change| {
             let speed = change.speed?;
             Some(format!("{{ at = '{}', value = {:?} }}", change.at, speed.0))
         }));
         let speed = speeds.join(", ");
-        for index in 0..self.replicas {
+        for (index, replica) in (0..).zip(pool) {
             let down = self.outages(index).join(", ");
             let _ = writeln!(
                 out,
-                "[[replica]]\ncores = {}\nspeed = [{speed}]\ndown = [{down}]",
-                self.workers
+                "[[replica]]\ncores = {}\nspeed = [{speed}]\ndown = [{down}]\n{}",
+                self.workers,
+                replica.keys(self.start_delay)
             );
         }
     }
 
-    /// When the replica is dead: the last ones die first.
+    /// When the replica is dead: the last ones of the beginning die first.
     fn outages(&self, index: u32) -> Vec<String> {
         let mut outages = Vec::new();
         let mut since: Option<Dur> = None;
         for change in &self.change {
             let Some(dead) = change.dead else { continue };
-            let is_dead = index >= self.replicas.saturating_sub(dead);
+            let last = self.replicas.saturating_sub(dead)..self.replicas;
+            let is_dead = last.contains(&index);
             match (is_dead, since) {
                 (true, None) => since = Some(change.at),
                 (false, Some(from)) => {
@@ -284,72 +465,51 @@ impl MyService {
         outages
     }
 
-    /// Runs it once per mode; the same seed gives the same rows.
+    /// Runs it once per mode; the same seed gives the same rows. Of several applications each has a
+    /// row per mode, and so has their sum.
     ///
     /// # Errors
-    /// What does not fit together, by its key.
+    /// What does not fit together, by its key and application.
     pub fn run(&self, seed: u64) -> Result<Vec<ServiceRow>, ScenarioError> {
-        let run = |mode: &String| {
-            let outcome = self.scenario(mode)?.run(seed)?;
-            Ok(ServiceRow::of(mode, &outcome))
-        };
-        self.modes.iter().map(run).collect()
+        let applications = self.applications()?;
+        // All of them are checked before the first one runs.
+        let mut runs = Vec::new();
+        for mode in &self.modes {
+            for (name, service) in &applications {
+                let mode = self.mode_of(*name, mode);
+                let scenario = service.scenario(mode);
+                runs.push((*name, mode, scenario.map_err(|error| within(*name, error))?));
+            }
+        }
+        let mut rows = Vec::new();
+        for (mode, runs) in self.modes.iter().zip(runs.chunks(applications.len())) {
+            let mut outcomes = Vec::new();
+            for (name, mode, scenario) in runs {
+                let seed = name.map_or(seed, |name| Streams::new(seed).seed_of(name));
+                let outcome = scenario.run(seed)?;
+                rows.push(ServiceRow::of(*name, mode, &outcome));
+                outcomes.push(outcome);
+            }
+            if outcomes.len() > 1 {
+                rows.extend(ServiceRow::of_all(mode, &outcomes));
+            }
+        }
+        Ok(rows)
+    }
+
+    fn mode_of<'a>(&'a self, application: Option<&str>, mode: &'a str) -> &'a str {
+        let mut all = self.application.iter();
+        let named = all.find(|it| Some(it.name.as_str()) == application);
+        let own = named.and_then(|it| it.mode.as_deref());
+        own.filter(|_| mode != UNPROTECTED).unwrap_or(mode)
     }
 }
 
-/// What came of one mode.
-#[derive(Debug, Clone, Serialize)]
-pub struct ServiceRow {
-    /// What protected the service.
-    pub mode: String,
-    /// Answers within the target, per second.
-    pub goodput_per_second: f64,
-    /// Of all attempts, the share answered within the target.
-    pub in_target: f64,
-    /// Of all attempts, the share refused.
-    pub shed: f64,
-    /// Of all attempts, the share whose client left or whose replica failed.
-    pub lost: f64,
-    /// Median response time of what was answered, in seconds.
-    pub p50_seconds: f64,
-    /// Its 95th percentile.
-    pub p95_seconds: f64,
-    /// Its 99th percentile.
-    pub p99_seconds: f64,
-    /// Mean utilization of the replicas.
-    pub utilization: f64,
-    /// What was earned, per second.
-    pub revenue_per_second: f64,
-    /// By class: name, share answered within the target.
-    pub classes: Vec<(String, f64)>,
-    /// Goodput over time: end of the second, answers within the target per second.
-    #[serde(skip)]
-    pub over_time: Vec<(f64, f64)>,
-}
-
-impl ServiceRow {
-    fn of(mode: &str, outcome: &Outcome) -> Self {
-        let totals = &outcome.totals;
-        let counts = &totals.counts;
-        let offered = counts.offered.max(1) as f64;
-        let quantile = |share| totals.histogram.quantile(share);
-        let classes = outcome.classes.iter().zip(&outcome.class_totals);
-        Self {
-            mode: mode.to_owned(),
-            goodput_per_second: totals.goodput_in_target(),
-            in_target: counts.in_target as f64 / offered,
-            shed: counts.shed as f64 / offered,
-            lost: (counts.abandoned + counts.dropped) as f64 / offered,
-            p50_seconds: quantile(0.5),
-            p95_seconds: quantile(0.95),
-            p99_seconds: quantile(0.99),
-            utilization: outcome.utilization,
-            revenue_per_second: outcome.revenue() / totals.seconds,
-            classes: classes
-                .map(|(name, totals)| (name.clone(), totals.in_target_share()))
-                .collect(),
-            over_time: outcome.series("goodput_in_target").unwrap_or_default(),
-        }
+/// The error with the application that has it.
+fn within(application: Option<&str>, error: ScenarioError) -> ScenarioError {
+    match application {
+        Some(name) => ScenarioError::Inconsistent(format!("application `{name}`: {error}")),
+        None => error,
     }
 }
 
