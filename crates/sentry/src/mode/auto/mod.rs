@@ -32,7 +32,6 @@ pub(super) mod drain;
 mod fleet;
 mod forecast;
 mod overload;
-mod peers;
 mod phase;
 mod profile;
 mod residence;
@@ -275,8 +274,23 @@ impl Auto {
                 ),
             residence_doubtful: target * doubtful,
             residence_long: self.residence.quantile(Tuning::ANSWERED_MOST.get()),
-            residence_typical: self.residence.quantile(0.5),
+            overdue_after: self.overdue_after(),
         }
+    }
+
+    /// Requests that have been inside for three to four times so many seconds are overdue.
+    fn overdue_after(&self) -> f64 {
+        let times = Tuning::OVERDUE_SERVICE_TIMES.get();
+        let mean = || self.residence.mean().unwrap_or(0.0);
+        let seconds = match self.residence.typical() {
+            Some(typical) => times * typical,
+            None => (times * mean()).max(Tuning::OVERDUE_SECONDS_UNKNOWN.get()),
+        };
+        within(
+            seconds,
+            Tuning::OVERDUE_SECONDS_MIN.get(),
+            Tuning::OVERDUE_SECONDS_MAX.get(),
+        )
     }
 
     /// What can be served per second: what was done with all windows full, and no less than what
@@ -331,8 +345,7 @@ impl Auto {
 
     /// Where no target is configured, follows what the service needs.
     fn derive_target(&mut self, plan: &Plan) {
-        let first = || self.fleet.first_residence();
-        if let Some(base) = self.fleet.base_residence().or_else(first) {
+        if let Some(base) = self.fleet.base_residence() {
             let p99 = base
                 * self
                     .residence
