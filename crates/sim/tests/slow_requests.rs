@@ -1,16 +1,12 @@
 //! Services whose requests take seconds, overloaded from their first request on, with a target.
 //!
 //! Few requests are done while capacity is being found, so that a comparison of windows takes many
-//! service times. Goodput is compared with the ideal of the arena, and no client that is served or
-//! told to leave waits in the queue for longer than the target.
+//! service times. Goodput is compared with the ideal of the arena.
 
 use tidegate_sim::arena::{Entry, contenders, ideal};
 use tidegate_sim::scenario::Outcome;
 
 const SEEDS: [u64; 4] = [1, 2, 3, 4];
-
-/// A request that has waited too long is told at the next tick.
-const TICK_S: f64 = 0.1;
 
 struct Slow {
     replicas: u32,
@@ -93,7 +89,7 @@ impl Slow {
 }
 
 #[test]
-fn services_of_seconds_are_used_and_no_client_waits_for_longer_than_its_target() {
+fn services_of_seconds_with_a_target_are_used() {
     let told = contenders()
         .into_iter()
         .find(|contender| contender.name == "auto+target");
@@ -113,17 +109,12 @@ fn services_of_seconds_are_used_and_no_client_waits_for_longer_than_its_target()
         let share =
             |outcome: &Outcome| outcome.totals.counts.in_target as f64 / ideal(&scenario, outcome);
         let mean = runs.iter().map(share).sum::<f64>() / runs.len() as f64;
-        let longest = runs.iter().map(|run| run.totals.waiting.max());
-        let longest = longest.fold(0.0, f64::max) / service.target_s();
         let name = format!(
             "{} × {} of {} s",
             service.replicas, service.workers, service.work_s
         );
         if !(mean >= service.bar) {
             missed.push(format!("{name}: {mean:.3} < {}", service.bar));
-        }
-        if !(longest <= 1.0 + TICK_S / service.target_s()) {
-            missed.push(format!("{name}: a request waited for {longest:.2} targets"));
         }
     }
     assert!(missed.is_empty(), "{}", missed.join("\n"));

@@ -380,21 +380,18 @@ impl Auto {
         }
     }
 
-    /// While capacity is unknown nothing is refused on a forecast. But who has waited for a whole
-    /// target that somebody has set cannot be in time; nor, where clients give up rather than wait,
-    /// is one worth a slot who has waited for a derived one; nor one who has waited for less, where
-    /// more give up than are served.
+    /// While capacity is unknown nothing is refused. But where clients give up rather than wait,
+    /// those who have waited for a whole target are not worth a slot; nor are those who have waited
+    /// for less, where more give up than are served.
     fn publish_patience(&self, plan: &Plan) {
-        let (leaving, target_configured) = (self.clients_leave(), has_target(plan));
+        let leaving = self.clients_leave();
         for class in &plan.classes {
             class.forecast.withdraw();
             let patience = class
                 .forecast
                 .target()
                 .map(|target| target.mul_f64(self.patience));
-            let limit = patience
-                .filter(|_| leaving || target_configured)
-                .map_or(NEVER, saturating_nanos);
+            let limit = patience.filter(|_| leaving).map_or(NEVER, saturating_nanos);
             class.forecast.wait_limit_ns.store(limit, Ordering::Relaxed);
             let late = class.forecast.target().map_or(NEVER, |target| {
                 let most = self.residence.quantile(Tuning::ANSWERED_MOST.get());
