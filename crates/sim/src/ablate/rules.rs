@@ -18,7 +18,6 @@ type Set = (&'static str, &'static str, f64);
 #[rustfmt::skip]
 const RULES: &[Rule] = &[
     ("alike replicas looked at together", "0062", &[("COHORT_ALIKE", "", 0.0), ("COHORT_NO_MORE", "", 0.0)]),
-    ("window of settled peers", "0064", &[("PEERS_NO_MORE", "", 0.0)]),
     ("crowd ends slow start", "0061", &[("CROWD_BASES_FILLING", "", NEVER)]),
     ("room after a wide slow start", "0061", &[("SLOW_START_WIDE", "", NEVER)]),
     ("short queue is no reason to grow", "0061", &[("QUEUE_PRESSING_OF_TARGET", "", 0.0)]),

@@ -42,8 +42,6 @@ pub enum Cause {
     TryLarger,
     /// A trial of a smaller window begins.
     TrySmaller,
-    /// A trial of the window of settled peers begins.
-    TryPeers,
     /// A larger window brought more throughput: is it the window, or has capacity returned?
     CheckGain,
     /// A larger window brings more throughput.
@@ -80,7 +78,6 @@ impl Cause {
             Self::AdmittedAbandon => "admitted_abandon",
             Self::TryLarger => "try_larger",
             Self::TrySmaller => "try_smaller",
-            Self::TryPeers => "try_peers",
             Self::CheckGain => "check_gain",
             Self::Gain => "gain",
             Self::NoGain => "no_gain",

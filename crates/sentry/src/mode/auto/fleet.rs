@@ -7,7 +7,6 @@ use tidegate_control::Timestamp;
 
 use super::cause::Cause;
 use super::cohort::Cohort;
-use super::peers::Peers;
 use super::phase::PhaseName;
 use super::profile::Profile;
 use super::shared::{OthersTick, Shared};
@@ -48,8 +47,8 @@ pub(crate) struct FleetTick {
     pub(crate) residence_doubtful: f64,
     /// See [`ReplicaTick`].
     pub(crate) residence_long: f64,
-    /// Typical time in a replica.
-    pub(crate) residence_typical: f64,
+    /// Requests that have been inside for three to four times so many seconds are overdue.
+    pub(crate) overdue_after: f64,
 }
 
 /// All replicas.
@@ -255,25 +254,23 @@ impl Fleet {
         };
         let saw: Vec<Option<TickSeen>> = self.members.iter_mut().map(see).collect();
         let cohort = self.cohort();
-        let peers = self.peers();
         let others = Others {
             growing: cohort.as_ref(),
             stopped: self.stopped.as_ref(),
-            peers: &peers,
         };
         for (index, (member, saw)) in self.members.iter_mut().zip(saw).enumerate() {
             if !member.up {
                 continue;
             }
             let Some(saw) = saw else {
-                member.publish(step.now, self.warm_up, fleet.residence_typical);
+                member.publish(step.now, self.warm_up, fleet.overdue_after);
                 fulls.push((member.search.rate(), member.own_part(), Counts::default()));
                 continue;
             };
             let full = saw.own_full;
             let from = member.search.window();
             let cause = member.on_tick(step, fleet, saw, queued_each, &others);
-            member.publish(step.now, self.warm_up, fleet.residence_typical);
+            member.publish(step.now, self.warm_up, fleet.overdue_after);
             // What a window that may be too small lets through is no capacity. In overload it is
             // all there is to go by.
             let counts = !member.is_growing() && (fleet.overloaded || !member.tries_less());
@@ -324,15 +321,6 @@ impl Fleet {
         Cohort::of(&growing)
     }
 
-    /// What those who know have found. Once all do, nobody asks.
-    fn peers(&self) -> Peers {
-        let up = || self.members.iter().filter(|member| member.up);
-        if up().all(|member| member.search.confirmed()) {
-            return Peers::default();
-        }
-        Peers::of(up().map(|member| (member.replica.weight(), member.search.found())))
-    }
-
     /// Whether throughput of late was capacity, and not what too small windows let through: of at
     /// least half of the members.
     pub(crate) fn capacity_is_known(&self) -> bool {
@@ -356,16 +344,6 @@ impl Fleet {
         };
         let count = known().count();
         (count > 0).then(|| known().sum::<f64>() / count as f64)
-    }
-
-    /// A first idea of that, where requests take seconds.
-    pub(crate) fn first_residence(&self) -> Option<f64> {
-        let members = self.members.iter();
-        let known: Vec<f64> = members
-            .filter_map(|member| member.search.first_look())
-            .collect();
-        let count = known.len();
-        (count > 0).then(|| known.iter().sum::<f64>() / count as f64)
     }
 
     /// Publishes which part of the drain rate is whose, for sticky sessions.
@@ -499,20 +477,14 @@ impl Member {
             residence_max: fleet.residence_max,
             residence_doubtful: fleet.residence_doubtful,
             residence_long: fleet.residence_long,
-            weight: self.replica.weight(),
         };
         self.search.on_tick(&tick, seen, others)
     }
 
-    fn publish(&mut self, now: Timestamp, warm_up: Duration, residence_typical: f64) {
+    fn publish(&mut self, now: Timestamp, warm_up: Duration, overdue_after: f64) {
         if now >= self.generation_ends {
             self.replica.next_generation();
-            let generation = within(
-                Tuning::OVERDUE_SERVICE_TIMES.get() * residence_typical,
-                Tuning::OVERDUE_SECONDS_MIN.get(),
-                Tuning::OVERDUE_SECONDS_MAX.get(),
-            );
-            self.generation_ends = now + Duration::from_secs_f64(generation);
+            self.generation_ends = now + Duration::from_secs_f64(overdue_after);
         }
         let window = self.search.window();
         let warm = match self.warming_since {

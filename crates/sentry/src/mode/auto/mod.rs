@@ -32,7 +32,6 @@ pub(super) mod drain;
 mod fleet;
 mod forecast;
 mod overload;
-mod peers;
 mod phase;
 mod profile;
 mod residence;
@@ -275,8 +274,23 @@ impl Auto {
                 ),
             residence_doubtful: target * doubtful,
             residence_long: self.residence.quantile(Tuning::ANSWERED_MOST.get()),
-            residence_typical: self.residence.quantile(0.5),
+            overdue_after: self.overdue_after(),
         }
+    }
+
+    /// Requests that have been inside for three to four times so many seconds are overdue.
+    fn overdue_after(&self) -> f64 {
+        let times = Tuning::OVERDUE_SERVICE_TIMES.get();
+        let mean = || self.residence.mean().unwrap_or(0.0);
+        let seconds = match self.residence.typical() {
+            Some(typical) => times * typical,
+            None => (times * mean()).max(Tuning::OVERDUE_SECONDS_UNKNOWN.get()),
+        };
+        within(
+            seconds,
+            Tuning::OVERDUE_SECONDS_MIN.get(),
+            Tuning::OVERDUE_SECONDS_MAX.get(),
+        )
     }
 
     /// What can be served per second: what was done with all windows full, and no less than what
@@ -331,8 +345,7 @@ impl Auto {
 
     /// Where no target is configured, follows what the service needs.
     fn derive_target(&mut self, plan: &Plan) {
-        let first = || self.fleet.first_residence();
-        if let Some(base) = self.fleet.base_residence().or_else(first) {
+        if let Some(base) = self.fleet.base_residence() {
             let p99 = base
                 * self
                     .residence
@@ -367,21 +380,18 @@ impl Auto {
         }
     }
 
-    /// While capacity is unknown nothing is refused on a forecast. But who has waited for a whole
-    /// target that somebody has set cannot be in time; nor, where clients give up rather than wait,
-    /// is one worth a slot who has waited for a derived one; nor one who has waited for less, where
-    /// more give up than are served.
+    /// While capacity is unknown nothing is refused. But where clients give up rather than wait,
+    /// those who have waited for a whole target are not worth a slot; nor are those who have waited
+    /// for less, where more give up than are served.
     fn publish_patience(&self, plan: &Plan) {
-        let (leaving, target_configured) = (self.clients_leave(), has_target(plan));
+        let leaving = self.clients_leave();
         for class in &plan.classes {
             class.forecast.withdraw();
             let patience = class
                 .forecast
                 .target()
                 .map(|target| target.mul_f64(self.patience));
-            let limit = patience
-                .filter(|_| leaving || target_configured)
-                .map_or(NEVER, saturating_nanos);
+            let limit = patience.filter(|_| leaving).map_or(NEVER, saturating_nanos);
             class.forecast.wait_limit_ns.store(limit, Ordering::Relaxed);
             let late = class.forecast.target().map_or(NEVER, |target| {
                 let most = self.residence.quantile(Tuning::ANSWERED_MOST.get());

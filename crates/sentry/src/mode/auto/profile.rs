@@ -275,19 +275,6 @@ impl Profile {
         top_down.find_map(|seen| seen.typical.over(calm.typical))
     }
 
-    /// Service time of the requests that were admitted to the fewest others, as few as there have
-    /// to be.
-    pub(crate) fn first_look(&self, completions: f64) -> Option<f64> {
-        let mut sum = Counts::default();
-        for bin in &self.admitted {
-            sum = sum.plus(bin);
-            if sum.done >= completions {
-                return Some(sum.service_time());
-            }
-        }
-        None
-    }
-
     /// What can be done per second at speed 1, going by what was done with so many inside that they
     /// held each other up beyond doubt, however much the work varies. Where that is so from several
     /// concurrencies on, the most: a window that is too large is better than one that is too small.
@@ -353,6 +340,8 @@ impl Profile {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::occupancy::Place;
 
@@ -462,6 +451,32 @@ mod tests {
         crowd(&mut profile, 1, 0.01);
         crowd(&mut profile, 2, 0.018);
         assert_eq!(profile.crowded_rate(50.0), None);
+    }
+
+    /// Six times as many inside, and six times the mean, by Little's law: of a crowd all take as
+    /// long, and of a page that takes long by itself the others take as long as before.
+    #[test]
+    fn long_requests_beside_others_are_no_crowd() {
+        let crowded_rate = |typical_ms: u64| {
+            let mut profile = Profile::new();
+            for (n, done, seconds, each_ms) in [(2, 200, 2.0, 20), (12, 400, 4.0, typical_ms)] {
+                let (occupancy, at) = (Occupancy::new(), Timestamp::from_secs_f64);
+                let place = Place {
+                    inside: n,
+                    bound: false,
+                };
+                occupancy.on_change(at(0.0), 0, u32::MAX);
+                occupancy.on_change(at(seconds), n, u32::MAX);
+                for _ in 0..done {
+                    occupancy.on_done(n, u32::MAX);
+                    occupancy.on_time(n, place, Duration::from_millis(each_ms));
+                }
+                profile.absorb(&occupancy, at(seconds), seconds, 1.0);
+            }
+            profile.crowded_rate(50.0)
+        };
+        assert!(crowded_rate(120).is_some_and(|rate| (90.0..=110.0).contains(&rate)));
+        assert_eq!(crowded_rate(20), None);
     }
 
     #[test]

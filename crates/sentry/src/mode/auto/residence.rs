@@ -44,6 +44,12 @@ impl Residence {
         self.recent.mean_seconds()
     }
 
+    /// The median, once there are enough to have one.
+    pub(crate) fn typical(&self) -> Option<f64> {
+        let enough = self.recent.count() >= Tuning::SERVICE_TIME_COMPLETIONS.get();
+        self.recent.quantile_seconds(0.5).filter(|_| enough)
+    }
+
     /// A quantile, in seconds; 0 before the first sample.
     pub(crate) fn quantile(&self, q: f64) -> f64 {
         self.recent.quantile_seconds(q).unwrap_or(0.0)

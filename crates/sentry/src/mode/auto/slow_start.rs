@@ -151,6 +151,23 @@ mod tests {
         }
     }
 
+    /// Sixteen requests of which none is done in three seconds take longer than a second; sixteen
+    /// of a tenth of a second may yet take no longer than that.
+    #[test]
+    fn requests_in_progress_that_take_too_long_end_it_before_one_is_done() {
+        let course = |seconds: f64| {
+            let none = Counts {
+                inside_seconds: 16.0 * seconds,
+                ..Counts::of(0.0, seconds)
+            };
+            let mut slow_start = SlowStart::new(16.0, Timestamp::ZERO);
+            slow_start.on_tick(20.0, 0.0, None, &none, 1.0, false)
+        };
+        assert!(matches!(course(3.0), Course::First { .. }));
+        assert_eq!(course(0.1), Course::Grows(20.0));
+        assert_eq!(course(0.9), Course::Grows(20.0));
+    }
+
     #[test]
     fn a_service_that_does_no_more_with_more_inside_begins_with_the_first_window() {
         let (course, most) = end(|_| 100.0, f64::INFINITY);

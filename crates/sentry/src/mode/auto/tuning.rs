@@ -241,8 +241,6 @@ tuning! {
     THROUGHPUT_COMPLETIONS: f64 = 30.0, "completions", "good for ±18 %";
     /// Time that stands in for any number of completions in a slow service.
     THROUGHPUT_SECONDS: f64 = 8.0, "s", "the bars at 20 requests/s";
-    /// But not for fewer than this.
-    THROUGHPUT_COMPLETIONS_MIN: f64 = 12.0, "completions", "0276";
     /// Completions of a throughput that the speed is measured by.
     SPEED_COMPLETIONS: f64 = 100.0, "completions", "good for ±10 %";
     /// A larger window is not tried before requests have waited for this long: when they begin to,
@@ -271,12 +269,8 @@ tuning! {
     TRIAL_DEAR_SECONDS: f64 = 5.0, "s", "0276";
     /// How long a smaller window that cost throughput is not tried again.
     REFUTED: Duration = seconds(30), "s", "0018";
-    /// The same in service times, where that is longer.
-    REFUTED_SERVICE_TIMES: f64 = 20.0, "service times", "0276";
     /// For as long as throughput is above this share of what it was.
     REFUTED_THROUGHPUT: f64 = 0.8, "share of the throughput", "0018";
-    /// How often the window of settled peers is tried.
-    PEERS_PAUSE: Duration = seconds(30), "s", "0064";
 
     /// Trial of a larger window while nothing is known: a gain of 44 % counts. With less time, 200
     /// workers looked full with 16 requests in one start of fifteen.
@@ -309,12 +303,6 @@ tuning! {
     COHORT_ALIKE: f64 = 2.0, "factor", "0062";
     /// Throughput below this many times that of the cohort is no more than theirs.
     COHORT_NO_MORE: f64 = 1.5, "factor", "0062";
-    /// Throughput is as much as that of peers below this factor. The chance deviation of thirty
-    /// completions is a fifth.
-    PEERS_NO_MORE: f64 = 1.1, "factor", "0064";
-    /// Peers whose throughput is more than this many times higher are not compared: work for
-    /// clients that left is not counted.
-    PEERS_NOT_FAR_LESS: f64 = 1.5, "factor", "0064";
 
     /// Completions that a concurrency remembers.
     PROFILE_COMPLETIONS_MAX: f64 = 500.0, "completions", "0010";
@@ -419,11 +407,6 @@ tuning! {
     TARGET_REQUESTS: f64 = 60.0, "requests", "0010";
     /// A derived target before anything is known.
     TARGET_FIRST_SECONDS: f64 = 0.5, "s", "what people accept of a page";
-    /// Completions that a derived target rests on before anything is known, of requests that met the
-    /// fewest others.
-    TARGET_FIRST_COMPLETIONS: f64 = 5.0, "completions", "0276";
-    /// If those took longer than this: requests that share a processor with others look slow.
-    TARGET_FIRST_BASE_MIN: f64 = 2.0, "s", "0276";
     /// Share of the way that a derived target goes.
     TARGET_STEP: f64 = 0.05, "per tick", "a time constant of two seconds";
 
@@ -467,6 +450,8 @@ tuning! {
     OVERDUE_SERVICE_TIMES: f64 = 10.0, "typical service times", "0275";
     /// Least such time.
     OVERDUE_SECONDS_MIN: f64 = 0.1, "s", "0275";
+    /// The same while it is not known what is typical.
+    OVERDUE_SECONDS_UNKNOWN: f64 = 1.0, "s", "0058";
     /// Longest such time.
     OVERDUE_SECONDS_MAX: f64 = 30.0, "s", "0058";
 }

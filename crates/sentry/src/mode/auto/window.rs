@@ -40,10 +40,6 @@
 //! trial is compared with, and a base that was found by trials is doubted again, ever less often,
 //! for as long as requests stay long (docs/decisions/0018).
 //!
-//! **Others.** Replicas of one weight that have found out what they can do show what may be enough
-//! ([`Peers`]): where most of them do as much with a smaller window, and nothing is known here,
-//! that is tried.
-//!
 //! **Very fast services.** Nobody notices a wait of a few milliseconds, be it in the queue or in
 //! the replica, so no window is smaller than what the replica does in
 //! [`Tuning::WINDOW_MIN_SECONDS`]. A smaller one makes proxy and replica take turns, each waking
@@ -61,7 +57,6 @@ use tidegate_control::Timestamp;
 use super::cause::Cause;
 use super::cohort::Cohort;
 use super::drain::DrainMeter;
-use super::peers::{Peers, SettledWindow};
 use super::phase::{Idle, Phase, PhaseName, Searching, Settled, Transition};
 use super::profile::{Profile, crowd_samples};
 use super::slow_start::{Course, SlowStart};
@@ -114,8 +109,6 @@ pub(crate) struct ReplicaTick {
     /// Beyond this mean time in the replica what trials have shown is doubted in overload, in
     /// seconds.
     pub(crate) residence_doubtful: f64,
-    /// The replica's weight.
-    pub(crate) weight: u32,
 }
 
 /// What is known of the other replicas.
@@ -125,7 +118,6 @@ pub(super) struct Others<'a> {
     pub(super) growing: Option<&'a Cohort>,
     /// Those whose first windows grew until some of them stopped.
     pub(super) stopped: Option<&'a Cohort>,
-    pub(super) peers: &'a Peers,
 }
 
 /// A smaller window cost throughput, or seemed to: capacity may have fallen at the same time.
@@ -156,8 +148,6 @@ pub(crate) struct WindowSearch {
     /// When a larger window was last found to be of no use.
     last_up: Option<Timestamp>,
     refuted: Option<Refuted>,
-    /// Before this what is enough for others is not tried.
-    next_hint: Timestamp,
     /// For how long the base of the last trials is believed.
     trust: Duration,
     trusted_until: Timestamp,
@@ -182,7 +172,6 @@ impl WindowSearch {
             lag: 0.0,
             last_up: None,
             refuted: None,
-            next_hint: now,
             trust: Tuning::TRUST.get(),
             trusted_until: now,
             binding_since: None,
@@ -257,22 +246,6 @@ impl WindowSearch {
         trial.is_some_and(|trial| trial.kind != Kind::Up)
     }
 
-    /// The window and what it brings, where that is known to be capacity.
-    pub(super) fn found(&self) -> Option<SettledWindow> {
-        let rate = match self.phase.trial() {
-            Some(trial) if trial.kind == Kind::Check => None,
-            Some(trial) => Some(trial.test.rate()),
-            None => self
-                .meter
-                .rate()
-                .filter(|_| self.rests_on(Tuning::THROUGHPUT_COMPLETIONS.get())),
-        };
-        Some(SettledWindow {
-            window: self.settled(),
-            rate: rate.filter(|_| self.confirmed())?,
-        })
-    }
-
     /// What was seen so far and the first window, while that grows.
     pub(super) fn growing(&self) -> Option<(f64, &Profile)> {
         let Phase::SlowStart(slow_start) = &self.phase else {
@@ -314,13 +287,11 @@ impl WindowSearch {
         self.residence_long = tick.residence_long;
         let since = self.binding_since.unwrap_or(tick.now);
         self.binding_since = tick.binding.then_some(since);
-        let hint = self.enough_for_others(tick, others.peers);
-        let cause = match (hint, self.phase.take_trial()) {
-            (Some(to), trial) => self.try_as_others(tick, trial, to),
-            (None, Some(trial)) => self.continue_trial(tick, trial, seen),
-            (None, None) if self.ramps(tick) => self.go_on(tick, seen, others),
-            (None, None) if tick.now >= self.counts_from => self.hold(tick),
-            (None, None) => None,
+        let cause = match self.phase.take_trial() {
+            Some(trial) => self.continue_trial(tick, trial, seen),
+            None if self.ramps(tick) => self.go_on(tick, seen, others),
+            None if tick.now >= self.counts_from => self.hold(tick),
+            None => None,
         };
         cause.filter(|_| self.window != before)
     }
@@ -468,10 +439,8 @@ impl WindowSearch {
     }
 
     fn rests_on(&self, completions: f64) -> bool {
-        let least = Tuning::THROUGHPUT_COMPLETIONS_MIN.get().min(completions);
         self.meter
             .rests_on(completions, Tuning::THROUGHPUT_SECONDS.get())
-            && self.meter.rests_on(least, f64::INFINITY)
     }
 
     /// Whether enough is known of throughput to compare another with it.
@@ -713,15 +682,6 @@ impl WindowSearch {
         self.meter = seen.map(meter_of).unwrap_or_default();
     }
 
-    /// Service time of the requests that met the fewest others, before more is known.
-    pub(super) fn first_look(&self) -> Option<f64> {
-        let seconds = self
-            .profile
-            .first_look(Tuning::TARGET_FIRST_COMPLETIONS.get())?;
-        let slow = |&seconds: &f64| seconds > Tuning::TARGET_FIRST_BASE_MIN.get();
-        Some(seconds / self.speed.now()).filter(slow)
-    }
-
     fn let_leave(&mut self, now: Timestamp, seconds: f64) {
         let seconds = seconds.min(Tuning::LEAVING_SECONDS_MAX.get()) + self.lag;
         self.counts_from = now + Duration::from_secs_f64(seconds);
@@ -769,39 +729,6 @@ impl WindowSearch {
             Kind::Up => Cause::TryLarger,
             _ => Cause::TrySmaller,
         })
-    }
-
-    /// In overload, and while nothing is known, from time to time: a smaller window that does as
-    /// much for others. A trial of another smaller one is not disturbed.
-    fn enough_for_others(&self, tick: &ReplicaTick, peers: &Peers) -> Option<f64> {
-        let unknown = self.phase.name() == PhaseName::Searching;
-        let busy = tick.now < self.counts_from || self.tries_less();
-        if busy || !unknown || !tick.overloaded || tick.now < self.next_hint {
-            return None;
-        }
-        let rate = self.meter.rate().filter(|_| tick.binding)?;
-        let to = f64::from(peers.window_for(tick.weight, rate)?);
-        let worth = to <= Tuning::WINDOW_WORTH_SHRINKING.get() * f64::from(self.settled());
-        (worth && self.has_reference(&Tuning::TRIAL_DOWN_FIRST.get())).then_some(to)
-    }
-
-    /// Tries it instead of what was being tried.
-    fn try_as_others(
-        &mut self,
-        tick: &ReplicaTick,
-        trial: Option<Trial>,
-        to: f64,
-    ) -> Option<Cause> {
-        self.window = trial.map_or(self.window, |trial| trial.from);
-        self.next_hint = tick.now + Tuning::PEERS_PAUSE.get();
-        self.start(
-            tick,
-            Kind::Down,
-            Tuning::TRIAL_DOWN_FIRST.get(),
-            to,
-            Duration::ZERO,
-        );
-        Some(Cause::TryPeers)
     }
 
     fn continue_trial(
@@ -939,7 +866,7 @@ impl WindowSearch {
             self.on_too_small(now, small, trial);
         } else {
             self.refuted = Some(Refuted {
-                until: now + refuted_for(f64::from(trial.from) / trial.test.rate()),
+                until: now + Tuning::REFUTED.get(),
                 rate: trial.test.rate(),
             });
         }
@@ -1004,12 +931,6 @@ fn trial_duration(rate: f64) -> Duration {
         .max(completions.unwrap_or(Duration::ZERO))
 }
 
-/// How long a smaller window is not tried again that cost throughput.
-fn refuted_for(residence: f64) -> Duration {
-    let longer = Duration::try_from_secs_f64(Tuning::REFUTED_SERVICE_TIMES.get() * residence);
-    Tuning::REFUTED.get().max(longer.unwrap_or(Duration::ZERO))
-}
-
 /// Throughput as a trial has seen it.
 fn meter_of(test: &RateTest) -> DrainMeter {
     let mut meter = DrainMeter::default();
@@ -1024,27 +945,12 @@ mod tests {
     const BOUNDS: Bounds = Bounds { min: 1, max: 4096 };
 
     /// The windows, from tick to tick, of a replica that does `rate` requests a second, whatever
-    /// its window, in ten seconds in which a few always wait.
+    /// its window, in ten seconds in which `queued` always wait.
     fn windows(
         rate: f64,
         queued: f64,
         most_clients_abandon: bool,
         admitted_clients_abandon: bool,
-    ) -> Vec<u32> {
-        let change = |tick: ReplicaTick| ReplicaTick {
-            queued,
-            most_clients_abandon,
-            admitted_clients_abandon,
-            ..tick
-        };
-        windows_beside(&Peers::default(), rate, change)
-    }
-
-    /// The same beside others, and with something changed in each tick.
-    fn windows_beside(
-        peers: &Peers,
-        rate: f64,
-        change: impl Fn(ReplicaTick) -> ReplicaTick,
     ) -> Vec<u32> {
         let mut now = Timestamp::ZERO;
         let mut search = WindowSearch::new(16, BOUNDS, now);
@@ -1052,28 +958,26 @@ mod tests {
         let others = Others {
             growing: None,
             stopped: None,
-            peers,
         };
         let mut tick = || {
             now += Duration::from_millis(100);
             let inside = search.window();
             occupancy.on_change(now, inside, inside);
             (0..(rate * 0.1) as u32).for_each(|_| occupancy.on_done(inside, inside));
-            let tick = change(ReplicaTick {
+            let tick = ReplicaTick {
                 now,
                 full: Counts::of(rate * 0.1, 0.1),
                 binding: true,
-                queued: 4.0,
+                queued,
                 overloaded: false,
                 target: 0.5,
                 target_configured: true,
-                most_clients_abandon: false,
-                admitted_clients_abandon: false,
+                most_clients_abandon,
+                admitted_clients_abandon,
                 residence_long: 0.001,
                 residence_max: 0.1,
                 residence_doubtful: 0.1,
-                weight: 1,
-            });
+            };
             let seen = search.see(tick.now, 0.1, false, &occupancy);
             search.on_tick(&tick, seen, &others);
             search.window()
@@ -1106,23 +1010,6 @@ mod tests {
     fn where_those_inside_give_up_fewer_are_let_in() {
         let windows = windows(100.0, 99.0, true, true);
         assert_eq!(windows.last(), Some(&2), "{windows:?}");
-    }
-
-    #[test]
-    fn what_is_enough_for_others_is_tried_in_overload() {
-        let found = |rate| Some(SettledWindow { window: 5, rate });
-        let beside = |rate, overloaded| {
-            let peers = Peers::of([(1, None), (1, found(rate)), (1, found(rate))].into_iter());
-            let change = |tick: ReplicaTick| ReplicaTick {
-                queued: 99.0,
-                overloaded,
-                ..tick
-            };
-            windows_beside(&peers, 100.0, change)
-        };
-        assert!(beside(100.0, true).contains(&5));
-        assert!(!beside(100.0, false).contains(&5), "there may be room");
-        assert!(!beside(50.0, true).contains(&5), "they do less");
     }
 
     #[test]
