@@ -22,10 +22,13 @@ const RATE_WINDOW_SHORT: Duration = Duration::from_secs(3);
 const RATE_DEVIATIONS: f64 = 2.0;
 /// Deviations beyond which the short window shows a step and not chance.
 const STEP_DEVIATIONS: f64 = 4.0;
-/// While requests are shed, a climb of the rate is followed this far.
-const CLIMB_AHEAD: Duration = Duration::from_secs(5);
-/// A climb is not followed beyond this multiple of the rate.
-const CLIMB_OF_RATE_MAX: f64 = 2.0;
+/// A climb of the rate is followed as far as a server takes to start, within these bounds. Chosen
+/// on the trace `flash-crowd` (decision 0281).
+const CLIMB_AHEAD_MIN: Duration = Duration::from_secs(5);
+const CLIMB_AHEAD_MAX: Duration = Duration::from_secs(30);
+/// A climb is not followed beyond this multiple of the rate. Chosen as above: a crowd of eight
+/// times the rate.
+const CLIMB_OF_RATE_MAX: f64 = 7.0;
 /// Without an observation for this long, nothing is known; three plans at least.
 const BLIND_AFTER: Duration = Duration::from_secs(30);
 /// From this share shed on, what was served is what the servers can do.
@@ -277,7 +280,8 @@ impl Application {
         let chance = STEP_DEVIATIONS * last.max(1.0).sqrt();
         let climb = (last - middle).min(middle - before);
         let more = if climb > chance {
-            climb * CLIMB_AHEAD.as_secs_f64()
+            let start = self.servers.start().expected();
+            climb * start.clamp(CLIMB_AHEAD_MIN, CLIMB_AHEAD_MAX).as_secs_f64()
         } else {
             0.0
         };

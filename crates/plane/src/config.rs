@@ -104,7 +104,7 @@ impl Default for ReactionConfig {
     fn default() -> Self {
         Self {
             enabled: true,
-            ahead: false,
+            ahead: true,
             drop_fraction: Share(0.01),
             window: seconds(5),
             step_max: 64,
