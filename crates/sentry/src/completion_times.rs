@@ -6,7 +6,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Completions that are kept. Chosen: with ten ticks a second, 640 a second are enough for a median.
+/// Completions that are kept. Chosen: with ten ticks a second, 640 a second are enough for a
+/// median.
 const ROOM: u32 = 64;
 
 /// Bits of a time in nanoseconds, 52 days; above them two bins of six bits.

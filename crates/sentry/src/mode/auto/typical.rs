@@ -13,8 +13,9 @@
 //! for the `k`-th sample `t`. With `c = 1 / 2 f(m)` and the density `f` of `ln t` it is as exact as
 //! the median of a list; for exponential times that is [`Tuning::TYPICAL_STEP`].
 //!
-//! Requests that take [`Tuning::TYPICAL_LONG`] times as long are left out, unless they are the most:
-//! otherwise the median of exponential times rises by two fifths where one request in five is long.
+//! Requests that take [`Tuning::TYPICAL_LONG`] times as long are left out, unless they are the
+//! most: otherwise the median of exponential times rises by two fifths where one request in five is
+//! long.
 //!
 //! What breaks it: a service half of whose answers come from a cache. Their time is the median, and
 //! a crowd behind the cache does not show in it; throughput does.
