@@ -561,7 +561,7 @@ impl Operator {
         let turn = self.pictures_taken.fetch_add(1, Ordering::Relaxed);
         let spared = applications.iter().count() >= SPARED_FROM;
         for (number, application) in (0..).zip(applications.iter()) {
-            let in_turn = (turn + number) % PICTURES_OF_QUIET_EVERY == 0;
+            let in_turn = (turn + number).is_multiple_of(PICTURES_OF_QUIET_EVERY);
             if in_turn || !(spared && self.is_quiet(application)) {
                 self.take_picture(application);
             }
