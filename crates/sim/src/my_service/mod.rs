@@ -329,7 +329,7 @@ impl MyService {
         scenario.check().map(|()| scenario)
     }
 
-    /// Its applications by name, as services of their own; one without a name where the file is one.
+    /// Its applications by name, as services of their own; one without a name where there is one.
     ///
     /// # Errors
     /// A name that is missing, or there twice.
