@@ -247,7 +247,7 @@ async fn load_that_a_replica_makes_up_is_not_believed_and_not_passed_on() {
 }
 
 #[tokio::test]
-async fn cost_that_a_replica_makes_up_is_not_believed_and_not_passed_on() {
+async fn cost_that_a_replica_makes_up_is_not_passed_on() {
     for lie in [
         "tidegate-cost: NaN",
         "tidegate-cost: -1",
