@@ -8,3 +8,4 @@ mod leaving;
 mod proxy_protocol;
 mod replica;
 mod stage;
+mod traces;

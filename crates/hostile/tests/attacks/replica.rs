@@ -245,3 +245,24 @@ async fn load_that_a_replica_makes_up_is_not_believed_and_not_passed_on() {
     );
     stage.is_unharmed().await;
 }
+
+#[tokio::test]
+async fn cost_that_a_replica_makes_up_is_not_passed_on() {
+    for lie in [
+        "tidegate-cost: NaN",
+        "tidegate-cost: -1",
+        "tidegate-cost: 1e308",
+        "tidegate-cost: 1e-320",
+        "endpoint-load-metrics: JSON {\"request_cost\":{\"a\":1e308,\"b\":1e308}}",
+        "endpoint-load-metrics: TEXT request_cost.a=-1e308",
+    ] {
+        let answer = format!("HTTP/1.1 200 OK\r\n{lie}\r\ncontent-length: 2\r\n\r\nok");
+        let stage = Stage::lying(answer, false).await;
+        let mut client = stage.connect().await;
+        client.send(ASK).await;
+        let answer = client.read_to_end().await;
+        assert!(answer.ends_with("ok"), "{answer}");
+        assert!(!answer.contains("cost"), "{answer}");
+        stage.is_unharmed().await;
+    }
+}
