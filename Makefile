@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help kubernetes bench-envoy check-envoy bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip nats bench-fleet bench-plane supply-chain dist package test-deb dashboard dashboard-optional dashboard-test check-monitoring packages book publish-check
+.PHONY: help kubernetes bench-envoy check-envoy bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip nats parquet bench-fleet bench-plane supply-chain dist package test-deb dashboard dashboard-optional dashboard-test check-monitoring packages book publish-check
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,10 @@ nats: setup ## builds what needs a client of NATS, and tests it against a real s
 gossip: setup ## builds and tests what needs libp2p, which the rest does without; minutes
 	$(CARGO) test -p tidegate-channel --features gossip --test gossip --locked
 	$(CARGO) build -p tidegate --features gossip --locked
+
+parquet: setup ## builds and tests the export of recordings to Apache Parquet, which the rest does without; minutes
+	$(CARGO) test -p tidegate-record --features parquet --test parquet --locked
+	$(CARGO) build -p tidegate --features parquet --locked
 
 kubernetes: setup ## builds and tests what needs a client of Kubernetes, then runs it in a real one where its cache is; 15 minutes
 	$(CARGO) clippy -p tidegate-kubernetes -p tidegate-plane-k8s --features tidegate-kubernetes/client,tidegate-plane-k8s/client --all-targets --locked -- -D warnings

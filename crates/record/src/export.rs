@@ -84,9 +84,17 @@ pub fn csv(recording: &Recording, out: impl Write) -> io::Result<()> {
     for request in &recording.requests {
         writer
             .serialize(Row::of(recording, request))
-            .map_err(io::Error::other)?;
+            .map_err(io_error)?;
     }
     writer.flush()
+}
+
+/// Keeps what the output said: a reader that closes a pipe is no failure.
+fn io_error(error: csv::Error) -> io::Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        other => io::Error::other(format!("{other:?}")),
+    }
 }
 
 /// One JSON object per line; with `events` also what is not a request.
@@ -119,10 +127,10 @@ mod parquet_file {
     use std::sync::Arc;
 
     use parquet::basic::{Compression, ZstdLevel};
-    use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+    use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
     use parquet::errors::ParquetError;
     use parquet::file::properties::WriterProperties;
-    use parquet::file::writer::SerializedFileWriter;
+    use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
     use parquet::schema::parser::parse_message_type;
 
     use super::Row;
@@ -144,18 +152,20 @@ mod parquet_file {
         required double response_ms;
         required int64 request_bytes;
         required int64 response_bytes;
-        required double deadline_ms;
-        required int64 retry_after_ms;
+        optional double deadline_ms;
+        optional int64 retry_after_ms;
     }";
 
     enum Column {
         Text(fn(&Row) -> &str),
         Number(fn(&Row) -> f64),
         Whole(fn(&Row) -> i64),
+        NumberIfAny(fn(&Row) -> Option<f64>),
+        WholeIfAny(fn(&Row) -> Option<i64>),
     }
 
     fn columns() -> [Column; 17] {
-        use Column::{Number, Text, Whole};
+        use Column::{Number, NumberIfAny, Text, Whole, WholeIfAny};
         [
             Number(|row| row.time),
             Text(|row| &row.application),
@@ -172,9 +182,24 @@ mod parquet_file {
             Number(|row| row.response_ms),
             Whole(|row| row.request_bytes as i64),
             Whole(|row| row.response_bytes as i64),
-            Number(|row| row.deadline_ms.unwrap_or(0.0)),
-            Whole(|row| row.retry_after_ms.unwrap_or(0) as i64),
+            NumberIfAny(|row| row.deadline_ms),
+            WholeIfAny(|row| row.retry_after_ms.map(|millis| millis as i64)),
         ]
+    }
+
+    /// Writes a column; values that are missing are nulls where the schema has it optional.
+    fn write_column<T: DataType>(
+        out: &mut SerializedColumnWriter<'_>,
+        rows: &[Row],
+        get: impl Fn(&Row) -> Option<T::T>,
+    ) -> Result<(), ParquetError> {
+        let values: Vec<Option<T::T>> = rows.iter().map(get).collect();
+        let present: Vec<i16> = values.iter().map(|value| value.is_some().into()).collect();
+        let values: Vec<T::T> = values.into_iter().flatten().collect();
+        // A required column ignores the levels: each of its values is there.
+        out.typed::<T>()
+            .write_batch(&values, Some(&present), None)?;
+        Ok(())
     }
 
     pub(super) fn write(recording: &Recording, out: impl Write + Send) -> Result<(), ParquetError> {
@@ -193,22 +218,20 @@ mod parquet_file {
                 let Some(mut out) = group.next_column()? else {
                     break;
                 };
+                let (rows, column_out) = (&rows[..], &mut out);
                 match column {
-                    Column::Text(get) => {
-                        let values: Vec<ByteArray> =
-                            rows.iter().map(|row| ByteArray::from(get(row))).collect();
-                        out.typed::<ByteArrayType>()
-                            .write_batch(&values, None, None)?;
-                    }
+                    Column::Text(get) => write_column::<ByteArrayType>(column_out, rows, |row| {
+                        Some(ByteArray::from(get(row)))
+                    }),
                     Column::Number(get) => {
-                        let values: Vec<f64> = rows.iter().map(get).collect();
-                        out.typed::<DoubleType>().write_batch(&values, None, None)?;
+                        write_column::<DoubleType>(column_out, rows, |row| Some(get(row)))
                     }
                     Column::Whole(get) => {
-                        let values: Vec<i64> = rows.iter().map(get).collect();
-                        out.typed::<Int64Type>().write_batch(&values, None, None)?;
+                        write_column::<Int64Type>(column_out, rows, |row| Some(get(row)))
                     }
-                }
+                    Column::NumberIfAny(get) => write_column::<DoubleType>(column_out, rows, get),
+                    Column::WholeIfAny(get) => write_column::<Int64Type>(column_out, rows, get),
+                }?;
                 out.close()?;
             }
             group.close()?;

@@ -29,13 +29,28 @@ pub(crate) struct Args {
     )]
     rate: Option<Rate>,
     /// Mean time a worker needs for a request.
-    #[arg(long, value_name = "TIME", required_unless_present = "recording")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        required_unless_present = "recording",
+        conflicts_with = "recording"
+    )]
     service: Option<Dur>,
     /// How much that time varies: standard deviation over mean.
-    #[arg(long, value_name = "CV", default_value_t = 1.0)]
+    #[arg(
+        long,
+        value_name = "CV",
+        default_value_t = 1.0,
+        conflicts_with = "recording"
+    )]
     cv: f64,
     /// Requests a replica works on at full speed at once.
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 4,
+        conflicts_with = "recording"
+    )]
     workers: u32,
     /// A recording of the service, in place of the numbers above.
     #[arg(long, value_name = "FILE|DIR")]
@@ -197,6 +212,7 @@ fn recorded_table(args: &Args, answer: &Answer, counts: &[u32], now: u32) -> Str
         let figures = pair[0].figures;
         let after = match args.kill {
             0 => "-".to_owned(),
+            kill if kill >= *count => "0.0 %".to_owned(),
             _ => format!("{:.1} %", pair[1].figures.in_target * 100.0),
         };
         let _ = writeln!(
@@ -216,7 +232,12 @@ fn recorded_table(args: &Args, answer: &Answer, counts: &[u32], now: u32) -> Str
     let _ = match enough {
         Some(count) => writeln!(
             out,
-            "\n{count} replicas answer 99 % of {offered:.0}/s within the target; there were {now}."
+            "\n{} 99 % of {offered:.0}/s within the target; there were {now}.",
+            if count == 1 {
+                "1 replica answers".to_owned()
+            } else {
+                format!("{count} replicas answer")
+            }
         ),
         None => writeln!(
             out,

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn tidegate(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidegate"))
@@ -102,4 +102,108 @@ fn recording_that_is_none_is_refused_with_the_remedy() {
     assert_eq!(output.status.code(), Some(2));
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(message.contains("recording import"), "{message}");
+}
+
+/// What nginx writes by default: no times.
+fn untimed_log(dir: &Path) -> String {
+    let line = "192.0.2.1 - - [10/Oct/2026:13:55:36 +0000] \"GET /a HTTP/1.1\" 200 5 \"-\" \"x\"\n";
+    let path = dir.join("untimed.log");
+    fs::write(&path, line.repeat(300)).unwrap();
+    path.display().to_string()
+}
+
+fn refused(args: &[&str]) -> String {
+    let output = tidegate(args);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn forecast_of_a_log_without_times_is_refused_with_the_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = untimed_log(dir.path());
+    let file = dir.path().join("a.tgrec").display().to_string();
+    let output = tidegate(&["recording", "import", &log, "-o", &file]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("300 of them without a response time"),
+        "{said}"
+    );
+    for command in [
+        &["whatif", file.as_str(), "--mode", "auto"][..],
+        &["plan", "--recording", &file],
+    ] {
+        let error = refused(command);
+        assert!(
+            error.contains("0 of the 300") && error.contains("log response times"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn export_that_cannot_be_leaves_the_file_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = log(dir.path());
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let (recording, table) = (file("a.tgrec"), file("table"));
+    stdout(&tidegate(&["recording", "import", &log, "-o", &recording]));
+    fs::write(&table, "mine").unwrap();
+    let export = ["recording", "export", &recording, "-o", &table];
+    let error = refused(&[&export[..], &["--events"]].concat());
+    assert!(error.contains("--format jsonl"), "{error}");
+    if cfg!(not(feature = "parquet")) {
+        let error = refused(&[&export[..], &["--format", "parquet"]].concat());
+        assert!(error.contains("--features parquet"), "{error}");
+    }
+    assert_eq!(fs::read_to_string(&table).unwrap(), "mine");
+    let cut = ["recording", "cut", &recording, "--from", "9s", "--to", "3s"];
+    let error = refused(&[&cut[..], &["-o", &file("part")]].concat());
+    assert!(error.contains("later than --from"), "{error}");
+}
+
+#[test]
+fn export_into_a_pipe_that_closes_is_no_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = log(dir.path());
+    let recording = dir.path().join("a.tgrec").display().to_string();
+    stdout(&tidegate(&["recording", "import", &log, "-o", &recording]));
+    for format in ["csv", "jsonl"] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["recording", "export", &recording, "--format", format])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{format}: {output:?}");
+    }
+}
+
+#[test]
+fn plan_of_a_recording_has_nothing_left_where_all_are_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = log(dir.path());
+    let recording = dir.path().join("a.tgrec").display().to_string();
+    stdout(&tidegate(&["recording", "import", &log, "-o", &recording]));
+    let plan = ["plan", "--recording", &recording, "--replicas", "1..2"];
+    let table = stdout(&tidegate(&[&plan[..], &["--kill", "1"]].concat()));
+    let last = |row: usize| {
+        table
+            .lines()
+            .nth(row)
+            .unwrap()
+            .rsplit("  ")
+            .next()
+            .unwrap()
+            .trim()
+    };
+    assert_eq!(last(1), "0.0 %", "{table}");
+    assert_ne!(last(2), "0.0 %", "{table}");
+    assert!(table.contains("1 replica answers"), "{table}");
+    let error = refused(&[&plan[..], &["--service", "9ms"]].concat());
+    assert!(error.contains("cannot be used with"), "{error}");
+    let error = refused(&["whatif", &recording, "--set", "replicas=-1"]);
+    assert!(error.contains("at least one has to be left"), "{error}");
 }

@@ -333,6 +333,7 @@ fn arena_races_on_a_folder_of_scenarios_with_irregular_arrivals() {
     }
     let page = fs::read_to_string(folder.path().join("out/arena.html")).unwrap();
     assert!(page.contains(">batches</text>"), "the heat map has names");
+    assert!(page.contains(">batches</td>"), "and so has the table");
 }
 
 #[test]

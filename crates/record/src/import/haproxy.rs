@@ -20,7 +20,16 @@ const TIME: &[FormatItem<'_>] = format_description!(
     "[day]/[month repr:short]/[year]:[hour]:[minute]:[second].[subsecond digits:3]"
 );
 
+/// What helps against every other format of HAProxy's.
+pub(super) const REMEDY: &str = "`option httplog`";
+
 pub(super) fn parse(line: &str) -> Result<Line, String> {
+    if !line.contains(" [") && line.contains("Connect from ") {
+        return Err(format!("a connection and no request; set {REMEDY}"));
+    }
+    if is_clf(line) {
+        return Err(format!("HAProxy's CLF form; set {REMEDY} without `clf`"));
+    }
     let (_, rest) = line.split_once(" [").ok_or("no `[time]`")?;
     // Syslog's own `haproxy[123]:` stands before the client's address.
     let (stamp, rest) = rest.split_once("] ").ok_or("no end of the time")?;
@@ -37,7 +46,7 @@ pub(super) fn parse(line: &str) -> Result<Line, String> {
         .filter_map(|text| text.trim_start_matches('+').parse().ok())
         .collect();
     let &[reading, waiting, connecting, answering, all] = &times[..] else {
-        return Err("the times are not TR/Tw/Tc/Tr/Ta; use `option httplog`".to_owned());
+        return Err(format!("the times are not TR/Tw/Tc/Tr/Ta; set {REMEDY}"));
     };
     let status: i64 = fields
         .next()
@@ -84,6 +93,11 @@ pub(super) fn parse(line: &str) -> Result<Line, String> {
         },
         ..Line::default()
     })
+}
+
+/// `option httplog clf`: what nginx and Apache write as `"-"` is empty there.
+pub(super) fn is_clf(line: &str) -> bool {
+    line.contains("] \"") && line.contains(" \"\" \"\" ")
 }
 
 /// By the first two letters of the termination state.

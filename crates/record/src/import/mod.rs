@@ -71,6 +71,8 @@ pub(crate) struct Line {
     pub(crate) class: String,
     pub(crate) replica: String,
     pub(crate) reason: String,
+    /// The log has no response times.
+    pub(crate) untimed: bool,
     pub(crate) request: Request,
 }
 
@@ -83,8 +85,22 @@ pub struct Summary {
     pub refused: Vec<(u64, String)>,
     /// How many could not be read.
     pub refused_count: u64,
-    /// Lines without a service time: a model of the service cannot use them.
+    /// Lines whose log has no response times: a model of the service cannot use them.
     pub without_time: u64,
+}
+
+/// How a compressed log begins.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Why a line is of no format.
+fn unknown(line: &str) -> String {
+    let json = line.trim_start().starts_with('{');
+    match (json, haproxy::parse(line)) {
+        (true, _) => "JSON, and not Tidegate's: its lines have `time`, `target`, `status` and `ms`",
+        (false, Err(cause)) if cause.contains(haproxy::REMEDY) => return cause,
+        _ => "no known format: nginx (combined), HAProxy (`option httplog`) or Tidegate (JSON)",
+    }
+    .to_owned()
 }
 
 /// Most lines that are named in a summary.
@@ -102,21 +118,29 @@ pub fn read(
     let mut format = format;
     let mut imported = Imported::default();
     let mut summary = Summary::default();
-    for (number, line) in (1..).zip(input.lines()) {
-        let line = line?;
-        if line.trim().is_empty() {
+    for (number, bytes) in (1..).zip(input.split(b'\n')) {
+        let bytes = bytes?;
+        if number == 1 && bytes.starts_with(&GZIP) {
+            let cause = "the log is compressed; write \
+                         `zcat LOG | tidegate recording import - -o FILE`";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, cause));
+        }
+        // A name or header that is no UTF-8 costs its own characters, not the log.
+        let line = String::from_utf8_lossy(&bytes);
+        let line = line.trim_end();
+        if line.trim_start().is_empty() {
             continue;
         }
-        format = format.or_else(|| Format::of(&line));
+        format = format.or_else(|| Format::of(line));
         let parsed = match format {
-            Some(format) => format.parse(&line),
-            None => Err("no known format: nginx, haproxy or tidegate".to_owned()),
+            Some(format) => format.parse(line),
+            None => Err(unknown(line)),
         };
         match parsed {
             Ok(line) => {
                 let (hash, name) = fold(&line.target);
                 summary.requests += 1;
-                summary.without_time += u64::from(line.request.response_us == 0);
+                summary.without_time += u64::from(line.untimed);
                 imported.add(&line, hash, &name);
             }
             Err(cause) => {

@@ -21,6 +21,9 @@ const TIME: &[FormatItem<'_>] = format_description!(
 );
 
 pub(super) fn parse(line: &str) -> Result<Line, String> {
+    if super::haproxy::is_clf(line) {
+        return Err("HAProxy's CLF form".to_owned());
+    }
     let (before, rest) = line.split_once('[').ok_or("no `[time]`")?;
     if before.split_whitespace().count() < 3 {
         return Err("no address and user before the time".to_owned());
@@ -41,8 +44,12 @@ pub(super) fn parse(line: &str) -> Result<Line, String> {
         .unwrap_or(0);
     let tail = rest.rsplit_once('"').map_or("", |(_, tail)| tail);
     let mut times = tail.split([' ', ',', ':']).filter(|text| !text.is_empty());
-    let response_us = times.next().and_then(seconds).unwrap_or(0);
-    let inside: Vec<u64> = times.filter_map(seconds).collect();
+    let response = times.next().and_then(seconds);
+    let response_us = response.unwrap_or(0);
+    let upstream: Vec<&str> = times.collect();
+    // nginx writes `-` where it asked no upstream.
+    let unsent = !upstream.is_empty() && upstream.iter().all(|&text| text == "-");
+    let inside: Vec<u64> = upstream.into_iter().filter_map(seconds).collect();
     let service_us = match inside.is_empty() {
         true => response_us,
         false => inside.iter().sum::<u64>().min(response_us),
@@ -53,20 +60,23 @@ pub(super) fn parse(line: &str) -> Result<Line, String> {
         at_us: ended_us.saturating_sub(response_us),
         resolution_us: 1_000_000,
         target,
+        untimed: response.is_none(),
         request: Request {
             status,
             service_us,
             response_us,
             response_bytes: bytes,
-            ..outcome(status)
+            ..outcome(status, unsent)
         },
         ..Line::default()
     })
 }
 
-/// By its status: nginx answers 499 for a client that left, 502 to 504 for a replica that failed.
-pub(super) fn outcome(status: u16) -> Request {
+/// By its status: nginx answers 499 for a client that left, 502 to 504 for a replica that failed,
+/// and 503 without a replica where `limit_req` or `limit_conn` refused.
+fn outcome(status: u16, unsent: bool) -> Request {
     let (decision, ending) = match status {
+        503 if unsent => (Decision::Shed, Ending::Unsent),
         499 => (Decision::Admitted, Ending::Abandoned),
         502..=504 => (Decision::Admitted, Ending::Failed),
         429 => (Decision::Shed, Ending::Unsent),

@@ -7,37 +7,25 @@ use time::format_description::well_known::Rfc3339;
 use super::Line;
 use crate::request::{Decision, Ending, Request};
 
-/// The keys of a line that matter here.
+/// The keys of a line that matter here. A log of something else in JSON lacks some of the first.
 #[derive(Deserialize)]
-#[serde(default)]
 struct Logged {
     time: String,
     target: String,
     status: u16,
-    bytes: u64,
     ms: f64,
+    #[serde(default)]
+    bytes: u64,
+    #[serde(default)]
     waited_ms: Option<f64>,
+    #[serde(default)]
     class: String,
+    #[serde(default)]
     replica: String,
+    #[serde(default)]
     reason: String,
+    #[serde(default)]
     application: String,
-}
-
-impl Default for Logged {
-    fn default() -> Self {
-        Self {
-            time: String::new(),
-            target: String::new(),
-            status: 0,
-            bytes: 0,
-            ms: 0.0,
-            waited_ms: None,
-            class: String::new(),
-            replica: String::new(),
-            reason: String::new(),
-            application: String::new(),
-        }
-    }
 }
 
 pub(super) fn parse(line: &str) -> Result<Line, String> {
@@ -61,6 +49,7 @@ pub(super) fn parse(line: &str) -> Result<Line, String> {
         class: logged.class,
         replica: logged.replica,
         reason: logged.reason,
+        untimed: false,
         request: Request {
             decision,
             ending,

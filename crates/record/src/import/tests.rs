@@ -38,8 +38,7 @@ fn nginx_lines_arrive_before_they_end() {
 
 #[test]
 fn nginx_lines_of_a_second_are_spread_over_it() {
-    let line =
-        "1.2.3.4 - - [10/Oct/2026:13:55:36 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\" 0.000\n";
+    let line = "1.2.3.4 - - [10/Oct/2026:13:55:36 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n";
     let (imported, summary) = import(&line.repeat(4), None);
     let within: Vec<u64> = imported
         .requests
@@ -97,4 +96,84 @@ fn lines_that_cannot_be_read_are_counted_and_named() {
     let (imported, summary) = import(&format!("{good}\nwhat is this\n\n{good}\n"), None);
     assert_eq!((imported.requests.len(), summary.refused_count), (2, 1));
     assert_eq!(summary.refused[0].0, 2);
+}
+
+/// Lines as nginx 1.22 writes them: the timed format, and at last its default one.
+const NGINX: &str = r#"127.0.0.1 - - [19/Nov/2026:05:40:03 +0000] "\x16\x03\x01\x02\x00\x01\x00" 400 157 "-" "-" 0.000 -
+127.0.0.1 - - [19/Nov/2026:05:40:03 +0000] "GET /q\x22uo[te] HTTP/1.1" 200 100 "-" "a\x22b\x5C" 0.003 0.004
+127.0.0.1 - - [19/Nov/2026:05:40:04 +0000] "GET /half HTTP/1.1" 400 0 "-" "-" 1.007 -
+127.0.0.1 - - [19/Nov/2026:05:40:05 +0000] "GET /up/b HTTP/1.1" 200 100 "-" "curl/7.88.1" 0.017 0.000, 0.016
+127.0.0.1 - - [19/Nov/2026:05:40:06 +0000] "GET /x HTTP/1.1" 503 190 "-" "-" 0.000 -
+127.0.0.1 - - [19/Nov/2026:05:40:07 +0000] "GET /x HTTP/1.1" 503 190 "-" "-" 0.010 0.009
+127.0.0.1 - - [19/Nov/2026:05:40:08 +0000] "GET /static HTTP/1.1" 200 2 "-" "curl/7.88.1"
+"#;
+
+#[test]
+fn nginx_lines_as_nginx_writes_them_are_read() {
+    let (imported, summary) = import(NGINX, None);
+    assert_eq!((summary.requests, summary.refused_count), (7, 0));
+    assert_eq!(summary.without_time, 1, "a time of 0.000 is one");
+    let by = |decision, ending| {
+        let like = |request: &&Request| (request.decision, request.ending) == (decision, ending);
+        imported.requests.iter().filter(like).count()
+    };
+    assert_eq!(by(Decision::Admitted, Ending::Served), 3);
+    assert_eq!(by(Decision::Rejected, Ending::Unsent), 2);
+    // nginx refused one of the two by itself: no upstream was asked.
+    assert_eq!(by(Decision::Shed, Ending::Unsent), 1);
+    assert_eq!(by(Decision::Admitted, Ending::Failed), 1);
+}
+
+#[test]
+fn haproxy_lines_without_a_request_have_a_remedy() {
+    for (line, part) in [
+        (
+            "<134>Nov 19 05:39:26 haproxy[9710]: Connect from 127.0.0.1:58866 to 127.0.0.1:38092 \
+             (plain/HTTP)",
+            "set `option httplog`",
+        ),
+        (
+            r#"127.0.0.1 - - [19/Nov/2026:05:40:12 +0000] "GET /q HTTP/1.1" 200 220 "" "" 53914 464 "cl" "b" "s1" 0 0 0 13 13 ---- 1 1 0 0 0 0 0 "" "" "#,
+            "without `clf`",
+        ),
+    ] {
+        let (_, summary) = import(line, None);
+        assert_eq!(summary.requests, 0);
+        let cause = &summary.refused[0].1;
+        assert!(cause.contains(part), "{cause}");
+        let (_, summary) = import(line, Some(Format::Haproxy));
+        assert!(summary.refused[0].1.contains(part), "{summary:?}");
+    }
+}
+
+#[test]
+fn haproxy_request_that_was_none_is_rejected() {
+    let log = r#"127.0.0.1:46008 [19/Nov/2026:05:40:06.140] f f/<NOSRV> -1/-1/-1/-1/0 400 0 - - PR-- 1/1/0/0/0 0/0 "<BADREQ>""#;
+    let (imported, summary) = import(log, None);
+    assert_eq!((summary.requests, summary.without_time), (1, 0));
+    assert_eq!(imported.requests[0].decision, Decision::Rejected);
+}
+
+#[test]
+fn json_of_another_server_is_no_log_of_ours() {
+    let line = r#"{"time":"2026-11-19T05:39:26+00:00","remote_addr":"127.0.0.1","request":"GET / HTTP/1.1","status":200,"request_time":0.014}"#;
+    let (_, summary) = import(line, None);
+    assert_eq!((summary.requests, summary.refused_count), (0, 1));
+    let cause = &summary.refused[0].1;
+    assert!(cause.contains("not Tidegate's"), "{cause}");
+}
+
+#[test]
+fn bytes_that_are_no_text_cost_only_themselves() {
+    let mut log = NGINX.as_bytes().to_vec();
+    log.extend(b"192.0.2.1 - - [19/Nov/2026:05:40:09 +0000] \"GET /\xff HTTP/1.1\" 200 1 \"-\" \"\xfe\" 0.1 0.1\n");
+    log.extend(b"\xff\xfe\r\n");
+    let (_, summary) = read(&log[..], None, fold).unwrap();
+    assert_eq!((summary.requests, summary.refused_count), (8, 1));
+}
+
+#[test]
+fn compressed_log_is_refused_with_the_remedy() {
+    let error = read(&[0x1f, 0x8b, 8, 0][..], None, fold).unwrap_err();
+    assert!(error.to_string().contains("zcat"), "{error}");
 }

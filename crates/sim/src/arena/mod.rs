@@ -72,6 +72,14 @@ impl Entry {
             scenario,
         })
     }
+
+    /// What it is called in a report: its title, or the file's name where it has none.
+    fn title(&self) -> &str {
+        match self.scenario.title.as_str() {
+            "" => &self.name,
+            title => title,
+        }
+    }
 }
 
 /// What one contender made of one scenario, the mean over all seeds.

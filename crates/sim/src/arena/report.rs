@@ -50,7 +50,7 @@ impl ArenaReport {
             rows: rows
                 .map(|(entry, scores)| Row {
                     name: entry.name.clone(),
-                    title: entry.scenario.title.clone(),
+                    title: entry.title().to_owned(),
                     scores: scores.to_vec(),
                 })
                 .collect(),

@@ -165,12 +165,15 @@ pub fn in_words(question: &Question, rows: &[PlanRow]) -> String {
     );
     if let Some(after) = first.in_target_after_kill {
         let left = first.replicas.saturating_sub(question.kill);
-        words += &format!(
-            " With {} lost, {} {:.0} % of the requests within the target.",
-            question.kill,
-            replicas(left),
-            after * 100.0
-        );
+        words += &match left {
+            0 => format!(" With {} lost, none is left.", question.kill),
+            left => format!(
+                " With {} lost, {} {:.0} % of the requests within the target.",
+                question.kill,
+                replicas(left),
+                after * 100.0
+            ),
+        };
         let survives = |row: &&PlanRow| row.in_target_after_kill >= Some(ENOUGH);
         if after < ENOUGH
             && let Some(enough) = rows.iter().find(survives)

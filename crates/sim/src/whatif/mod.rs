@@ -38,6 +38,8 @@ use service::{Order, ReplicaModel, Stay};
 
 pub use variant::{Variant, VariantError};
 
+/// Served requests with a service time of which a model is made, at least.
+const SERVED_MIN: usize = 100;
 /// Served requests near a refused one from which its work is drawn.
 const NEAR: usize = 200;
 /// Of the beginning, left out of all rows, at most.
@@ -51,6 +53,12 @@ pub enum WhatIfError {
         "{0} requests were served in this recording; a model of the service needs at least 100"
     )]
     TooFew(usize),
+    /// Requests were served, but it is not known how long they took.
+    #[error(
+        "only {0} of the {1} requests that were served have a service time; a model of the service \
+         needs at least 100: log response times, and import the log again (docs/recording.md)"
+    )]
+    NoTimes(usize, usize),
     /// The recorded configuration cannot be read.
     #[error("the recorded configuration cannot be read: {0}")]
     Config(String),
@@ -175,8 +183,13 @@ impl Model {
             .iter()
             .filter(|request| request.is_served())
             .count();
-        if served < 100 {
+        if served < SERVED_MIN {
             return Err(WhatIfError::TooFew(served));
+        }
+        let timed = |request: &&Request| request.is_served() && request.service_us > 0;
+        let timed = requests.iter().filter(timed).count();
+        if timed < SERVED_MIN {
+            return Err(WhatIfError::NoTimes(timed, served));
         }
         let config = recorded_config(recording)?;
         let (replicas, works) = learn_replicas(&requests);
@@ -312,7 +325,8 @@ impl Model {
     }
 
     fn recorded_over_time(&self) -> Vec<(f64, f64)> {
-        let mut counts = vec![0.0; self.seconds.ceil() as usize + 1];
+        // Whole seconds only: the last one would look like a collapse.
+        let mut counts = vec![0.0; self.seconds as usize];
         for request in self.requests.iter().filter(|request| self.is_good(request)) {
             let left = request.at_us + request.waiting_us + request.service_us - self.first_us;
             if let Some(count) = counts.get_mut((left / 1_000_000) as usize) {
@@ -431,6 +445,9 @@ impl Model {
         repetitions: u32,
         seed: u64,
     ) -> Result<Answer, WhatIfError> {
+        for variant in variants {
+            variant.check_replicas(self.replicas.len())?;
+        }
         let recorded = self.recorded();
         let own = Variant::recorded(self.config.is_some());
         let all: Vec<&Variant> = std::iter::once(&own).chain(variants).collect();

@@ -130,6 +130,18 @@ impl Variant {
             .map_err(|error| VariantError(format!("{}: {error}", self.name)))
     }
 
+    /// Refuses to take away more replicas than there are.
+    pub(super) fn check_replicas(&self, recorded: usize) -> Result<(), VariantError> {
+        match self.replicas {
+            Replicas::More(more) if more.unsigned_abs() >= recorded as u64 && more < 0 => {
+                Err(VariantError(format!(
+                    "`replicas={more}`: {recorded} are recorded, and at least one has to be left"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn replicas(&self, recorded: usize) -> usize {
         match self.replicas {
             Replicas::Exactly(count) => count,
@@ -189,7 +201,10 @@ mod tests {
         assert_eq!(config.mode.as_str(), "lqr");
         assert_eq!(variant.replicas(2), 3);
         assert_eq!(Variant::parse(["replicas=4"]).unwrap().replicas(2), 4);
-        assert_eq!(Variant::parse(["replicas=-5"]).unwrap().replicas(2), 1);
+        let fewer = |text| Variant::parse([text]).unwrap().check_replicas(2);
+        assert!(fewer("replicas=-1").is_ok());
+        let error = fewer("replicas=-2").unwrap_err().to_string();
+        assert!(error.contains("2 are recorded"), "{error}");
     }
 
     #[test]

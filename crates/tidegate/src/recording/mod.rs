@@ -117,13 +117,11 @@ impl From<RecordError> for CliError {
 pub(crate) fn open(path: &Path) -> Result<Recording, CliError> {
     let recording = Recording::open(path)?;
     for problem in &recording.problems {
-        tidegate_proxy::notice(format_args!("warning: {problem}"));
+        eprintln!("warning: {problem}");
     }
     match recording.lost() {
         0 => {}
-        lost => tidegate_proxy::notice(format_args!(
-            "warning: {lost} requests and events were lost while recording"
-        )),
+        lost => eprintln!("warning: {lost} requests and events were lost while recording"),
     }
     Ok(recording)
 }
@@ -167,6 +165,18 @@ fn write_table(
     events: bool,
     out: Option<&Path>,
 ) -> Result<(), CliError> {
+    if events && format != Table::Jsonl {
+        return Err(CliError::Usage(
+            "--events: a table has rows of requests only; add `--format jsonl`".to_owned(),
+        ));
+    }
+    if format == Table::Parquet && cfg!(not(feature = "parquet")) {
+        return Err(CliError::Usage(
+            "this binary was built without Parquet; build it with `--features parquet`, or use \
+             `--format csv`"
+                .to_owned(),
+        ));
+    }
     let shown = out.unwrap_or(Path::new("standard output"));
     let output: Box<dyn Write + Send> = match out {
         Some(path) => Box::new(File::create(path).map_err(file_error(path))?),
@@ -176,7 +186,7 @@ fn write_table(
     let written = match format {
         Table::Csv => export::csv(recording, output),
         Table::Jsonl => export::json_lines(recording, events, output),
-        Table::Parquet => return parquet(recording, output, shown),
+        Table::Parquet => parquet(recording, output),
     };
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(file_error(shown)(error)),
@@ -185,17 +195,13 @@ fn write_table(
 }
 
 #[cfg(feature = "parquet")]
-fn parquet(recording: &Recording, out: impl Write + Send, path: &Path) -> Result<(), CliError> {
-    export::parquet(recording, out).map_err(file_error(path))
+fn parquet(recording: &Recording, out: impl Write + Send) -> io::Result<()> {
+    export::parquet(recording, out)
 }
 
 #[cfg(not(feature = "parquet"))]
-fn parquet(_: &Recording, _: impl Write + Send, _: &Path) -> Result<(), CliError> {
-    Err(CliError::Usage(
-        "this binary was built without Parquet; build it with `--features parquet`, or use \
-         `--format csv`"
-            .to_owned(),
-    ))
+fn parquet(_: &Recording, _: impl Write + Send) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 fn cut(
@@ -209,6 +215,11 @@ fn cut(
         .requests
         .first()
         .map_or(0, |request| request.at_us);
+    if to.is_some_and(|to| to.0 <= from.0) {
+        return Err(CliError::Usage(
+            "--to has to be later than --from".to_owned(),
+        ));
+    }
     let micros = |time: Dur| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let begin = first.saturating_add(micros(from));
     let end = to.map_or(u64::MAX, |to| first.saturating_add(micros(to)));
@@ -286,7 +297,8 @@ fn read_log(log: &Path, format: Option<Log>, no_names: bool, out: &Path) -> Resu
     );
     if summary.without_time > 0 {
         eprintln!(
-            "{} of them without a response time: for forecasts log `$request_time` (nginx)",
+            "{} of them without a response time: a forecast needs the log format with \
+             `$request_time` of docs/recording.md",
             summary.without_time
         );
     }
