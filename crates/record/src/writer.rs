@@ -1,8 +1,13 @@
 //! Files on the disk: frames, rotation, the size cap.
+//!
+//! Nothing is written that no reader finds. Before each write the file has to be there by its name:
+//! one that was removed or moved is followed by another, in a directory that is made again if need
+//! be. A write that the disk refuses is taken back, and the next one repeats what rows cannot be
+//! understood without.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use crate::columns;
@@ -45,12 +50,15 @@ impl Default for Rotation {
 /// Writes a recording into a directory, frame by frame.
 #[derive(Debug)]
 pub struct FileWriter {
-    dir: PathBuf,
+    /// None where the recording is one file.
+    dir: Option<PathBuf>,
     meta: Meta,
     rotation: Rotation,
     file: File,
     path: PathBuf,
     file_bytes: u64,
+    /// The present file has its beginning.
+    begun: bool,
     /// Files of this recording with their sizes, the oldest first, without the present one.
     before: VecDeque<(PathBuf, u64)>,
     rows: Vec<Request>,
@@ -77,8 +85,8 @@ impl FileWriter {
     pub fn create(dir: &Path, meta: Meta, rotation: Rotation) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
         let path = file_name(dir, &meta);
-        let mut writer = Self::open(dir, path, meta, rotation)?;
-        writer.before = writer.found()?;
+        let mut writer = Self::open(Some(dir.to_owned()), path, meta, rotation)?;
+        writer.before = writer.found(dir)?;
         writer.begin_file()?;
         Ok(writer)
     }
@@ -93,19 +101,25 @@ impl FileWriter {
             total_bytes: u64::MAX,
             keep_first: true,
         };
-        let mut writer = Self::open(Path::new(""), path.to_owned(), meta, rotation)?;
+        let mut writer = Self::open(None, path.to_owned(), meta, rotation)?;
         writer.begin_file()?;
         Ok(writer)
     }
 
-    fn open(dir: &Path, path: PathBuf, meta: Meta, rotation: Rotation) -> io::Result<Self> {
+    fn open(
+        dir: Option<PathBuf>,
+        path: PathBuf,
+        meta: Meta,
+        rotation: Rotation,
+    ) -> io::Result<Self> {
         Ok(Self {
-            dir: dir.to_owned(),
+            dir,
             file: File::create_new(&path)?,
             path,
             meta,
             rotation,
             file_bytes: 0,
+            begun: false,
             before: VecDeque::new(),
             rows: Vec::with_capacity(ROWS),
             events: Vec::new(),
@@ -122,9 +136,9 @@ impl FileWriter {
     }
 
     /// Recordings that are in the directory already count for the cap.
-    fn found(&self) -> io::Result<VecDeque<(PathBuf, u64)>> {
+    fn found(&self, dir: &Path) -> io::Result<VecDeque<(PathBuf, u64)>> {
         let mut found = Vec::new();
-        for entry in fs::read_dir(&self.dir)? {
+        for entry in fs::read_dir(dir)? {
             let entry = entry?;
             let path = entry.path();
             if path != self.path && is_recording(&path) {
@@ -249,57 +263,96 @@ impl FileWriter {
             put(&mut content, self.lost);
             put_frame(&mut self.frames, Kind::Loss, &content);
         }
-        match self.write_frames() {
+        let mut frames = std::mem::take(&mut self.frames);
+        let written = self.write_frames(&frames);
+        frames.clear();
+        self.frames = frames;
+        match written {
             Ok(true) => self.lost = 0,
             Ok(false) => self.lost(unwritten),
             Err(error) => {
                 self.lost(unwritten);
+                self.put_tables();
                 return Err(error);
             }
         }
-        self.rotate_if_due()
+        Ok(())
     }
 
     /// False when the cap was reached.
-    fn write_frames(&mut self) -> io::Result<bool> {
-        let mut frames = std::mem::take(&mut self.frames);
-        let over = self.rotation.keep_first
-            && self.total_bytes() + frames.len() as u64 > self.rotation.total_bytes;
-        self.full |= over;
-        if self.full {
-            return Ok(false);
+    fn write_frames(&mut self, frames: &[u8]) -> io::Result<bool> {
+        if !self.full {
+            self.follow_if_due()?;
         }
-        self.file.write_all(&frames)?;
-        self.file_bytes += frames.len() as u64;
-        frames.clear();
-        self.frames = frames;
-        Ok(true)
+        self.append(frames)
     }
 
-    fn rotate_if_due(&mut self) -> io::Result<()> {
-        if self.file_bytes < self.rotation.file_bytes || self.full {
-            return Ok(());
+    /// Begins another file where the present one is large enough or no longer there.
+    fn follow_if_due(&mut self) -> io::Result<()> {
+        let is_there = self.path.exists();
+        let is_due = !is_there || self.file_bytes >= self.rotation.file_bytes;
+        if let Some(dir) = self.dir.clone().filter(|_| is_due) {
+            self.follow(&dir, is_there)?;
         }
+        match self.begun {
+            true => Ok(()),
+            false => self.begin_file(),
+        }
+    }
+
+    fn follow(&mut self, dir: &Path, is_there: bool) -> io::Result<()> {
+        fs::create_dir_all(dir)?;
         self.meta.sequence += 1;
-        let path = file_name(&self.dir, &self.meta);
-        let file = File::create_new(&path)?;
+        let path = file_name(dir, &self.meta);
+        self.file = File::create_new(&path)?;
         let ended = std::mem::replace(&mut self.path, path);
-        self.before.push_back((ended, self.file_bytes));
-        self.file = file;
-        self.file_bytes = 0;
-        self.begin_file()?;
+        self.begun = false;
+        let ended_bytes = std::mem::take(&mut self.file_bytes);
+        if is_there {
+            self.before.push_back((ended, ended_bytes));
+        } else {
+            self.before = self.found(dir)?;
+        }
         self.remove_oldest();
         Ok(())
     }
 
     fn begin_file(&mut self) -> io::Result<()> {
+        let frames = std::mem::take(&mut self.frames);
         put_start(&mut self.frames);
+        self.put_tables();
+        let beginning = std::mem::replace(&mut self.frames, frames);
+        self.append(&beginning)?;
+        self.begun = true;
+        Ok(())
+    }
+
+    /// What rows cannot be understood without: the configuration and all names.
+    fn put_tables(&mut self) {
         self.put_meta();
+        let mut names = Vec::new();
         for (kind, hash, name) in self.names.iter() {
-            put_name(&mut self.new_names, kind, hash, name);
+            put_name(&mut names, kind, hash, name);
         }
-        close(&mut self.frames, Kind::Names, &mut self.new_names);
-        self.write_frames().map(drop)
+        close(&mut self.frames, Kind::Names, &mut names);
+    }
+
+    /// All of the bytes or none. False when the cap was reached.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<bool> {
+        let over = self.rotation.keep_first
+            && self.total_bytes() + bytes.len() as u64 > self.rotation.total_bytes;
+        self.full |= over;
+        if self.full {
+            return Ok(false);
+        }
+        if let Err(error) = self.file.write_all(bytes) {
+            // Where this fails too, a reader finds a torn frame and goes on behind it.
+            let _ = self.file.set_len(self.file_bytes);
+            let _ = self.file.seek(SeekFrom::Start(self.file_bytes));
+            return Err(error);
+        }
+        self.file_bytes += bytes.len() as u64;
+        Ok(true)
     }
 
     fn remove_oldest(&mut self) {
@@ -354,4 +407,64 @@ fn is_recording(path: &Path) -> bool {
         && path
             .extension()
             .is_some_and(|extension| extension == EXTENSION)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use crate::reader::Recording;
+
+    fn request(at_us: u64) -> Request {
+        Request {
+            at_us,
+            path: 1,
+            ..Request::default()
+        }
+    }
+
+    /// What a full disk answers.
+    fn full_disk() -> File {
+        File::options().write(true).open("/dev/full").unwrap()
+    }
+
+    #[test]
+    fn file_begun_on_a_full_disk_is_read_once_there_is_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer =
+            FileWriter::create(dir.path(), Meta::default(), Rotation::default()).unwrap();
+        let file = std::mem::replace(&mut writer.file, full_disk());
+        // As after a rotation: nothing of the file is written yet.
+        file.set_len(0).unwrap();
+        (writer.begun, writer.file_bytes) = (false, 0);
+        writer.name(NameKind::Path, 1, "/a");
+        writer.request(request(1));
+        writer.flush().unwrap_err();
+        assert_eq!(writer.lost_total(), 1);
+        writer.file = File::options().write(true).open(&writer.path).unwrap();
+        writer.request(request(2));
+        let path = writer.finish().unwrap();
+        let recording = Recording::open(&path).unwrap();
+        assert_eq!(recording.problems, []);
+        assert_eq!((recording.requests.len(), recording.lost()), (1, 1));
+        assert_eq!(recording.names.path(1), "/a");
+    }
+
+    #[test]
+    fn name_that_a_full_disk_refused_is_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer =
+            FileWriter::create(dir.path(), Meta::default(), Rotation::default()).unwrap();
+        let file = std::mem::replace(&mut writer.file, full_disk());
+        writer.name(NameKind::Path, 1, "/a");
+        writer.request(request(1));
+        writer.flush().unwrap_err();
+        writer.file = file;
+        writer.request(request(2));
+        let path = writer.finish().unwrap();
+        let recording = Recording::open(&path).unwrap();
+        assert_eq!(recording.names.path(1), "/a");
+        assert_eq!((recording.requests.len(), recording.lost()), (1, 1));
+    }
 }

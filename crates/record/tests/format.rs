@@ -290,6 +290,51 @@ fn what_has_to_be_whole_ends_at_the_cap() {
 }
 
 #[test]
+fn removed_directory_is_made_again_and_what_follows_is_read() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("recording");
+    let mut writer = FileWriter::create(&dir, Meta::default(), Rotation::default()).unwrap();
+    writer.name(NameKind::Path, 1, "/a");
+    writer.request(Request::default());
+    writer.flush().unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    let rest = &traffic(100);
+    rest.iter().for_each(|&request| writer.request(request));
+    writer.flush().unwrap();
+    let written = fs::metadata(writer.path()).unwrap().len();
+    assert_eq!(writer.total_bytes(), written, "removed files do not count");
+    let recording = Recording::open(&dir).unwrap();
+    assert_eq!(recording.requests, sorted(rest));
+    assert_eq!(recording.names.path(1), "/a");
+    assert_eq!(recording.problems, []);
+}
+
+#[test]
+fn directory_that_cannot_be_made_again_loses_rows_and_counts_them() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("recording");
+    let mut writer = FileWriter::create(&dir, Meta::default(), Rotation::default()).unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    fs::write(&dir, "in the way").unwrap();
+    let before = writer.total_bytes();
+    for _ in 0..3 {
+        writer.request(Request::default());
+        writer.flush().unwrap_err();
+    }
+    assert_eq!(
+        writer.total_bytes(),
+        before,
+        "nothing goes where no name leads"
+    );
+    assert_eq!(writer.lost_total(), 3);
+    fs::remove_file(&dir).unwrap();
+    writer.request(Request::default());
+    writer.finish().unwrap();
+    let recording = Recording::open(&dir).unwrap();
+    assert_eq!((recording.requests.len(), recording.lost()), (1, 3));
+}
+
+#[test]
 fn a_recorder_loses_nothing_that_fits_and_counts_the_rest() {
     const SENT: u64 = 300_000;
     static COMPLAINED: AtomicBool = AtomicBool::new(false);

@@ -24,7 +24,7 @@ use tidegate_sentry::transcript::Sink;
 
 use crate::application::Application;
 use crate::config::{Config, Record};
-use crate::operator_log::notice;
+use crate::operator_log::warn;
 use crate::settings::Settings;
 use places::Numbers;
 pub(crate) use places::Places;
@@ -185,7 +185,7 @@ impl Recordings {
         let writer = FileWriter::create(&dir, meta, rotation(&config.record));
         let shown = dir.display().to_string();
         let recorder = Recorder::start(writer.map_err(refused)?, move |error| {
-            notice(format_args!(
+            warn(format_args!(
                 "the recording in {shown} cannot be written: {error}; requests are served, rows \
                  are lost and counted; make room there"
             ));
