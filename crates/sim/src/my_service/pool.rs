@@ -257,11 +257,11 @@ mod tests {
         for (text, part) in [
             (
                 change("1m", "drain = 3"),
-                "1m: `drain` is 3, and 2 replicas serve",
+                "60s: `drain` is 3, and 2 replicas serve",
             ),
             (
                 change("1m", "undrain = 1"),
-                "1m: `undrain` is 1, and 0 replicas are drained",
+                "60s: `undrain` is 1, and 0 replicas are drained",
             ),
             (
                 change("90s", "remove = 3"),
