@@ -50,7 +50,7 @@ fn goodput(scenario: &Scenario, seeds: &[u64]) -> f64 {
 fn cost_fairness_answers_more_the_nearer_it_is_to_one() {
     let goodput = [0.0, 0.5, 1.0].map(|fairness| goodput(&by_path(fairness), &SEEDS));
     assert!(goodput[1] > 1.3 * goodput[0], "{goodput:?}");
-    assert!(goodput[2] > 1.7 * goodput[0], "{goodput:?}");
+    assert!(goodput[2] > 1.5 * goodput[0], "{goodput:?}");
 }
 
 /// Fairness by request with nothing else that looks at costs, the default with its toll on paths,
@@ -67,7 +67,7 @@ fn cost_fairness_answers_more_than_tolls_and_than_no_protection() {
     let by_cost = goodput(&by_path(1.0), &SEEDS);
     for (name, other) in [("request", by_request), ("toll", by_toll)] {
         let other = goodput(&other, &SEEDS);
-        assert!(by_cost > 1.7 * other, "{name}: {by_cost} against {other}");
+        assert!(by_cost > 1.5 * other, "{name}: {by_cost} against {other}");
     }
     let unprotected = goodput(&unprotected, &SEEDS);
     assert!(
@@ -108,7 +108,7 @@ fn by_tenant(fairness: f64) -> Scenario {
 #[test]
 fn cost_is_learned_by_tenant_too() {
     let [alike, told] = [0.0, 1.0].map(|fairness| goodput(&by_tenant(fairness), &SEEDS));
-    assert!(told > 1.3 * alike, "{told} against {alike}");
+    assert!(told > 1.2 * alike, "{told} against {alike}");
 }
 
 fn by_report(fairness: f64) -> Scenario {

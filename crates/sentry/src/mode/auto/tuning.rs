@@ -449,7 +449,7 @@ tuning! {
     /// slots, 16 that take far longer than others leave room for those again.
     OVERDUE_SERVICE_TIMES: f64 = 10.0, "typical service times", "0275";
     /// Least such time.
-    OVERDUE_SECONDS_MIN: f64 = 0.1, "s", "0275";
+    OVERDUE_SECONDS_MIN: f64 = 0.2, "s", "0275";
     /// The same while it is not known what is typical.
     OVERDUE_SECONDS_UNKNOWN: f64 = 1.0, "s", "0058";
     /// Longest such time.
