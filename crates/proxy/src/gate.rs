@@ -2,7 +2,7 @@
 //!
 //! Whatever happens to a request, its slot ends exactly once: the permit lives in a `Slot`, which
 //! `Slot::end` or `Slot::end_as_noted` gives back where the request ends. Where a future may be
-//! dropped because its client leaves, a [`Held`] makes that call. A slot that is dropped without
+//! dropped because its client leaves, a `Held` makes that call. A slot that is dropped without
 //! either is a mistake, or the work of a panic: it goes back, and counts as unreported.
 
 use std::rc::Rc;

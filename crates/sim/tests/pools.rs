@@ -77,14 +77,14 @@ impl Protector for Ledger {
 
     fn on_stream(&mut self, now: Timestamp, request: RequestId, wakes: &mut Wakes) {
         self.noting(now, wakes, |inner, wakes| {
-            inner.on_stream(now, request, wakes)
+            inner.on_stream(now, request, wakes);
         });
     }
 
     fn on_end(&mut self, now: Timestamp, request: RequestId, ending: Ending, wakes: &mut Wakes) {
         self.dropped += u32::from(ending == Ending::Dropped);
         self.noting(now, wakes, |inner, wakes| {
-            inner.on_end(now, request, ending, wakes)
+            inner.on_end(now, request, ending, wakes);
         });
     }
 
@@ -98,13 +98,13 @@ impl Protector for Ledger {
 
     fn set_health(&mut self, now: Timestamp, replica: ReplicaId, up: bool, wakes: &mut Wakes) {
         self.noting(now, wakes, |inner, wakes| {
-            inner.set_health(now, replica, up, wakes)
+            inner.set_health(now, replica, up, wakes);
         });
     }
 
     fn change_pool(&mut self, now: Timestamp, change: PoolChange, wakes: &mut Wakes) {
         self.noting(now, wakes, |inner, wakes| {
-            inner.change_pool(now, change, wakes)
+            inner.change_pool(now, change, wakes);
         });
     }
 
@@ -114,7 +114,7 @@ impl Protector for Ledger {
 
     fn handle_timeout(&mut self, now: Timestamp, observer: &mut dyn Observer, wakes: &mut Wakes) {
         self.noting(now, wakes, |inner, wakes| {
-            inner.handle_timeout(now, observer, wakes)
+            inner.handle_timeout(now, observer, wakes);
         });
     }
 
