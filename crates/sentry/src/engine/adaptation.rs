@@ -402,7 +402,7 @@ mod tests {
         Timestamp::from_secs_f64(seconds)
     }
 
-    /// An engine that was not driven for ten seconds, and then gets 500 requests a second for 0.3 s:
+    /// An engine that was not driven for ten seconds, then gets 500 requests a second for 0.3 s:
     /// seconds of the first interval after that, and arrivals per second that it remembers.
     fn after_rest(rest: bool) -> (f64, Option<f64>) {
         let config = SentryConfig::default();
