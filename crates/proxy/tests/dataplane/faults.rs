@@ -205,7 +205,9 @@ async fn who_waits_again_waits_no_longer_than_its_deadline() {
     let (proxy, service, _permits, _first) = busy_beside(nobody().await, "").await;
     let hasty =
         "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\ntidegate-deadline-ms: 300\r\n\r\nok";
-    assert_eq!(ask(proxy.local_addr(), hasty).await.status, 504);
+    // The engine calls it expired, or its own timer ends it: whichever sees the deadline first.
+    let answer = ask(proxy.local_addr(), hasty).await;
+    assert!([503, 504].contains(&answer.status), "{answer:?}");
     assert_eq!(service.count(), 1, "it was not sent");
     assert_eq!(waiting(&proxy), 0);
 }
