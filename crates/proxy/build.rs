@@ -15,11 +15,18 @@ dashboard</code> (needs Node 20 or newer), then build Tidegate again.</p><p>Unti
 fn main() {
     let built = Path::new("../../dashboard/dist/index.html");
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed={}", built.display());
+    println!("cargo::rerun-if-changed={}", watched(built).display());
     let page = fs::read_to_string(built).unwrap_or_else(|_| MISSING.to_owned());
     let out = env::var("OUT_DIR").expect("cargo sets it");
     fs::write(Path::new(&out).join("dashboard.html"), page).expect("the build directory is ours");
     commit();
+}
+
+/// The page, or the nearest folder in which it would appear: a file that is missing counts as
+/// changed, and would build the proxy again each time.
+fn watched(page: &Path) -> &Path {
+    let found = page.ancestors().take(3).find(|path| path.exists());
+    found.unwrap_or(Path::new("build.rs"))
 }
 
 /// The commit, where the source is a repository; packagers set it themselves.
