@@ -6,7 +6,10 @@
 //!
 //! Small pools are divided exactly, by dynamic programming over applications. For a large one, the
 //! bids are replaced by their concave hulls, servers go one by one to the steepest, and what the
-//! hulls would earn is a bound that is reported beside what the division earns.
+//! hulls would earn is a bound that the status shows beside what the division earns.
+//!
+//! Guarantees come before revenue: a server that a guarantee needs is worth more than all others
+//! together. What is left of a short pool goes by revenue.
 //!
 //! What breaks it: rates that change between the prediction and its time.
 
@@ -36,6 +39,8 @@ pub struct Bid {
     pub min: u32,
     /// Most servers that it can use.
     pub max: u32,
+    /// Servers that its guarantees need.
+    pub guaranteed: u32,
     /// Targets, shortest first; at least one.
     pub options: Vec<TargetOption>,
     /// Predicted rates and revenues of its classes.
@@ -49,6 +54,8 @@ pub struct ClassRate {
     pub rate: f64,
     /// What one earns.
     pub revenue: f64,
+    /// Requests per second that are admitted before those of any other class.
+    pub guarantee: f64,
 }
 
 /// How the pool is divided.
@@ -78,22 +85,35 @@ impl Bid {
         best
     }
 
-    /// The most valuable requests first, until the capacity is used up.
+    /// Guaranteed requests first, then the most valuable ones, until the capacity is used up.
     fn earned(&self, capacity: f64) -> f64 {
         let mut classes = self.classes.clone();
         classes.sort_by(|a, b| b.revenue.total_cmp(&a.revenue));
         let mut left = capacity;
         let mut earned = 0.0;
-        for class in classes {
-            let served = class.rate.min(left);
-            earned += served * class.revenue;
+        let mut serve = |rate: f64, revenue: f64| {
+            let served = rate.min(left);
+            earned += served * revenue;
             left -= served;
+        };
+        for class in &classes {
+            serve(class.rate.min(class.guarantee), class.revenue);
+        }
+        for class in &classes {
+            serve((class.rate - class.guarantee).max(0.0), class.revenue);
         }
         earned
     }
 
-    /// What is maximised: revenue less the servers' cost, and a trifle for each move.
-    fn worth(&self, servers: u32, cost: f64) -> f64 {
+    /// The most that any number of servers earns.
+    fn earns_at_most(&self) -> f64 {
+        let classes = self.classes.iter();
+        classes.map(|class| class.rate * class.revenue).sum()
+    }
+
+    /// What is maximised: revenue less the servers' cost, less what missing guarantees cost, and a
+    /// trifle for each move.
+    fn worth(&self, servers: u32, prices: Prices) -> f64 {
         let (earned, _) = self.earns(servers);
         let moved = f64::from(servers.abs_diff(self.current));
         let unit = self
@@ -101,7 +121,9 @@ impl Bid {
             .iter()
             .map(|class| class.revenue)
             .fold(0.0, f64::max);
-        earned - cost * f64::from(servers) - MOVE_COST * unit * moved
+        let missing = f64::from(self.guaranteed.saturating_sub(servers));
+        let costs = prices.server * f64::from(servers) + prices.guarantee * missing;
+        earned - costs - MOVE_COST * unit * moved
     }
 
     fn most(&self, pool: u32) -> u32 {
@@ -109,17 +131,44 @@ impl Bid {
     }
 }
 
+/// What is paid per second.
+#[derive(Debug, Clone, Copy)]
+struct Prices {
+    /// For a server.
+    server: f64,
+    /// For a server that a guarantee needs and does not have.
+    guarantee: f64,
+}
+
+impl Prices {
+    /// A missing guarantee costs more than everything else is worth.
+    fn new(pool: u32, bids: &[Bid], cost: f64) -> Self {
+        let earned: f64 = bids.iter().map(Bid::earns_at_most).sum();
+        Self {
+            server: cost,
+            guarantee: 1.0 + 2.0 * earned + cost * f64::from(pool),
+        }
+    }
+
+    /// Revenue alone.
+    const NONE: Self = Self {
+        server: 0.0,
+        guarantee: 0.0,
+    };
+}
+
 /// Divides `pool` servers; `cost` is what a server costs per second. Minima come first: where the
 /// pool is smaller than they are, it is given in the order of the bids.
 #[must_use]
 pub fn divide(pool: u32, bids: &[Bid], cost: f64) -> Division {
     let minima: u64 = bids.iter().map(|bid| u64::from(bid.min)).sum();
+    let prices = Prices::new(pool, bids, cost);
     let servers = if minima >= u64::from(pool) {
         only_minima(pool, bids)
     } else if steps(pool, bids) <= EXACT_STEPS_MAX {
-        exact(pool, bids, cost)
+        exact(pool, bids, prices)
     } else {
-        steepest(pool, bids, cost)
+        steepest(pool, bids, prices)
     };
     let chosen = || bids.iter().zip(&servers).map(|(bid, &n)| bid.earns(n));
     let revenue = chosen().map(|(earned, _)| earned).sum();
@@ -155,13 +204,13 @@ fn only_minima(pool: u32, bids: &[Bid]) -> Vec<u32> {
 }
 
 /// Dynamic programming: the best that the first bids can do with so many servers.
-fn exact(pool: u32, bids: &[Bid], cost: f64) -> Vec<u32> {
+fn exact(pool: u32, bids: &[Bid], prices: Prices) -> Vec<u32> {
     let size = pool as usize + 1;
     let mut best = vec![f64::NEG_INFINITY; size];
     best[0] = 0.0;
     let mut choices: Vec<Vec<u32>> = Vec::with_capacity(bids.len());
     for bid in bids {
-        let worth: Vec<f64> = (0..=bid.most(pool)).map(|n| bid.worth(n, cost)).collect();
+        let worth: Vec<f64> = (0..=bid.most(pool)).map(|n| bid.worth(n, prices)).collect();
         let mut next = vec![f64::NEG_INFINITY; size];
         let mut choice = vec![0; size];
         for used in (0..size).filter(|&used| best[used].is_finite()) {
@@ -189,9 +238,9 @@ fn exact(pool: u32, bids: &[Bid], cost: f64) -> Vec<u32> {
 }
 
 /// Upper concave hull of a bid's worth, as slopes of the next servers from its minimum on.
-fn slopes(bid: &Bid, pool: u32, cost: f64) -> Vec<(f64, u32)> {
+fn slopes(bid: &Bid, pool: u32, prices: Prices) -> Vec<(f64, u32)> {
     let points: Vec<(u32, f64)> = (bid.min..=bid.most(pool))
-        .map(|n| (n, bid.worth(n, cost)))
+        .map(|n| (n, bid.worth(n, prices)))
         .collect();
     let mut hull: Vec<(u32, f64)> = Vec::new();
     let slope = |a: (u32, f64), b: (u32, f64)| (b.1 - a.1) / f64::from(b.0 - a.0);
@@ -210,9 +259,9 @@ fn slopes(bid: &Bid, pool: u32, cost: f64) -> Vec<(f64, u32)> {
 }
 
 /// Pieces of all hulls, steepest first: bid, slope, servers.
-fn pieces(pool: u32, bids: &[Bid], cost: f64) -> Vec<(usize, f64, u32)> {
+fn pieces(pool: u32, bids: &[Bid], prices: Prices) -> Vec<(usize, f64, u32)> {
     let of = |(index, bid): (usize, &Bid)| {
-        let pieces = slopes(bid, pool, cost).into_iter();
+        let pieces = slopes(bid, pool, prices).into_iter();
         pieces.map(move |(slope, servers)| (index, slope, servers))
     };
     let mut all: Vec<_> = bids.iter().enumerate().flat_map(of).collect();
@@ -220,10 +269,10 @@ fn pieces(pool: u32, bids: &[Bid], cost: f64) -> Vec<(usize, f64, u32)> {
     all
 }
 
-fn steepest(pool: u32, bids: &[Bid], cost: f64) -> Vec<u32> {
+fn steepest(pool: u32, bids: &[Bid], prices: Prices) -> Vec<u32> {
     let mut servers: Vec<u32> = bids.iter().map(|bid| bid.min).collect();
     let mut left = pool - servers.iter().sum::<u32>();
-    for (index, slope, wanted) in pieces(pool, bids, cost) {
+    for (index, slope, wanted) in pieces(pool, bids, prices) {
         if slope <= 0.0 {
             break;
         }
@@ -238,13 +287,7 @@ fn hull_bound(pool: u32, bids: &[Bid]) -> f64 {
     let minima: u32 = bids.iter().map(|bid| bid.min).sum();
     let mut left = f64::from(pool - minima);
     let mut bound: f64 = bids.iter().map(|bid| bid.earns(bid.min).0).sum();
-    let free = |bid: &Bid| Bid {
-        classes: bid.classes.clone(),
-        options: bid.options.clone(),
-        ..*bid
-    };
-    let bids: Vec<Bid> = bids.iter().map(free).collect();
-    for (_, slope, wanted) in pieces(pool, &bids, 0.0) {
+    for (_, slope, wanted) in pieces(pool, bids, Prices::NONE) {
         let given = f64::from(wanted).min(left);
         bound += slope.max(0.0) * given;
         left -= given;
@@ -263,6 +306,7 @@ mod tests {
             current: min,
             min,
             max,
+            guaranteed: min,
             options: vec![
                 TargetOption {
                     seconds: 1.0,
@@ -275,7 +319,11 @@ mod tests {
                     revenue_share: 1.0,
                 },
             ],
-            classes: vec![ClassRate { rate, revenue }],
+            classes: vec![ClassRate {
+                rate,
+                revenue,
+                guarantee: 0.0,
+            }],
         }
     }
 
@@ -300,6 +348,53 @@ mod tests {
         let cheap = divide(10, &[bid(500.0, 1.0, 1, 10)], 1.0);
         let dear = divide(10, &[bid(500.0, 1.0, 1, 10)], 60.0);
         assert_eq!((cheap.servers[0], dear.servers[0]), (9, 1));
+    }
+
+    #[test]
+    fn guarantee_comes_before_revenue_and_the_rest_goes_by_revenue() {
+        let guaranteed = |servers: u32| Bid {
+            guaranteed: servers,
+            ..bid(400.0, 1.0, 1, 11)
+        };
+        let dear = bid(1600.0, 50.0, 1, 11);
+        let without = divide(11, &[guaranteed(1), dear.clone()], 0.0);
+        assert_eq!(without.servers, [1, 10]);
+        let with = divide(11, &[guaranteed(4), dear.clone()], 0.0);
+        assert_eq!(with.servers, [4, 7]);
+        assert_eq!(
+            steepest(11, &[guaranteed(4), dear.clone()], {
+                Prices::new(11, &[guaranteed(4), dear], 0.0)
+            }),
+            [4, 7]
+        );
+    }
+
+    #[test]
+    fn guaranteed_requests_are_served_before_dearer_ones() {
+        let mut mixed = bid(0.0, 0.0, 1, 1);
+        let class = |rate, revenue, guarantee| ClassRate {
+            rate,
+            revenue,
+            guarantee,
+        };
+        mixed.classes = vec![class(100.0, 10.0, 0.0), class(50.0, 1.0, 20.0)];
+        // 58/s: 20 that are guaranteed, and 38 that earn ten times as much.
+        assert!((mixed.earned(58.0) - (20.0 + 380.0)).abs() < 1e-9);
+    }
+
+    proptest! {
+        #[test]
+        fn guarantees_are_missed_only_where_the_pool_is_used_up_by_guarantees(
+            bids in proptest::collection::vec(any_bid(), 1..4), pool in 9..14u32, cost in 0.0..20.0f64,
+        ) {
+            let division = divide(pool, &bids, cost);
+            let missing: u32 = bids.iter().zip(&division.servers)
+                .map(|(bid, &n)| bid.guaranteed.saturating_sub(n)).sum();
+            let beyond: u32 = bids.iter().zip(&division.servers)
+                .map(|(bid, &n)| n.saturating_sub(bid.guaranteed)).sum();
+            let free = pool - division.servers.iter().sum::<u32>();
+            prop_assert!(missing == 0 || beyond + free == 0, "{division:?}");
+        }
     }
 
     #[test]
@@ -334,10 +429,12 @@ mod tests {
             0..6u32,
             0..8u32,
             0.3..1.0f64,
+            0..6u32,
         )
-            .prop_map(|(rate, revenue, min, more, current, share)| {
+            .prop_map(|(rate, revenue, min, more, current, share, guaranteed)| {
                 let mut bid = bid(rate, revenue, min, min + more);
                 bid.current = current;
+                bid.guaranteed = guaranteed.clamp(min, min + more);
                 bid.options[1].per_server = 90.0;
                 bid.options[1].revenue_share = share;
                 bid
@@ -345,11 +442,11 @@ mod tests {
     }
 
     /// All divisions, one by one.
-    fn best_by_force(pool: u32, bids: &[Bid], cost: f64) -> f64 {
+    fn best_by_force(pool: u32, bids: &[Bid], prices: Prices) -> f64 {
         match bids {
             [] => 0.0,
             [first, rest @ ..] => (first.min..=first.most(pool).min(pool))
-                .map(|n| first.worth(n, cost) + best_by_force(pool - n, rest, cost))
+                .map(|n| first.worth(n, prices) + best_by_force(pool - n, rest, prices))
                 .fold(f64::NEG_INFINITY, f64::max),
         }
     }
@@ -360,8 +457,10 @@ mod tests {
             bids in proptest::collection::vec(any_bid(), 1..4), pool in 9..14u32, cost in 0.0..20.0f64,
         ) {
             let division = divide(pool, &bids, cost);
-            let worth: f64 = bids.iter().zip(&division.servers).map(|(b, &n)| b.worth(n, cost)).sum();
-            prop_assert!((worth - best_by_force(pool, &bids, cost)).abs() < 1e-6);
+            let prices = Prices::new(pool, &bids, cost);
+            let worth = |bid: &Bid, n: u32| bid.worth(n, prices);
+            let worth: f64 = bids.iter().zip(&division.servers).map(|(b, &n)| worth(b, n)).sum();
+            prop_assert!((worth - best_by_force(pool, &bids, prices)).abs() < 1e-6);
             prop_assert!(division.servers.iter().sum::<u32>() <= pool);
             for (bid, &n) in bids.iter().zip(&division.servers) {
                 prop_assert!(n >= bid.min && n <= bid.most(pool));
@@ -372,9 +471,10 @@ mod tests {
         fn steepest_keeps_to_pool_and_bounds(
             bids in proptest::collection::vec(any_bid(), 1..6), pool in 18..30u32,
         ) {
-            let servers = steepest(pool, &bids, 0.0);
+            let servers = steepest(pool, &bids, Prices::NONE);
             let earned: f64 = bids.iter().zip(&servers).map(|(b, &n)| b.earns(n).0).sum();
-            let best: f64 = divide(pool, &bids, 0.0).revenue;
+            let free: Vec<Bid> = bids.iter().map(|bid| Bid { guaranteed: 0, ..bid.clone() }).collect();
+            let best: f64 = divide(pool, &free, 0.0).revenue;
             prop_assert!(servers.iter().sum::<u32>() <= pool);
             prop_assert!(earned <= best * (1.0 + 1e-3) + 1e-2);
             prop_assert!(hull_bound(pool, &bids) + 1e-2 >= best);

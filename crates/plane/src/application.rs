@@ -47,8 +47,10 @@ pub struct Need {
     pub servers: u32,
     /// Servers for the rate and its margin.
     pub with_margin: u32,
-    /// The same by each model alone: the bound of G/G/1, and M/G/c.
-    pub by_model: (u32, u32),
+    /// The same by the bound of G/G/1 alone.
+    pub by_bound: u32,
+    /// The same by M/G/c alone.
+    pub by_mgc: u32,
 }
 
 /// What is known about an application at an instant.
@@ -98,12 +100,13 @@ pub(crate) struct Application {
     /// Servers needed at each plan, headroom included.
     needs: VecDeque<(Timestamp, u32)>,
     pub(crate) last_reaction: Option<Timestamp>,
-    pub(crate) last_order: Option<Timestamp>,
     pub(crate) target: Duration,
     pub(crate) blind: bool,
     pub(crate) stuck: u32,
     /// Servers that it should have, by the last plan.
     pub(crate) needed: Option<u32>,
+    /// The numbers behind it: for the present rate, and for the predicted one.
+    pub(crate) grounds: Option<(Need, Option<Need>)>,
     pub(crate) reason: String,
 }
 
@@ -117,11 +120,11 @@ impl Application {
             capacity_before: None,
             needs: VecDeque::new(),
             last_reaction: None,
-            last_order: None,
             target: config.target.0,
             blind: false,
             stuck: 0,
             needed: None,
+            grounds: None,
             reason: "nothing observed yet".to_owned(),
             config: config.clone(),
         }
@@ -244,7 +247,8 @@ impl Application {
             margin,
             servers: self.workload(rate)?.needed(&objective).servers,
             with_margin: with_margin.servers,
-            by_model: (with_margin.by_bound, with_margin.by_mgc),
+            by_bound: with_margin.by_bound,
+            by_mgc: with_margin.by_mgc,
         })
     }
 
@@ -263,14 +267,12 @@ impl Application {
         self.need(rate.rate, margin + reached - rate.rate)
     }
 
-    /// Whether the last interval brought more than so many servers can do, beyond chance.
-    pub(crate) fn is_beyond(&self, servers: u32) -> bool {
-        let beyond = || {
-            let [.., last] = self.demand.last_rates()?;
-            let capacity = self.capacity()? * f64::from(servers);
-            Some(last > capacity + STEP_DEVIATIONS * last.max(1.0).sqrt())
-        };
-        beyond().unwrap_or(false)
+    /// The rate of the last interval, where it is more than so many servers can do, beyond chance.
+    pub(crate) fn beyond(&self, servers: u32) -> Option<f64> {
+        let [.., last] = self.demand.last_rates()?;
+        let capacity = self.capacity()? * f64::from(servers);
+        let beyond = last > capacity + STEP_DEVIATIONS * last.max(1.0).sqrt();
+        beyond.then_some(last)
     }
 
     /// The rate that a climb reaches in a moment. A climb shows in each of the last two intervals;
@@ -299,11 +301,13 @@ impl Application {
     }
 
     pub(crate) fn assess(&mut self, now: Timestamp, plane: &PlaneConfig) -> Option<Assessment> {
+        self.grounds = None;
         let rate = self.rate(now)?;
         let present = self.need_now(now)?;
         let horizon = self.horizon(plane);
         self.forecast.set_horizon(horizon);
         let predicted = self.predicted(now, horizon, plane);
+        self.grounds = Some((present, predicted.map(|(_, need)| need)));
         let headroom = rate.rate * plane.scale_in.headroom.0;
         let kept = self.need(rate.rate, RATE_DEVIATIONS * rate.sd + headroom)?;
         let coming = predicted.map_or(0, |(_, need)| need.with_margin);
@@ -360,23 +364,46 @@ impl Application {
     /// What it would do with servers.
     pub(crate) fn bid(&self, now: Timestamp, known: &Assessment, wanted: u32, pool: u32) -> Bid {
         let rate = known.expected_rate();
-        let shares = self.demand.class_shares(now, RATE_WINDOW);
-        let revenue = |index: usize| {
-            let class = self.config.classes.get(index);
-            class.map_or(self.config.revenue, |class| class.revenue)
-        };
-        let classes = shares.iter().enumerate().map(|(index, share)| ClassRate {
-            rate: rate * share,
-            revenue: revenue(index),
-        });
         let max = self.config.servers_max(Some(pool));
+        let min = self.config.min.min(max);
+        let guaranteed = Workload {
+            rate: self.config.guaranteed(),
+            ..known.workload
+        };
+        let guaranteed = guaranteed.needed(&self.objective()).servers;
+        let max = wanted.clamp(min, max);
         Bid {
             current: self.servers.desired(),
-            min: self.config.min.min(max),
-            max: wanted.clamp(self.config.min.min(max), max),
+            min,
+            max,
+            guaranteed: guaranteed.clamp(min, max),
             options: self.options(rate, &known.workload),
-            classes: classes.collect(),
+            classes: self.class_rates(now, rate),
         }
+    }
+
+    /// What each class brings of a rate, and what it earns. Requests of a class that is not
+    /// configured earn what those of the application do.
+    fn class_rates(&self, now: Timestamp, rate: f64) -> Vec<ClassRate> {
+        let shares = self.demand.class_shares(now, RATE_WINDOW);
+        if shares.is_empty() {
+            let guarantee = self.config.guaranteed();
+            let revenue = self.config.revenue;
+            return vec![ClassRate {
+                rate,
+                revenue,
+                guarantee,
+            }];
+        }
+        let class_rate = |(name, share): (&String, &f64)| {
+            let class = self.config.classes.iter().find(|it| it.name == *name);
+            ClassRate {
+                rate: rate * share,
+                revenue: class.map_or(self.config.revenue, |class| class.revenue),
+                guarantee: class.map_or(0.0, |class| class.guarantee.0),
+            }
+        };
+        shares.iter().map(class_rate).collect()
     }
 
     /// Targets that the agreement allows at this rate.

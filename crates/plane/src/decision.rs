@@ -44,6 +44,8 @@ pub enum Cause {
     Measured,
     /// Requests are shed.
     Shed,
+    /// A moment brought more than the servers can do, and nothing is shed yet.
+    Ahead,
     /// Fewer servers have been enough for a while.
     ScaleIn,
     /// There are not servers enough for all applications.
@@ -62,6 +64,7 @@ impl Cause {
             Self::Predicted => "predicted",
             Self::Measured => "measured",
             Self::Shed => "shed",
+            Self::Ahead => "ahead",
             Self::ScaleIn => "scale_in",
             Self::Pool => "pool",
             Self::Bounds => "bounds",
@@ -81,8 +84,6 @@ pub enum PlaneEvent {
         /// When.
         #[serde(serialize_with = "as_unix_seconds")]
         at: Timestamp,
-        /// For which application.
-        application: String,
         /// Proxies now.
         from: u32,
         /// Proxies that should be.
@@ -125,15 +126,15 @@ pub enum PlaneEvent {
 }
 
 impl PlaneEvent {
-    /// The application it is about.
+    /// The application it is about; nothing where it is about all of them.
     #[must_use]
-    pub fn application(&self) -> &str {
+    pub fn application(&self) -> Option<&str> {
         match self {
-            Self::Decision(decision) => &decision.application,
-            Self::Proxies { application, .. }
-            | Self::Foreign { application, .. }
+            Self::Decision(decision) => Some(&decision.application),
+            Self::Proxies { .. } => None,
+            Self::Foreign { application, .. }
             | Self::Stuck { application, .. }
-            | Self::Blind { application, .. } => application,
+            | Self::Blind { application, .. } => Some(application),
         }
     }
 }

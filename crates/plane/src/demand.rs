@@ -7,7 +7,7 @@
 //!
 //! What breaks it: clients that retry what was shed. They count as often as they ask.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -26,8 +26,8 @@ pub struct Observation {
     pub shed: f64,
     /// Requests answered.
     pub served: f64,
-    /// Requests that arrived per class, most important first; empty where there is one class.
-    pub classes: Vec<f64>,
+    /// Requests that arrived per class, by its name; empty where classes are not known.
+    pub classes: BTreeMap<String, f64>,
     /// Times between arrivals.
     pub gaps: Option<Moments>,
     /// Times that requests spent in a server.
@@ -53,6 +53,31 @@ impl Moments {
     pub fn scv(&self) -> Option<f64> {
         let scv = self.square / (self.mean * self.mean) - 1.0;
         scv.is_finite().then(|| scv.max(0.0))
+    }
+
+    /// Of times that were measured in several places.
+    #[must_use]
+    pub fn pooled(parts: &[Self]) -> Option<Self> {
+        let mut sound = parts.iter().filter(|part| part.is_sound());
+        let mut all = *sound.next()?;
+        sound.for_each(|part| all.merge(part, f64::INFINITY));
+        Some(all)
+    }
+
+    /// Of the times between arrivals of several streams together, where these are `parts` and
+    /// independent of each other: rates add up, and each stream's variability counts by its share.
+    #[must_use]
+    pub fn superposed(parts: &[Self]) -> Option<Self> {
+        let sound = || parts.iter().filter(|part| part.is_sound());
+        let rate: f64 = sound().map(|part| 1.0 / part.mean).sum();
+        let by_share = |part: &Self| part.scv().unwrap_or(1.0) / (part.mean * rate);
+        let scv: f64 = sound().map(by_share).sum();
+        let mean = 1.0 / rate;
+        (rate > 0.0).then(|| Self {
+            count: sound().map(|part| part.count).sum(),
+            mean,
+            square: (1.0 + scv) * mean * mean,
+        })
     }
 
     fn is_sound(&self) -> bool {
@@ -90,7 +115,7 @@ struct Interval {
     seconds: f64,
     demand: f64,
     shed: f64,
-    classes: Vec<f64>,
+    classes: BTreeMap<String, f64>,
 }
 
 /// The recent demand of one application.
@@ -246,23 +271,21 @@ impl Demand {
             .sum()
     }
 
-    /// Shares of the classes in the last `window`, most important first; one class is all.
+    /// Shares of the classes in the last `window`, by name; empty where nothing is known of them.
     #[must_use]
-    pub fn class_shares(&self, now: Timestamp, window: Duration) -> Vec<f64> {
-        let mut counts: Vec<f64> = Vec::new();
+    pub fn class_shares(&self, now: Timestamp, window: Duration) -> BTreeMap<String, f64> {
+        let mut counts: BTreeMap<String, f64> = BTreeMap::new();
         for interval in self.recent(now, window) {
-            if counts.len() < interval.classes.len() {
-                counts.resize(interval.classes.len(), 0.0);
-            }
-            for (sum, count) in counts.iter_mut().zip(&interval.classes) {
-                *sum += count;
+            for (name, count) in &interval.classes {
+                *counts.entry(name.clone()).or_default() += count;
             }
         }
-        let all: f64 = counts.iter().sum();
+        let all: f64 = counts.values().sum();
         if all > 0.0 {
-            counts.iter().map(|count| count / all).collect()
+            counts.values_mut().for_each(|count| *count /= all);
+            counts
         } else {
-            vec![1.0]
+            BTreeMap::new()
         }
     }
 }
@@ -307,6 +330,25 @@ mod tests {
         let estimate = demand.rate(at(1), WINDOW).unwrap();
         assert_eq!(estimate.rate, 120.0);
         assert_eq!(demand.shed_share(at(1), WINDOW), Some(0.5));
+    }
+
+    #[test]
+    fn moments_of_several_proxies_are_those_of_all_requests() {
+        let of = |count, mean, scv: f64| Moments {
+            count,
+            mean,
+            square: (1.0 + scv) * mean * mean,
+        };
+        let service = Moments::pooled(&[of(30.0, 0.1, 0.0), of(10.0, 0.5, 0.0)]).unwrap();
+        assert!((service.mean - 0.2).abs() < 1e-9, "{service:?}");
+        assert!((service.square - 0.07).abs() < 1e-9, "{service:?}");
+        let gaps = Moments::superposed(&[of(30.0, 0.02, 1.0), of(10.0, 0.02, 3.0)]).unwrap();
+        assert!((gaps.mean - 0.01).abs() < 1e-9, "{gaps:?}");
+        assert!((gaps.scv().unwrap() - 2.0).abs() < 1e-9, "{gaps:?}");
+        assert_eq!(
+            (Moments::pooled(&[]), Moments::superposed(&[])),
+            (None, None)
+        );
     }
 
     #[test]

@@ -1,14 +1,17 @@
-//! Prediction of the arrival rate: four plain methods, and which of them has been right lately.
+//! Prediction of the arrival rate: five plain methods, and which of them has been right lately.
 //!
 //! - *steady*: as it is now;
 //! - *trend*: along the slope of the last minutes (median of the slopes of all pairs, after Theil
 //!   and Sen), for a surge that grows;
 //! - *season*: as much more or less than now as one season (a day) ago;
-//! - *long season*: the same, seven seasons (a week) ago.
+//! - *long season*: the same, seven seasons (a week) ago;
+//! - *hour*: the same, one hour ago, by minutes: work that is scheduled at the full hour.
 //!
 //! Each predicts the rate one horizon ahead at every step, is compared with what came, and the one
 //! with the smallest error is believed. The error is relative, remembered with a time constant of
-//! ten horizons or ten minutes, and is the uncertainty of the answer. A season's profile is learned
+//! ten horizons or ten minutes, and is the uncertainty of the answer. A peak of a minute makes little
+//! error in an hour: the hour is believed as well where it sees a clear peak and errs little more
+//! than the best. A season's profile is learned
 //! in buckets and interpolated between their middles. Seasons are counted from the driver's epoch;
 //! with Unix time a day begins at midnight UTC.
 //!
@@ -34,10 +37,19 @@ pub enum Method {
     Season,
     /// As seven seasons ago.
     LongSeason,
+    /// As an hour ago.
+    Hour,
 }
 
 impl Method {
-    const ALL: [Self; 4] = [Self::Steady, Self::Trend, Self::Season, Self::LongSeason];
+    // New ones come last: saved errors are in this order.
+    const ALL: [Self; 5] = [
+        Self::Steady,
+        Self::Trend,
+        Self::Season,
+        Self::LongSeason,
+        Self::Hour,
+    ];
 
     /// The word in reasons.
     #[must_use]
@@ -47,6 +59,7 @@ impl Method {
             Self::Trend => "trend",
             Self::Season => "season",
             Self::LongSeason => "long season",
+            Self::Hour => "hour",
         }
     }
 }
@@ -91,6 +104,15 @@ const SEASON_WEIGHT: f64 = 0.4;
 const LEVEL_RATIO: (f64, f64) = (0.25, 4.0);
 /// Seasons in a long season.
 const LONG: usize = 7;
+/// The profile of an hour: minutes.
+const HOUR_BUCKETS: usize = 60;
+const HOUR_BUCKET_SECONDS: f64 = 60.0;
+/// The hour is believed with an error up to this multiple of the best one's, and this much more.
+const HOUR_ERROR_MAX: (f64, f64) = (1.5, 0.02);
+/// Its peak has to exceed the best prediction by this many deviations of both.
+const HOUR_PEAK_DEVIATIONS: f64 = 3.0;
+/// Rates of the methods at a time, in the order of [`Method::ALL`], where they have one.
+type Rates = Vec<Option<f64>>;
 
 /// Predicts one application's arrivals. Everything that it knows survives as a snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -98,15 +120,17 @@ pub struct Forecast {
     bucket_seconds: f64,
     season: Profile,
     long_season: Profile,
+    #[serde(default = "Profile::of_hour")]
+    hour: Profile,
     /// Rates of the last steps, newest last; the time is that of the step's end, in seconds.
     recent: VecDeque<(f64, f64)>,
     /// The step under way: when it began, seconds observed, requests.
     step: Option<(f64, f64, f64)>,
     horizon_seconds: f64,
     /// Predictions that are not due yet: when they are, and each method's rate.
-    open: VecDeque<(f64, [Option<f64>; 4])>,
+    open: VecDeque<(f64, Rates)>,
     /// Mean relative error of each method; nothing before its first prediction came due.
-    errors: [Option<f64>; 4],
+    errors: Vec<Option<f64>>,
 }
 
 /// What was learned of a season, bucket by bucket.
@@ -123,6 +147,10 @@ impl Profile {
             rates: vec![None; buckets],
             current: None,
         }
+    }
+
+    fn of_hour() -> Self {
+        Self::new(HOUR_BUCKETS)
     }
 
     fn add(&mut self, bucket: usize, seconds: f64, requests: f64) {
@@ -169,11 +197,12 @@ impl Forecast {
             bucket_seconds,
             season: Profile::new(buckets.max(2)),
             long_season: Profile::new(LONG * buckets.max(2)),
+            hour: Profile::of_hour(),
             recent: VecDeque::new(),
             step: None,
             horizon_seconds: config.horizon.as_secs_f64(),
             open: VecDeque::new(),
-            errors: [None; 4],
+            errors: vec![None; Method::ALL.len()],
         }
     }
 
@@ -193,8 +222,8 @@ impl Forecast {
 
     /// The relative error of each method that has been tried.
     pub fn errors(&self) -> impl Iterator<Item = (Method, f64)> {
-        let tried = Method::ALL.into_iter().zip(self.errors);
-        tried.filter_map(|(method, error)| Some((method, error?)))
+        let tried = Method::ALL.into_iter().zip(&self.errors);
+        tried.filter_map(|(method, error)| Some((method, (*error)?)))
     }
 
     /// An observation of `requests` in the `seconds` before `now`.
@@ -211,12 +240,13 @@ impl Forecast {
 
     fn close_step(&mut self, end: f64, seconds: f64, requests: f64) {
         let rate = requests / seconds;
-        let bucket = ((end - seconds / 2.0) / self.bucket_seconds)
-            .floor()
-            .max(0.0) as usize;
+        let middle = (end - seconds / 2.0).max(0.0);
+        let bucket = (middle / self.bucket_seconds).floor() as usize;
+        let minute = (middle / HOUR_BUCKET_SECONDS).floor() as usize;
         self.judge(end, rate);
         self.season.add(bucket, seconds, requests);
         self.long_season.add(bucket, seconds, requests);
+        self.hour.add(minute, seconds, requests);
         self.recent.push_back((end, rate));
         if self.recent.len() > TREND_STEPS {
             self.recent.pop_front();
@@ -229,11 +259,12 @@ impl Forecast {
     fn judge(&mut self, now: f64, rate: f64) {
         let memory = ERROR_MEMORY_MIN_SECONDS.max(10.0 * self.horizon_seconds);
         let weight = (STEP.as_secs_f64() / memory).min(1.0);
-        while let Some(&(due, predicted)) = self.open.front() {
-            if due > now {
+        // A state of an earlier version knows fewer methods.
+        self.errors.resize(Method::ALL.len(), None);
+        while self.open.front().is_some_and(|(due, _)| *due <= now) {
+            let Some((due, predicted)) = self.open.pop_front() else {
                 return;
-            }
-            self.open.pop_front();
+            };
             if now - due > 2.0 * STEP.as_secs_f64() {
                 continue; // a gap in the observations
             }
@@ -257,15 +288,16 @@ impl Forecast {
     }
 
     /// Each method's rate at a time, where it has one.
-    fn rates(&self, at: f64) -> [Option<f64>; 4] {
+    fn rates(&self, at: f64) -> Rates {
         let Some(level) = self.level() else {
-            return [None; 4];
+            return Vec::new();
         };
-        [
+        vec![
             Some(level),
             self.trend(at),
-            self.seasonal(&self.season, level, at),
-            self.seasonal(&self.long_season, level, at),
+            self.seasonal(&self.season, self.bucket_seconds, level, at),
+            self.seasonal(&self.long_season, self.bucket_seconds, level, at),
+            self.seasonal(&self.hour, HOUR_BUCKET_SECONDS, level, at),
         ]
     }
 
@@ -288,10 +320,10 @@ impl Forecast {
     }
 
     /// The season's rate at that time, scaled as the present is to the season's rate now.
-    fn seasonal(&self, profile: &Profile, level: f64, at: f64) -> Option<f64> {
+    fn seasonal(&self, profile: &Profile, bucket: f64, level: f64, at: f64) -> Option<f64> {
         let &(now, _) = self.recent.back()?;
-        let then = profile.at(at / self.bucket_seconds)?;
-        let usual = profile.at((now - STEP.as_secs_f64()) / self.bucket_seconds)?;
+        let then = profile.at(at / bucket)?;
+        let usual = profile.at((now - STEP.as_secs_f64()) / bucket)?;
         let ratio = (level + 1.0) / (usual + 1.0);
         Some(then * ratio.clamp(LEVEL_RATIO.0, LEVEL_RATIO.1))
     }
@@ -301,16 +333,26 @@ impl Forecast {
     pub fn predict(&self, now: Timestamp, ahead: Duration) -> Option<Prediction> {
         let at = now + ahead;
         let rates = self.rates(at.as_secs_f64());
-        let error = |index: usize| self.errors[index].unwrap_or(ERROR_UNTRIED);
-        let (best, rate) = (0..4)
-            .filter_map(|index| Some((index, rates[index]?)))
-            .min_by(|&(a, _), &(b, _)| error(a).total_cmp(&error(b)))?;
-        Some(Prediction {
-            at,
-            rate,
-            error: self.errors[best].unwrap_or(0.0) * SD_OF_MEAN_ABSOLUTE * rate,
-            method: Method::ALL[best],
-        })
+        let known = |index: usize| self.errors.get(index).copied().flatten();
+        let error = |index: usize| known(index).unwrap_or(ERROR_UNTRIED);
+        let prediction = |index: usize| {
+            let rate = rates.get(index).copied().flatten()?;
+            Some(Prediction {
+                at,
+                rate,
+                error: known(index).unwrap_or(0.0) * SD_OF_MEAN_ABSOLUTE * rate,
+                method: Method::ALL[index],
+            })
+        };
+        let hour = Method::ALL.len() - 1;
+        let tried = (0..hour).filter_map(|index| Some((index, prediction(index)?)));
+        let (best, usual) = tried.min_by(|&(a, _), &(b, _)| error(a).total_cmp(&error(b)))?;
+        let (ratio, more) = HOUR_ERROR_MAX;
+        let peak = prediction(hour).filter(|peak| {
+            let clear = HOUR_PEAK_DEVIATIONS * (peak.error + usual.error);
+            error(hour) <= ratio * error(best) + more && peak.rate > usual.rate + clear
+        });
+        Some(peak.unwrap_or(usual))
     }
 }
 
@@ -379,6 +421,49 @@ mod tests {
         let truth = doubling(HOUR + 1020.0);
         assert_eq!(predicted.method, Method::Trend);
         assert!(predicted.rate > 0.9 * truth, "{predicted:?} {truth}");
+    }
+
+    #[test]
+    fn work_of_every_full_hour_is_predicted_before_it_comes() {
+        let mut forecast = Forecast::new(&config());
+        forecast.set_horizon(Duration::from_secs(60));
+        // A tenth of unrest, and four times as much in the first two minutes of an hour.
+        let rate = |t: f64| {
+            let full_hour = (t - 10.0).rem_euclid(HOUR) < 120.0;
+            let unrest = 1.0 + 0.1 * (t / 97.0).sin();
+            if full_hour { 400.0 } else { 100.0 * unrest }
+        };
+        feed(&mut forecast, 0.0, 6.0 * HOUR - 30.0, rate);
+        let at = |t: f64| Timestamp::from_secs_f64(t);
+        let ahead = Duration::from_secs(60);
+        let peak = forecast.predict(at(6.0 * HOUR - 30.0), ahead).unwrap();
+        assert_eq!(peak.method, Method::Hour, "{peak:?}");
+        assert!(peak.rate > 300.0, "{peak:?}");
+        feed(&mut forecast, 6.0 * HOUR - 30.0, 6.5 * HOUR, rate);
+        let quiet = forecast.predict(at(6.5 * HOUR), ahead).unwrap();
+        assert!(quiet.rate < 140.0, "{quiet:?}");
+    }
+
+    #[test]
+    fn state_of_a_version_without_the_hour_is_taken_over() {
+        let mut forecast = Forecast::new(&config());
+        feed(&mut forecast, 0.0, 2.0 * HOUR, wave);
+        let mut state = serde_json::to_value(&forecast).unwrap();
+        let fields = state.as_object_mut().unwrap();
+        fields.remove("hour");
+        let shorten = |list: &mut serde_json::Value| list.as_array_mut().unwrap().truncate(4);
+        shorten(&mut fields["errors"]);
+        for open in fields["open"].as_array_mut().unwrap() {
+            shorten(&mut open[1]);
+        }
+        let mut back: Forecast = serde_json::from_value(state).unwrap();
+        assert!(back.fits(&config()));
+        feed(&mut back, 2.0 * HOUR, 4.0 * HOUR, wave);
+        assert_eq!(
+            back.errors().count(),
+            Method::ALL.len() - 2,
+            "no season yet"
+        );
     }
 
     #[test]

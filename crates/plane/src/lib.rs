@@ -26,4 +26,4 @@ pub use config::{
 };
 pub use decision::{Cause, Decision, PlaneEvent};
 pub use demand::{Moments, Observation};
-pub use plane::{ApplicationStatus, Plane, Snapshot};
+pub use plane::{ApplicationStatus, DivisionStatus, Plane, Snapshot};

@@ -10,7 +10,7 @@
 //! which is quadratic in λ, because the arrivals of a server that gets less vary more. The answer
 //! is cross-checked by an M/G/c queue over all servers: mean waiting time by Lee and Longton
 //! (`(ca² + cb²)/2` times that of M/M/c), its tail as an exponential with the probability of
-//! waiting by Erlang. The larger number of servers is taken, and both are reported.
+//! waiting by Erlang. The larger number of servers is taken, and the status shows both.
 //!
 //! What breaks it: servers that slow each other down, service times that depend on each other, a
 //! target below the service time.

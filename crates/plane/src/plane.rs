@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tidegate_control::Timestamp;
 
-use crate::allocation::{Bid, divide};
+use crate::allocation::{Bid, Division, divide};
 use crate::application::{Application, Assessment, Need, Saved};
 use crate::config::{ApplicationConfig, PlaneConfig, PlaneError};
 use crate::decision::{Cause, Decision, PlaneEvent, clock, servers};
@@ -38,10 +38,22 @@ const STUCK_REPLACED_MAX: u32 = 2;
 pub struct Plane {
     config: PlaneConfig,
     applications: Vec<Application>,
-    proxies: BTreeMap<String, Proxies>,
+    proxies: Proxies,
+    division: Option<DivisionStatus>,
     next_plan: Timestamp,
     /// What is known of applications that are not configured now; they may come back.
     absent: BTreeMap<String, Saved>,
+}
+
+/// What the pool earns as it is divided, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct DivisionStatus {
+    /// Servers that were divided.
+    pub servers: u32,
+    /// What they are expected to earn per second.
+    pub revenue_per_second: f64,
+    /// What no division earns more than; the same where the division is exact.
+    pub bound_per_second: f64,
 }
 
 /// Everything that survives a restart.
@@ -69,6 +81,10 @@ pub struct ApplicationStatus {
     pub stuck: u32,
     /// Servers that it should have by the last plan, a division of the pool aside.
     pub needed: Option<u32>,
+    /// Servers for the present rate, by both models.
+    pub need: Option<Need>,
+    /// Servers for the predicted rate, by both models.
+    pub need_predicted: Option<Need>,
     /// Target in force, in seconds.
     pub target_seconds: f64,
     /// Requests per second, those that were shed included.
@@ -101,7 +117,8 @@ impl Plane {
             applications: applications
                 .map(|app| Application::new(app, &config))
                 .collect(),
-            proxies: BTreeMap::new(),
+            proxies: Proxies::default(),
+            division: None,
             next_plan: now + config.plan_interval.0,
             absent: BTreeMap::new(),
             config,
@@ -160,8 +177,7 @@ impl Plane {
         let left = before.iter();
         self.absent
             .extend(left.map(|app| (app.config.name.clone(), app.saved())));
-        let stays = |name: &String| config.applications.iter().any(|it| it.name == *name);
-        self.proxies.retain(|name, _| stays(name));
+        self.division = None;
         self.config = config;
         Ok(())
     }
@@ -235,23 +251,14 @@ impl Plane {
             let application = &mut self.applications[index];
             application.servers.on_applied(now, decision.to);
             application.target = decision.target;
-            application.last_order = Some(now);
         }
     }
 
-    /// CPU use of each proxy of an application, 0 to 1; NaN where it is not known.
-    pub fn on_proxies(
-        &mut self,
-        now: Timestamp,
-        application: &str,
-        cpu: &[f64],
-    ) -> Option<PlaneEvent> {
-        self.index(application)?;
-        let proxies = self.proxies.entry(application.to_owned()).or_default();
-        let step = proxies.on_cpu(now, cpu, &self.config.proxies)?;
+    /// CPU use of each proxy, 0 to 1; NaN where it is not known.
+    pub fn on_proxies(&mut self, now: Timestamp, cpu: &[f64]) -> Option<PlaneEvent> {
+        let step = self.proxies.on_cpu(now, cpu, &self.config.proxies)?;
         Some(PlaneEvent::Proxies {
             at: now,
-            application: application.to_owned(),
             from: cpu.len() as u32,
             to: step.proxies,
             reason: step.reason,
@@ -388,6 +395,7 @@ impl Plane {
         let wanted: u64 = planned.iter().map(|(_, plan)| u64::from(plan.wanted)).sum();
         let cost = self.config.server_cost / 3600.0;
         let division = divide(pool, &bids, cost);
+        self.division = Some(DivisionStatus::new(pool, &division));
         let mut decisions = Vec::new();
         for (at, (index, plan)) in planned.into_iter().enumerate() {
             // Enough for all: what is wanted, whatever it earns, unless servers cost something.
@@ -460,12 +468,10 @@ impl Plane {
             return Vec::new();
         }
         application.last_reaction = Some(now);
-        let window = self.config.reaction.window.as_secs_f64();
         let reason = format!(
-            "{from} → {}: {:.0} % of {:.0}/s shed in {window:.0} s, {} needed, at most {} a step",
+            "{from} → {}: {}, {} needed, at most {} a step",
             servers(to),
-            100.0 * short.share,
-            short.need.rate,
+            short.seen,
             short.needed,
             self.config.reaction.step_max,
         );
@@ -473,7 +479,7 @@ impl Plane {
         decisions.push(Decision {
             at: now,
             application: application.config.name.clone(),
-            cause: Cause::Shed,
+            cause: short.cause,
             from,
             to,
             target: application.target,
@@ -490,12 +496,13 @@ impl Plane {
         let window = reaction.window.0;
         let share = application.shed_share(now, window)?;
         let counted = application.servers.counted(now, &application.config);
-        let ahead = reaction.ahead && application.is_beyond(counted);
+        let beyond = application.beyond(counted).filter(|_| reaction.ahead);
+        let shed = share > reaction.drop_fraction.0;
         let enough_seen = application.observed_seconds(now, window) >= 0.9 * window.as_secs_f64();
         let rested = |at: Timestamp| now - at >= reaction.step_interval.0;
         if !reaction.enabled
             || !application.servers.is_known()
-            || !(share > reaction.drop_fraction.0 || ahead)
+            || !(shed || beyond.is_some())
             || !enough_seen
             || !application.last_reaction.is_none_or(rested)
             || application
@@ -507,10 +514,12 @@ impl Plane {
         }
         let starting = application.servers.starting(now, &application.config);
         let need = application.need_in_surge(now)?;
-        let shed = share > reaction.drop_fraction.0;
         // Requests are shed although the model says that there are servers enough: it is wrong by
-        // one at least. While servers start, that is still to be seen.
-        let corrected = if shed && starting == 0 {
+        // one at least. While servers start, and until the window has none of the time before they
+        // were ready, that is still to be seen.
+        let joined = application.servers.joined();
+        let is_effect_seen = starting == 0 && joined.is_none_or(|at| now - at >= window);
+        let corrected = if shed && is_effect_seen {
             counted + 1
         } else {
             counted
@@ -522,9 +531,22 @@ impl Plane {
             .saturating_sub(counted)
             .min(reaction.step_max)
             .min(room);
+        let (cause, seen) = match beyond {
+            Some(last) if !shed => {
+                let counted = servers(counted);
+                let seen = format!("{last:.0}/s in the last second, too much for {counted}");
+                (Cause::Ahead, seen)
+            }
+            _ => {
+                let (percent, rate) = (100.0 * share, need.rate);
+                let window = window.as_secs_f64();
+                let seen = format!("{percent:.0} % of {rate:.0}/s shed in {window:.0} s");
+                (Cause::Shed, seen)
+            }
+        };
         (missing > 0).then_some(Shortage {
-            share,
-            need,
+            cause,
+            seen,
             needed,
             missing,
         })
@@ -555,7 +577,7 @@ impl Plane {
             let from = application.servers.desired();
             let to = from - spare;
             let reason = format!(
-                "{from} → {}: {to} are enough, and `{taker}` sheds requests",
+                "{from} → {}: {to} are enough, and `{taker}` has too few",
                 servers(to)
             );
             application.reason.clone_from(&reason);
@@ -586,6 +608,12 @@ impl Plane {
         application.servers.desired().saturating_sub(needed)
     }
 
+    /// What the pool earns by the last plan, where there is a pool.
+    #[must_use]
+    pub fn division(&self) -> Option<DivisionStatus> {
+        self.division
+    }
+
     /// The applications, for people.
     #[must_use]
     pub fn status(&self, now: Timestamp) -> Vec<ApplicationStatus> {
@@ -596,6 +624,8 @@ impl Plane {
             starting: app.servers.starting(now, &app.config),
             stuck: app.servers.stuck(now, &app.config),
             needed: app.needed,
+            need: app.grounds.map(|(now, _)| now),
+            need_predicted: app.grounds.and_then(|(_, predicted)| predicted),
             target_seconds: app.target.as_secs_f64(),
             rate: app.rate(now).map(|rate| rate.rate),
             capacity: app.capacity(),
@@ -613,10 +643,21 @@ impl Plane {
     }
 }
 
-/// An application that sheds.
+impl DivisionStatus {
+    const fn new(servers: u32, division: &Division) -> Self {
+        Self {
+            servers,
+            revenue_per_second: division.revenue,
+            bound_per_second: division.bound,
+        }
+    }
+}
+
+/// An application that has too few servers.
 struct Shortage {
-    share: f64,
-    need: Need,
+    cause: Cause,
+    /// What shows it, in words and numbers.
+    seen: String,
     needed: u32,
     missing: u32,
 }

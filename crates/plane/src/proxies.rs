@@ -91,14 +91,31 @@ fn held(lasted: Option<Duration>, needed: Duration) -> bool {
     lasted.is_some_and(|lasted| lasted >= needed)
 }
 
-/// The servers of each of `proxies`, by index, as equal as they can be.
+/// The proxy of each server, where proxies divide them among themselves: as equal as they can be,
+/// and with as few moves as that takes. `homes` are the proxies that servers have now.
 #[must_use]
-pub fn partition(servers: usize, proxies: usize) -> Vec<Vec<usize>> {
-    let mut parts = vec![Vec::new(); proxies.max(1)];
-    for server in 0..servers {
-        parts[server % proxies.max(1)].push(server);
+pub fn partition(homes: &[Option<usize>], proxies: usize) -> Vec<usize> {
+    let proxies = proxies.max(1);
+    let mut sizes = vec![0_usize; proxies];
+    let known = |home: &Option<usize>| home.filter(|&home| home < proxies);
+    for home in homes.iter().filter_map(known) {
+        sizes[home] += 1;
     }
-    parts
+    let smallest = |sizes: &[usize]| (0..proxies).min_by_key(|&proxy| sizes[proxy]).unwrap_or(0);
+    let place = |home: &Option<usize>| {
+        let to = smallest(&sizes);
+        match known(home) {
+            Some(home) if sizes[home] <= sizes[to] + 1 => home,
+            home => {
+                if let Some(home) = home {
+                    sizes[home] -= 1;
+                }
+                sizes[to] += 1;
+                to
+            }
+        }
+    };
+    homes.iter().map(place).collect()
 }
 
 #[cfg(test)]
@@ -161,11 +178,26 @@ mod tests {
         }
     }
 
+    fn sizes(homes: &[usize], proxies: usize) -> Vec<usize> {
+        let of = |proxy| homes.iter().filter(|&&home| home == proxy).count();
+        (0..proxies).map(of).collect()
+    }
+
     #[test]
-    fn partition_gives_each_server_to_one_proxy() {
-        let parts = partition(11, 3);
-        let sizes: Vec<usize> = parts.iter().map(Vec::len).collect();
-        assert_eq!(sizes, [4, 4, 3]);
-        assert_eq!(parts.concat().len(), 11);
+    fn partition_is_even_and_moves_few_servers() {
+        let first = partition(&[None; 11], 3);
+        let mut sorted = sizes(&first, 3);
+        sorted.sort_unstable();
+        assert_eq!(sorted, [3, 4, 4]);
+        let now: Vec<Option<usize>> = first.iter().copied().map(Some).collect();
+        assert_eq!(partition(&now, 3), first, "nothing moves without a cause");
+        let four = partition(&now, 4);
+        let moved = first.iter().zip(&four).filter(|(a, b)| a != b).count();
+        assert_eq!(moved, 2, "{first:?} {four:?}");
+        assert!(sizes(&four, 4).iter().all(|&size| (2..=4).contains(&size)));
+        let two = partition(&now, 2);
+        let sizes = sizes(&two, 2);
+        assert_eq!(sizes.iter().sum::<usize>(), 11);
+        assert!(sizes[0].abs_diff(sizes[1]) <= 1, "{sizes:?}");
     }
 }

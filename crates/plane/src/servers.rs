@@ -78,6 +78,8 @@ pub struct Servers {
     pending: VecDeque<Timestamp>,
     start: StartTime,
     foreign: Option<ForeignChange>,
+    /// When the last server got ready.
+    joined: Option<Timestamp>,
 }
 
 impl Servers {
@@ -91,6 +93,7 @@ impl Servers {
             pending: VecDeque::new(),
             start: StartTime::new(config.start_time.0),
             foreign: None,
+            joined: None,
         }
     }
 
@@ -109,6 +112,9 @@ impl Servers {
         });
         if foreign.is_some() {
             self.foreign = foreign;
+        }
+        if self.seen && ready > self.ready {
+            self.joined = Some(now);
         }
         for _ in self.ready..ready {
             if let Some(ordered) = self.take_pending(now)
@@ -198,6 +204,12 @@ impl Servers {
     #[must_use]
     pub fn counted(&self, now: Timestamp, config: &ApplicationConfig) -> u32 {
         self.ready.min(self.desired) + self.starting(now, config)
+    }
+
+    /// When the last of the servers got ready; what was shed before is not their fault.
+    #[must_use]
+    pub fn joined(&self) -> Option<Timestamp> {
+        self.joined
     }
 
     /// How long a start takes.

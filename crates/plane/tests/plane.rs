@@ -270,6 +270,132 @@ fn snapshot_survives_a_restart() {
     assert!((status.start_seconds - 20.0).abs() < 1.0, "{status:?}");
 }
 
+fn classes(counts: &[(&str, f64)]) -> std::collections::BTreeMap<String, f64> {
+    let pairs = counts.iter();
+    pairs
+        .map(|&(name, count)| (name.to_owned(), count))
+        .collect()
+}
+
+/// A pool of 12 for two applications that each want more; `a` has the dear class.
+fn divided_by_classes(config: &str, of_a: &[(&str, f64)]) -> (u32, u32) {
+    let config: PlaneConfig = tidegate_config::parse("plane.toml", config).unwrap();
+    let mut plane = Plane::new(config, Timestamp::ZERO).unwrap();
+    let at = |second: u64| Timestamp::from_nanos(second * 1_000_000_000);
+    let mut servers = [6, 6];
+    for second in 1..=40 {
+        for (index, name) in ["a", "b"].into_iter().enumerate() {
+            plane.on_servers(at(second), name, servers[index], servers[index]);
+            let counts = if name == "a" {
+                of_a
+            } else {
+                &[("plain", 600.0)]
+            };
+            let arrived: f64 = counts.iter().map(|(_, count)| count).sum();
+            let seen = Observation {
+                seconds: 1.0,
+                arrived,
+                served: arrived,
+                classes: classes(counts),
+                ..Observation::default()
+            };
+            plane.on_observation(at(second), name, &seen);
+        }
+        for event in plane.handle_timeout(at(second)) {
+            if let PlaneEvent::Decision(decision) = event {
+                servers[usize::from(decision.application == "b")] = decision.to;
+                plane.on_applied(at(second), &decision);
+            }
+        }
+    }
+    let division = plane.division().unwrap();
+    assert!(division.bound_per_second >= division.revenue_per_second);
+    assert!(division.revenue_per_second > 0.0);
+    (servers[0], servers[1])
+}
+
+const TWO: &str = "pool = 12\nreaction = { enabled = false }\nprediction = { enabled = false }\n";
+
+#[test]
+fn revenue_of_a_class_goes_by_its_name_in_whatever_order_classes_stand() {
+    let config = |a: &str| {
+        format!(
+            "{TWO}[[application]]\nname = 'a'\ncapacity = '60/s'\n{a}\n\
+             [[application]]\nname = 'b'\ncapacity = '60/s'\nrevenue = 2.0\n"
+        )
+    };
+    let gold = "[[application.class]]\nname = 'gold'\nrevenue = 9.0\n";
+    let bronze = "[[application.class]]\nname = 'bronze'\nrevenue = 0.1\n";
+    let counts = [("bronze", 500.0), ("gold", 100.0)];
+    // 100/s at 9 need two servers; 500/s at 0.1 earn less than what `b` has.
+    let first = divided_by_classes(&config(&format!("{gold}{bronze}")), &counts);
+    let second = divided_by_classes(&config(&format!("{bronze}{gold}")), &counts);
+    assert_eq!(first, second);
+    assert_eq!(first, (2, 10));
+    let only_bronze = divided_by_classes(&config(bronze), &[("bronze", 600.0)]);
+    assert_eq!(only_bronze, (1, 11));
+}
+
+#[test]
+fn guarantee_of_a_cheap_class_has_its_servers_in_a_short_pool() {
+    let config = |guarantee: &str| {
+        format!(
+            "{TWO}[[application]]\nname = 'a'\ncapacity = '60/s'\n[[application.class]]\n\
+             name = 'bronze'\nrevenue = 0.1\nguarantee = '{guarantee}'\n\
+             [[application]]\nname = 'b'\ncapacity = '60/s'\nrevenue = 50.0\n"
+        )
+    };
+    let counts = [("bronze", 600.0)];
+    assert_eq!(divided_by_classes(&config("0/s"), &counts), (1, 11));
+    assert_eq!(divided_by_classes(&config("150/s"), &counts), (3, 9));
+}
+
+#[test]
+fn reaction_before_anything_is_shed_has_a_cause_of_its_own() {
+    let mut world = World::new(ONE, &[("a", 2)], 20);
+    world.run(30, &[100.0]);
+    let now = world.now() + std::time::Duration::from_secs(1);
+    let seen = Observation {
+        seconds: 1.0,
+        arrived: 400.0,
+        served: 400.0,
+        ..Observation::default()
+    };
+    let events = world.plane.on_observation(now, "a", &seen);
+    let [PlaneEvent::Decision(decision)] = events.as_slice() else {
+        panic!("{events:?}");
+    };
+    assert_eq!(decision.cause, Cause::Ahead);
+    assert!(
+        decision
+            .reason
+            .contains("400/s in the last second, too much for 2 servers"),
+        "{}",
+        decision.reason
+    );
+}
+
+#[test]
+fn requests_shed_before_the_last_server_was_ready_order_no_other_one() {
+    // Servers start in a second, the window is 5 s: what was shed before is still in it.
+    let mut world = World::new(ONE, &[("a", 2)], 1);
+    world.run(30, &[100.0]);
+    world.run(20, &[175.0]);
+    assert_eq!(world.servers(0), 4, "{:#?}", world.decisions);
+    let steps: Vec<_> = world.decisions.iter().map(|it| (it.from, it.to)).collect();
+    assert!(steps.len() <= 2, "{steps:?}");
+}
+
+#[test]
+fn status_shows_both_models() {
+    let mut world = World::new(ONE, &[("a", 2)], 5);
+    world.run(60, &[250.0]);
+    let status = &world.plane.status(world.now())[0];
+    let need = status.need.unwrap();
+    assert_eq!(need.with_margin, need.by_bound.max(need.by_mgc), "{need:?}");
+    assert!(need.by_bound >= 4 && need.by_mgc >= 4, "{need:?}");
+}
+
 #[test]
 fn unknown_application_changes_nothing() {
     let mut world = World::new(ONE, &[("a", 2)], 5);
