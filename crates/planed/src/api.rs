@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, ORIGIN};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
@@ -13,6 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Deserialize;
 use serde_json::json;
 use subtle::ConstantTimeEq as _;
+use tidegate_plane::Need;
 use tokio::net::TcpListener;
 
 use crate::daemon::{Board, lock};
@@ -78,7 +80,7 @@ async fn answer(request: Request<Incoming>, api: Arc<Api>) -> Result<Answer, Inf
             json_answer(StatusCode::OK, &json!({ "events": lock(board).events }))
         }
         (&Method::GET, "/metrics") => text(StatusCode::OK, metrics(board)),
-        (&Method::POST, "/api/kill-switch") => kill_switch(request, board).await,
+        (&Method::POST, "/api/kill-switch") => kill_switch(request, &api).await,
         (&Method::POST, "/api/fleet/exchange") => exchange(request, &api).await,
         _ => json_answer(
             StatusCode::NOT_FOUND,
@@ -92,19 +94,9 @@ async fn answer(request: Request<Incoming>, api: Arc<Api>) -> Result<Answer, Inf
 
 /// A proxy leaves its report and takes those of the others.
 async fn exchange(request: Request<Incoming>, api: &Api) -> Answer {
-    let refuse = |status, error: &str, remedy| {
-        json_answer(status, &json!({ "error": error, "remedy": remedy }))
-    };
-    let given = request.headers().get(http::header::AUTHORIZATION);
-    let shown = given.and_then(|it| it.as_bytes().strip_prefix(b"Bearer "));
-    if let Some(token) = &api.token
-        && !bool::from(shown.unwrap_or_default().ct_eq(token.as_bytes()))
-    {
-        return refuse(
-            StatusCode::UNAUTHORIZED,
-            "the token is missing or wrong",
-            "give the proxies' `fleet.token` what is in this daemon's `token_file`",
-        );
+    let remedy = "give the proxies' `fleet.token` what is in this daemon's `token_file`";
+    if let Err(answer) = check_caller(&request, api, remedy) {
+        return *answer;
     }
     let Ok(body) = Limited::new(request.into_body(), reports::BODY_MAX)
         .collect()
@@ -127,6 +119,39 @@ async fn exchange(request: Request<Incoming>, api: &Api) -> Answer {
     }
 }
 
+fn refuse(status: StatusCode, error: &str, remedy: &str) -> Answer {
+    json_answer(status, &json!({ "error": error, "remedy": remedy }))
+}
+
+/// Who may change something: those who show the token, where there is one, and no web page of
+/// another origin. Browsers send `Origin` with every POST, programs do not.
+fn check_caller(request: &Request<Incoming>, api: &Api, remedy: &str) -> Result<(), Box<Answer>> {
+    let header = |name| request.headers().get(name);
+    if header(ORIGIN).is_some() {
+        return Err(Box::new(refuse(
+            StatusCode::FORBIDDEN,
+            "the call comes from a web page",
+            "call this from a program, like curl",
+        )));
+    }
+    let shown = header(AUTHORIZATION).and_then(|it| it.as_bytes().strip_prefix(b"Bearer "));
+    match &api.token {
+        Some(token) if !bool::from(shown.unwrap_or_default().ct_eq(token.as_bytes())) => {
+            let error = "the token is missing or wrong";
+            Err(Box::new(refuse(StatusCode::UNAUTHORIZED, error, remedy)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// JSON is a content type that a web page cannot send elsewhere without asking first.
+fn is_json(request: &Request<Incoming>) -> bool {
+    let kind = request.headers().get(CONTENT_TYPE);
+    let kind = kind.and_then(|it| it.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("application/json")
+}
+
 fn status(api: &Api) -> serde_json::Value {
     let fleets = json!(api.reports().proxies(Instant::now()));
     let shared = lock(&api.board);
@@ -134,9 +159,13 @@ fn status(api: &Api) -> serde_json::Value {
         "mode": shared.mode,
         "kill_switch": shared.kill_switch,
         "applications": shared.applications,
+        "proxies": shared.proxies,
         "warnings": shared.warnings,
         "fleets": fleets,
     });
+    if let Some(pool) = &shared.pool {
+        status["pool"] = json!(pool);
+    }
     if let Some(leader) = &shared.leader {
         status["leadership"] = json!(leader);
     }
@@ -149,12 +178,23 @@ struct Switch {
     enabled: bool,
 }
 
-async fn kill_switch(request: Request<Incoming>, board: &Board) -> Answer {
+async fn kill_switch(request: Request<Incoming>, api: &Api) -> Answer {
+    let remedy = "send `Authorization: Bearer TOKEN` with what is in `daemon.token_file`";
+    if let Err(answer) = check_caller(&request, api, remedy) {
+        return *answer;
+    }
+    if !is_json(&request) {
+        return refuse(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "the body is not declared as JSON",
+            "send `Content-Type: application/json`",
+        );
+    }
     let body = Limited::new(request.into_body(), BODY_MAX).collect().await;
     let body = body.map(|body| body.to_bytes()).unwrap_or_default();
     match serde_json::from_slice(&body) {
         Ok(Switch { enabled }) => {
-            lock(board).kill_switch = enabled;
+            lock(&api.board).kill_switch = enabled;
             json_answer(StatusCode::OK, &json!({ "kill_switch": enabled }))
         }
         Err(error) => json_answer(
@@ -174,7 +214,8 @@ fn metrics(board: &Board) -> String {
         text += &format!("# HELP {name} {help}\n# TYPE {name} gauge\n");
         for (index, application) in shared.applications.iter().enumerate() {
             if let Some(value) = value(index) {
-                text += &format!("{name}{{application=\"{}\"}} {value}\n", application.name);
+                let application = escaped(&application.name);
+                text += &format!("{name}{{application=\"{application}\"}} {value}\n");
             }
         }
     };
@@ -220,6 +261,49 @@ fn metrics(board: &Board) -> String {
         "Servers that the last plan asks for.",
         &|i| apps[i].needed.map(f64::from),
     );
+    for (name, help, model) in [
+        (
+            "tidegate_plane_servers_by_bound",
+            "Servers for the present rate by the bound of G/G/1.",
+            by_bound as fn(&Need) -> u32,
+        ),
+        (
+            "tidegate_plane_servers_by_mgc",
+            "Servers for the present rate by M/G/c.",
+            by_mgc,
+        ),
+    ] {
+        gauge(name, help, &|i| {
+            apps[i].need.as_ref().map(|need| model(need).into())
+        });
+    }
+    text += "# HELP tidegate_plane_prediction_error Mean relative error of a method of prediction.\n\
+             # TYPE tidegate_plane_prediction_error gauge\n";
+    for application in apps {
+        let name = escaped(&application.name);
+        for (method, error) in &application.prediction_errors {
+            let method = method.as_str().replace(' ', "_");
+            text += &format!(
+                "tidegate_plane_prediction_error{{application=\"{name}\",method=\"{method}\"}} {error}\n"
+            );
+        }
+    }
+    if let Some(pool) = &shared.pool {
+        for (name, help, value) in [
+            (
+                "tidegate_plane_pool_revenue",
+                "Expected revenue per second of the pool as it is divided.",
+                pool.revenue_per_second,
+            ),
+            (
+                "tidegate_plane_pool_revenue_bound",
+                "Revenue per second that no division of the pool exceeds.",
+                pool.bound_per_second,
+            ),
+        ] {
+            text += &format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}\n");
+        }
+    }
     if let Some(leader) = &shared.leader {
         text += &format!(
             "# HELP tidegate_plane_leader Whether this daemon is the one that acts.\n\
@@ -230,6 +314,7 @@ fn metrics(board: &Board) -> String {
     text += "# HELP tidegate_plane_decisions_total Decisions by cause.\n\
              # TYPE tidegate_plane_decisions_total counter\n";
     for ((application, cause), count) in &shared.decisions {
+        let application = escaped(application);
         text += &format!(
             "tidegate_plane_decisions_total{{application=\"{application}\",cause=\"{cause}\"}} {count}\n"
         );
@@ -241,6 +326,20 @@ fn metrics(board: &Board) -> String {
         shared.problems
     );
     text
+}
+
+const fn by_bound(need: &Need) -> u32 {
+    need.by_bound
+}
+
+const fn by_mgc(need: &Need) -> u32 {
+    need.by_mgc
+}
+
+/// As the exposition format wants label values.
+fn escaped(value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+    value.replace('\n', "\\n")
 }
 
 fn json_answer(status: StatusCode, body: &serde_json::Value) -> Answer {
@@ -255,8 +354,16 @@ fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> An
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
     let kind = http::HeaderValue::from_static(kind);
+    answer.headers_mut().insert(CONTENT_TYPE, kind);
     answer
-        .headers_mut()
-        .insert(http::header::CONTENT_TYPE, kind);
-    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_values_are_escaped() {
+        assert_eq!(escaped("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
+    }
 }

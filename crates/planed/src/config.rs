@@ -8,7 +8,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidegate_config::{ConfigError, Dur};
-use tidegate_plane::PlaneConfig;
+use tidegate_plane::{PlaneConfig, ServerShare};
 
 /// The whole file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -22,10 +22,21 @@ pub struct File {
     /// How each application's servers are started and stopped, by the application's name.
     #[serde(default)]
     pub driver: BTreeMap<String, DriverConfig>,
+    /// What adds proxies and takes them away (`plane.proxies` says when). Without it the plane only
+    /// says that there should be more or fewer.
+    pub proxies: Option<ProxiesDriverConfig>,
     /// The Kubernetes cluster: for its drivers, for one leader, and for `TidegateApplication`s.
     pub kubernetes: Option<ClusterConfig>,
     /// A scaler for KEDA, which then scales instead of this daemon.
     pub keda: Option<KedaConfig>,
+}
+
+/// What adds proxies and takes them away.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum ProxiesDriverConfig {
+    /// A command that is given each decision about proxies: `from`, `to` and `reason` as JSON.
+    Hook(HookConfig),
 }
 
 /// The Kubernetes cluster.
@@ -75,8 +86,11 @@ pub struct DaemonConfig {
     pub listen: SocketAddr,
     /// Admin addresses of the proxies, like `http://127.0.0.1:9090`.
     pub proxies: Vec<String>,
+    /// Whether a name in `proxies` stands for each of its addresses, as that of a headless Service
+    /// does: proxies that come and go are found. A name that has IPv4 addresses stands for these.
+    pub each_address: bool,
     /// File with the token of the proxies' admin API, where they have one. Proxies that exchange
-    /// their reports here (`fleet.plane`) have to show it.
+    /// their reports here (`fleet.plane`) have to show it, and so does the kill switch.
     pub token_file: Option<PathBuf>,
     /// How often proxies and servers are looked at.
     pub interval: Dur,
@@ -92,6 +106,7 @@ impl Default for DaemonConfig {
             mode: Mode::Recommend,
             listen: SocketAddr::from(([127, 0, 0, 1], 9190)),
             proxies: Vec::new(),
+            each_address: false,
             token_file: None,
             interval: Dur(Duration::from_secs(1)),
             state_file: None,
@@ -196,6 +211,9 @@ pub enum PoolBy {
 pub struct ProcessesConfig {
     /// The program and its arguments; `{port}` becomes a free port.
     pub command: Vec<String>,
+    /// File that the servers' output is appended to; `{port}` becomes the server's port. Without it
+    /// the output is lost.
+    pub log: Option<PathBuf>,
     /// Path that answers 2xx when a server is ready.
     #[serde(default = "root")]
     pub health: String,
@@ -279,11 +297,17 @@ impl File {
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
         let token = self.daemon.read_token().err();
-        let commands = self.driver.iter().filter_map(|(name, driver)| {
-            let program = driver.command()?.first()?;
-            (!is_program(program)).then(|| {
-                format!("`driver.{name}`: there is no program `{program}`; correct `command`")
-            })
+        let drivers = self.driver.iter();
+        let drivers = drivers.map(|(name, driver)| (format!("driver.{name}"), driver.command()));
+        let proxies = self.proxies.iter();
+        let proxies = proxies.map(|ProxiesDriverConfig::Hook(hook)| {
+            let command = Some(hook.command.as_slice());
+            ("proxies.hook".to_owned(), command)
+        });
+        let commands = drivers.chain(proxies).filter_map(|(key, command)| {
+            let program = command?.first()?;
+            (!is_program(program))
+                .then(|| format!("`{key}`: there is no program `{program}`; correct `command`"))
         });
         token.into_iter().chain(commands).collect()
     }
@@ -308,6 +332,7 @@ impl File {
         for url in &self.daemon.proxies {
             check_url(url).map_err(|message| format!("`daemon.proxies`: {message}"))?;
         }
+        self.check_proxies()?;
         for (name, driver) in &self.driver {
             if !names.contains(&name.as_str()) {
                 let known = names.join(", ");
@@ -349,6 +374,39 @@ impl File {
             ));
         }
         Ok(())
+    }
+}
+
+impl File {
+    /// Whether what is decided about proxies can be carried out.
+    fn check_proxies(&self) -> Result<(), String> {
+        if let Some(ProxiesDriverConfig::Hook(hook)) = &self.proxies {
+            if hook.command.is_empty() {
+                return Err(
+                    "`proxies.hook.command` is empty: write the program and its arguments".into(),
+                );
+            }
+            if self.plane.proxies.max == 1 {
+                return Err(
+                    "`proxies.hook` has nothing to do, since `plane.proxies.max` is 1: raise it"
+                        .into(),
+                );
+            }
+        }
+        let divides = |driver: &DriverConfig| {
+            matches!(driver, DriverConfig::Processes(_) | DriverConfig::List(_))
+        };
+        let mut drivers = self.driver.iter();
+        let other = drivers.find(|(_, driver)| !divides(driver));
+        match other {
+            Some((name, _)) if self.plane.proxies.servers == ServerShare::Partitioned => {
+                Err(format!(
+                    "`plane.proxies.servers = \"partitioned\"`: the driver of `{name}` does not put \
+                     servers into pools; use `processes` or `list`, or `servers = \"shared\"`"
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -1,28 +1,35 @@
 //! The loop: look, decide, carry out, write down.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use futures_util::StreamExt as _;
+use futures_util::future::join_all;
+use futures_util::stream;
 use serde::Serialize;
 use tidegate_control::Timestamp;
 use tidegate_plane::{
-    ApplicationConfig, ApplicationStatus, Decision, Observation, Plane, PlaneEvent,
+    ApplicationConfig, ApplicationStatus, Decision, DivisionStatus, Observation, Plane, PlaneEvent,
+    ServerShare,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::api::{self, Api};
 use crate::cluster::{Cluster, Declared, Report};
-use crate::config::{DriverConfig, File, Mode, OnExit};
-use crate::driver::{Driver, Saved, Seen, driver};
-use crate::observe::{Counted, together};
-use crate::proxy::Proxy;
+use crate::config::{DriverConfig, File, Mode, OnExit, ProxiesDriverConfig};
+use crate::driver::{Driver, Saved, Seen, driver, run_hook};
+use crate::http::CallError;
+use crate::observe::{Counted, Engine, together};
+use crate::proxy::{self, Proxy};
 use crate::saved::{State, StateFile};
 
 /// How often the state is written when nothing happens.
 const SAVE_INTERVAL: Duration = Duration::from_secs(60);
+/// Calls to proxies that are under way together.
+const CALLS_MAX: usize = 64;
 /// Events that are kept for people.
 const EVENTS_MAX: usize = 500;
 
@@ -63,6 +70,10 @@ pub(crate) struct Shared {
     /// Which daemon of several acts; nothing where there is only this one.
     pub(crate) leader: Option<Leader>,
     pub(crate) applications: Vec<ApplicationStatus>,
+    /// What the pool earns, where there is one.
+    pub(crate) pool: Option<DivisionStatus>,
+    /// Admin addresses of the proxies that are looked at.
+    pub(crate) proxies: Vec<String>,
     pub(crate) events: VecDeque<Noted>,
     /// Decisions by application and cause.
     pub(crate) decisions: BTreeMap<(String, &'static str), u64>,
@@ -87,6 +98,9 @@ pub(crate) fn lock(board: &Board) -> MutexGuard<'_, Shared> {
     board.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// By application, and in the order of the proxies.
+type Engines = BTreeMap<String, Vec<Result<Engine, CallError>>>;
+
 /// A control plane at work.
 pub struct Daemon {
     file: File,
@@ -100,14 +114,15 @@ pub struct Daemon {
     servers_before: BTreeMap<String, Vec<Saved>>,
     statuses: watch::Sender<Vec<ApplicationStatus>>,
     /// By application and proxy.
-    counted: BTreeMap<(String, usize), Counted>,
+    counted: BTreeMap<(String, String), Counted>,
     looked: Instant,
     state_file: Option<StateFile>,
     saved: Instant,
     servers_saved: BTreeMap<String, Vec<Saved>>,
+    switch_saved: bool,
     board: Board,
     listener: Option<TcpListener>,
-    /// What proxies have to show; the API takes it when it begins.
+    /// Of the proxies' admin API, and of calls that change something here.
     token: Option<String>,
     addr: SocketAddr,
 }
@@ -178,6 +193,7 @@ impl Daemon {
             looked: Instant::now(),
             saved: Instant::now(),
             servers_saved: BTreeMap::new(),
+            switch_saved: false,
             board: Arc::new(Mutex::new(shared)),
             listener: Some(listener),
             token,
@@ -206,6 +222,8 @@ impl Daemon {
         if let Some(state) = state {
             self.plane.resume(state.plane);
             self.servers_before = state.servers;
+            self.switch_saved = state.kill_switch;
+            lock(&self.board).kill_switch = state.kill_switch;
         }
         for application in self.file.plane.applications.clone() {
             if let Some(config) = self.file.driver.get(&application.name).cloned() {
@@ -223,7 +241,10 @@ impl Daemon {
                 Some(cluster.driver(name, config, saved()))
             }
             _ if self.file.daemon.mode == Mode::Recommend => None,
-            _ => driver(name, config, application.min, saved()),
+            _ => {
+                let share = self.file.plane.proxies.servers;
+                driver(name, config, share, application.min, saved())
+            }
         };
         self.servers_before.remove(name);
         if let Some(driver) = driver {
@@ -240,7 +261,7 @@ impl Daemon {
     /// Works until `end` resolves.
     pub async fn run(mut self, end: impl Future<Output = ()>) {
         if let Some(listener) = self.listener.take() {
-            let api = Api::new(Arc::clone(&self.board), self.token.take());
+            let api = Api::new(Arc::clone(&self.board), self.token.clone());
             tokio::spawn(api::serve(listener, Arc::new(api)));
         }
         let mut ticks = tokio::time::interval(self.file.daemon.interval.0);
@@ -273,25 +294,37 @@ impl Daemon {
         self.follow_cluster();
         let mut warnings = Vec::new();
         let mut problems: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for name in self.names() {
-            let before = warnings.len();
-            self.observe(&name, seconds, &mut warnings).await;
-            self.advance(&name, &mut warnings).await;
-            problems.insert(name, warnings[before..].to_vec());
+        self.find_proxies(&mut warnings).await;
+        let engines = self.engines().await;
+        self.observe_proxies(&engines, &mut warnings).await;
+        for (name, seen) in &engines {
+            let mut of_application = Vec::new();
+            self.observe(name, seen, seconds, &mut of_application).await;
+            problems.insert(name.clone(), of_application);
         }
+        self.advance(&engines, &mut problems).await;
+        warnings.extend(problems.values().flatten().cloned());
         let events = self.plane.handle_timeout(unix_now());
         for (name, problem) in self.take(events).await {
             problems.entry(name).or_default().push(problem);
         }
         let statuses = self.plane.status(unix_now());
         self.report(&statuses, &problems, &mut warnings).await;
-        lock(&self.board).applications.clone_from(&statuses);
+        {
+            let mut shared = lock(&self.board);
+            shared.applications.clone_from(&statuses);
+            shared.pool = self.plane.division();
+            let proxies = self.proxies.iter();
+            shared.proxies = proxies.map(|proxy| proxy.base().to_owned()).collect();
+        }
         self.statuses.send_replace(statuses);
         for warning in &warnings {
             self.problem(warning.clone());
         }
         lock(&self.board).warnings = warnings;
-        if self.saved.elapsed() >= SAVE_INTERVAL || self.servers() != self.servers_saved {
+        let switched = lock(&self.board).kill_switch != self.switch_saved;
+        let changed = switched || self.servers() != self.servers_saved;
+        if changed || self.saved.elapsed() >= SAVE_INTERVAL {
             self.save();
         }
     }
@@ -381,74 +414,174 @@ impl Daemon {
             .collect()
     }
 
+    /// Proxies behind a name come and go.
+    async fn find_proxies(&mut self, warnings: &mut Vec<String>) {
+        if !self.file.daemon.each_address {
+            return;
+        }
+        let bases = &self.file.daemon.proxies;
+        let found = join_all(bases.iter().map(|base| proxy::addresses(base))).await;
+        let mut known = BTreeSet::new();
+        for (base, found) in bases.iter().zip(found) {
+            match found {
+                Ok(addresses) => known.extend(addresses),
+                Err(error) => {
+                    warnings.push(format!(
+                        "{base}: {error}; the proxies stay those known before"
+                    ));
+                    return;
+                }
+            }
+        }
+        let before: BTreeSet<String> = self.proxies.iter().map(|it| it.base().to_owned()).collect();
+        if known == before {
+            return;
+        }
+        self.counted.retain(|(_, base), _| known.contains(base));
+        let proxies = known.iter();
+        let proxies = proxies.map(|base| Proxy::new(base, self.token.clone()));
+        self.proxies = proxies.collect();
+    }
+
+    /// The status of every application in every proxy, in the order of the proxies.
+    async fn engines(&self) -> Engines {
+        let names = self.names();
+        let pairs = names
+            .iter()
+            .flat_map(|name| self.proxies.iter().map(move |it| (name, it)));
+        let calls: Vec<_> = pairs.map(|(name, proxy)| proxy.engine(name)).collect();
+        let answers: Vec<_> = stream::iter(calls).buffered(CALLS_MAX).collect().await;
+        let mut answers = answers.into_iter();
+        let count = self.proxies.len();
+        let of_name = |name: String| (name, answers.by_ref().take(count).collect());
+        names.into_iter().map(of_name).collect()
+    }
+
+    /// CPU use of the proxies: the same in every application.
+    async fn observe_proxies(&mut self, engines: &Engines, warnings: &mut Vec<String>) {
+        let Some(answers) = engines.values().next() else {
+            return;
+        };
+        let use_of =
+            |answer: &Result<Engine, CallError>| answer.as_ref().ok().map(Engine::cpu_share);
+        let uses: Option<Vec<f64>> = answers.iter().map(use_of).collect();
+        let Some(uses) = uses.filter(|uses| !uses.is_empty()) else {
+            return;
+        };
+        let event = self.plane.on_proxies(unix_now(), &uses);
+        for (_, problem) in self.take(event.into_iter().collect()).await {
+            warnings.push(problem);
+        }
+    }
+
     /// What the proxies saw. When one of them does not answer, the interval is missing, not
     /// smaller.
-    async fn observe(&mut self, name: &str, seconds: f64, warnings: &mut Vec<String>) {
+    async fn observe(
+        &mut self,
+        name: &str,
+        answers: &[Result<Engine, CallError>],
+        seconds: f64,
+        warnings: &mut Vec<String>,
+    ) {
         let mut parts: Vec<Observation> = Vec::new();
-        let mut cpu = Vec::new();
-        for (index, proxy) in self.proxies.iter().enumerate() {
-            match proxy.engine(name).await {
+        for (proxy, answer) in self.proxies.iter().zip(answers) {
+            match answer {
                 Ok(engine) => {
-                    cpu.push(engine.cpu_share());
-                    let counted = self.counted.entry((name.to_owned(), index)).or_default();
-                    parts.extend(counted.since(&engine, seconds));
+                    let key = (name.to_owned(), proxy.base().to_owned());
+                    let counted = self.counted.entry(key).or_default();
+                    parts.extend(counted.since(engine, seconds));
+                    warnings.extend(self.unknown_class(name, engine));
                 }
                 Err(error) => warnings.push(format!("a proxy gives no status: {error}")),
             }
         }
-        let now = unix_now();
-        let complete = parts.len() == self.proxies.len();
-        let mut events = Vec::new();
-        if let Some(all) = together(&parts).filter(|_| complete) {
-            events = self.plane.on_observation(now, name, &all);
-        }
-        if cpu.len() == self.proxies.len() {
-            events.extend(self.plane.on_proxies(now, name, &cpu));
-        }
+        let complete = parts.len() == answers.len();
+        let servers = self.file.plane.proxies.servers;
+        let Some(all) = together(&parts, servers).filter(|_| complete) else {
+            return;
+        };
+        let events = self.plane.on_observation(unix_now(), name, &all);
         for (_, problem) in self.take(events).await {
             warnings.push(problem);
         }
     }
 
+    /// A configured class that the proxies do not have: its revenue and guarantee mean nothing.
+    fn unknown_class(&self, name: &str, engine: &Engine) -> Option<String> {
+        let mut applications = self.plane.config().applications.iter();
+        let application = applications.find(|it| it.name == name)?;
+        let mut classes = application.classes.iter();
+        let class = classes.find(|class| !engine.classes.contains_key(&class.name))?;
+        let known: Vec<&str> = engine.classes.keys().map(String::as_str).collect();
+        let (class, known) = (&class.name, known.join(", "));
+        Some(format!(
+            "{name}: the proxies have no class `{class}`; there are: {known}. Write its name as \
+             in their configuration"
+        ))
+    }
+
     /// What the servers are; in mode `recommend` those that the proxies have.
-    async fn advance(&mut self, name: &str, warnings: &mut Vec<String>) {
-        let acts = self.acts(name);
-        let seen = match self.drivers.get_mut(name) {
-            Some(driver) if acts => driver.advance(&self.proxies, warnings).await,
-            Some(driver) => driver.look(warnings).await,
-            None => None,
-        };
-        let looks = self.drivers.get(name).is_some_and(|it| it.looks());
-        let seen = match seen {
-            None if !acts && !looks => self.replicas(name, warnings).await,
-            seen => seen,
-        };
-        let Some(Seen { desired, ready }) = seen else {
-            return;
-        };
-        if self.is_scaled_elsewhere() {
-            self.plane.on_followed(unix_now(), name, desired, ready);
-            return;
+    async fn advance(&mut self, engines: &Engines, problems: &mut BTreeMap<String, Vec<String>>) {
+        let names = engines.keys().cloned();
+        let acts: BTreeMap<String, bool> =
+            names.map(|name| (name.clone(), self.acts(&name))).collect();
+        let proxies = &self.proxies;
+        let work = self.drivers.iter_mut().map(|(name, driver)| {
+            let acts = acts.get(name).copied().unwrap_or(false);
+            async move {
+                let mut problems = Vec::new();
+                let seen = if acts {
+                    driver.advance(proxies, &mut problems).await
+                } else {
+                    driver.look(&mut problems).await
+                };
+                (name.clone(), (seen, driver.looks(), problems))
+            }
+        });
+        let mut done: BTreeMap<_, _> = join_all(work).await.into_iter().collect();
+        for (name, answers) in engines {
+            let (seen, looks, found) = done.remove(name).unwrap_or((None, false, Vec::new()));
+            problems.entry(name.clone()).or_default().extend(found);
+            let acts = acts.get(name).copied().unwrap_or(false);
+            let seen = match seen {
+                None if !acts && !looks => self.replicas(answers),
+                seen => seen,
+            };
+            let Some(Seen { desired, ready }) = seen else {
+                continue;
+            };
+            if self.is_scaled_elsewhere() {
+                self.plane.on_followed(unix_now(), name, desired, ready);
+                continue;
+            }
+            let event = self.plane.on_servers(unix_now(), name, desired, ready);
+            self.take(event.into_iter().collect()).await;
         }
-        let event = self.plane.on_servers(unix_now(), name, desired, ready);
-        self.take(event.into_iter().collect()).await;
+    }
+
+    /// What the proxies have: the same servers, or each its own.
+    fn replicas(&self, answers: &[Result<Engine, CallError>]) -> Option<Seen> {
+        let seen = |answer: &Result<Engine, CallError>| {
+            let engine = answer.as_ref().ok()?;
+            Some(Seen {
+                desired: engine.replicas.len() as u32,
+                ready: engine.replicas_up() as u32,
+            })
+        };
+        let all: Vec<Seen> = answers.iter().map(seen).collect::<Option<_>>()?;
+        match self.file.plane.proxies.servers {
+            ServerShare::Shared => all.first().copied(),
+            ServerShare::Partitioned => Some(Seen {
+                desired: all.iter().map(|seen| seen.desired).sum(),
+                ready: all.iter().map(|seen| seen.ready).sum(),
+            }),
+        }
     }
 
     /// Whether changes of the number of servers are made by another daemon, or by KEDA.
     fn is_scaled_elsewhere(&self) -> bool {
         let follows = self.cluster.as_ref().is_some_and(|it| !it.leads());
         follows || self.file.keda.is_some()
-    }
-
-    async fn replicas(&self, name: &str, warnings: &mut Vec<String>) -> Option<Seen> {
-        let engine = self.proxies.first()?.engine(name).await;
-        let engine = engine
-            .map_err(|error| warnings.push(error.to_string()))
-            .ok()?;
-        Some(Seen {
-            desired: engine.replicas.len() as u32,
-            ready: engine.replicas_up() as u32,
-        })
     }
 
     fn acts(&self, name: &str) -> bool {
@@ -469,6 +602,14 @@ impl Daemon {
                     let applied = matches!(outcome, Ok(true));
                     if let Err(problem) = outcome {
                         problems.push((decision.application.clone(), problem));
+                    }
+                    Some(applied)
+                }
+                PlaneEvent::Proxies { .. } => {
+                    let outcome = self.change_proxies(&event).await;
+                    let applied = matches!(outcome, Ok(true));
+                    if let Err(problem) = outcome {
+                        problems.push((String::new(), problem));
                     }
                     Some(applied)
                 }
@@ -499,6 +640,22 @@ impl Daemon {
                 Err(problem)
             }
         }
+    }
+
+    /// Adds a proxy or takes one away, where there is something that does.
+    async fn change_proxies(&self, event: &PlaneEvent) -> Result<bool, String> {
+        let Some(ProxiesDriverConfig::Hook(hook)) = &self.file.proxies else {
+            return Ok(false);
+        };
+        let leads = self.cluster.as_ref().is_none_or(|it| it.leads());
+        let acts = self.file.daemon.mode == Mode::Act && leads && !lock(&self.board).kill_switch;
+        if !acts {
+            return Ok(false);
+        }
+        let outcome = run_hook(hook, event).await;
+        outcome
+            .map(|()| true)
+            .map_err(|problem| format!("proxies: {problem}"))
     }
 
     /// Proxies police requests by the target of the decision (003 §4.1), where targets can change.
@@ -536,12 +693,14 @@ impl Daemon {
     fn save(&mut self) {
         self.saved = Instant::now();
         self.servers_saved = self.servers();
+        self.switch_saved = lock(&self.board).kill_switch;
         let Some(file) = &self.state_file else {
             return;
         };
         let state = State {
             plane: self.plane.snapshot(),
             servers: self.servers_saved.clone(),
+            kill_switch: self.switch_saved,
         };
         if let Err(error) = file.write(&state) {
             let problem =

@@ -25,7 +25,7 @@ mod saved;
 pub use cluster::{Cluster, Declared, Report};
 pub use config::{
     ClusterConfig, DaemonConfig, Drain, DriverConfig, File, KedaConfig, KubernetesDriverConfig,
-    Mode, OnExit, PoolBy,
+    Mode, OnExit, PoolBy, ProxiesDriverConfig,
 };
 pub use daemon::{Daemon, DaemonError, NO_KUBERNETES};
 pub use driver::{Driver, Saved, Seen, Task};

@@ -1,8 +1,9 @@
 //! A proxy, by its admin API.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::Method;
+use http::{Method, Uri};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -151,6 +152,18 @@ impl Proxy {
         self.patch(application, &json!({ "remove": [server] }))
             .await
     }
+}
+
+/// The addresses that a proxy's name stands for, each as the address of an admin listener.
+pub(crate) async fn addresses(base: &str) -> Result<Vec<String>, String> {
+    let uri: Uri = base.parse().map_err(|_| "not an address".to_owned())?;
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    let port = uri.port_u16().unwrap_or(80);
+    let found = tokio::net::lookup_host((host, port)).await;
+    let found: Vec<SocketAddr> = found.map_err(|error| error.to_string())?.collect();
+    let by_four = found.iter().any(SocketAddr::is_ipv4);
+    let taken = found.iter().filter(|addr| addr.is_ipv4() == by_four);
+    Ok(taken.map(|addr| format!("http://{addr}")).collect())
 }
 
 /// Whether two addresses name the same server.

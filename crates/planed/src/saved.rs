@@ -15,6 +15,8 @@ use crate::driver::Saved;
 pub(crate) struct State {
     pub(crate) plane: Snapshot,
     pub(crate) servers: BTreeMap<String, Vec<Saved>>,
+    #[serde(default)]
+    pub(crate) kill_switch: bool,
 }
 
 /// The file, and the lock that makes this daemon the only one that has it.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -22,10 +22,18 @@ struct Admin {
     /// Requests per look at the status.
     per_look: u64,
     arrived: u64,
-    /// In flight at each replica.
-    replicas: BTreeMap<String, u32>,
+    /// CPU use of the proxy.
+    cpu: Option<f64>,
+    replicas: BTreeMap<String, Held>,
     /// `add URL`, `drain URL`, `remove URL`, `removed busy URL`.
     log: Vec<String>,
+}
+
+/// A replica as the proxy has it.
+#[derive(Default)]
+struct Held {
+    in_flight: u32,
+    draining: bool,
 }
 
 impl Admin {
@@ -39,25 +47,20 @@ impl Admin {
         json!({
             "classes": { "default": { "rank": 0, "arrived": self.arrived, "served": self.arrived, "shed": {} } },
             "replicas": up,
+            "proxy_cpu_share": self.cpu,
         })
     }
 
     fn listed(&mut self) -> Value {
-        let replicas: Vec<Value> = self
-            .replicas
-            .iter()
-            .map(|(url, busy)| json!({ "url": url, "weight": 1, "state": "active", "in_flight": busy, "window": 4, "healthy": true }))
-            .collect();
+        let listed = |(url, held): (&String, &Held)| {
+            let state = if held.draining { "draining" } else { "active" };
+            let busy = held.in_flight;
+            json!({ "url": url, "weight": 1, "state": state, "in_flight": busy, "healthy": true })
+        };
+        let replicas: Vec<Value> = self.replicas.iter().map(listed).collect();
         // A drained replica answers what it holds, one request per look.
-        let drained = |url: &str| self.log.iter().any(|line| line == &format!("drain {url}"));
-        let urls: Vec<String> = self
-            .replicas
-            .keys()
-            .filter(|url| drained(url))
-            .cloned()
-            .collect();
-        for url in urls {
-            *self.replicas.get_mut(&url).unwrap() = self.replicas[&url].saturating_sub(1);
+        for held in self.replicas.values_mut().filter(|held| held.draining) {
+            held.in_flight = held.in_flight.saturating_sub(1);
         }
         json!({ "application": "shop", "replicas": replicas })
     }
@@ -66,15 +69,25 @@ impl Admin {
         for added in change["add"].as_array().into_iter().flatten() {
             let url = added["url"].as_str().unwrap().to_owned();
             self.log.push(format!("add {url}"));
-            self.replicas.insert(url, 2);
+            let held = Held {
+                in_flight: 2,
+                draining: false,
+            };
+            self.replicas.insert(url, held);
         }
         for url in change["drain"].as_array().into_iter().flatten() {
-            self.log.push(format!("drain {}", url.as_str().unwrap()));
+            let url = url.as_str().unwrap();
+            self.log.push(format!("drain {url}"));
+            self.replicas.get_mut(url).unwrap().draining = true;
         }
         for url in change["remove"].as_array().into_iter().flatten() {
             let url = url.as_str().unwrap();
-            let busy = self.replicas.remove(url).unwrap_or(0);
-            let how = if busy > 0 { "removed busy" } else { "remove" };
+            let held = self.replicas.remove(url).unwrap_or_default();
+            let how = if held.in_flight > 0 {
+                "removed busy"
+            } else {
+                "remove"
+            };
             self.log.push(format!("{how} {url}"));
         }
     }
@@ -176,6 +189,16 @@ impl Plane {
         blocking::call(&self.api, method, path, body).text()
     }
 
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.get("/api/status")).unwrap()
+    }
+
+    /// Servers of the application that are ready.
+    fn ready(&self) -> usize {
+        let ready = self.status()["applications"][0]["ready"].as_u64();
+        ready.unwrap_or_default() as usize
+    }
+
     fn end(&mut self) {
         self.end.take();
         if let Some(thread) = self.thread.take() {
@@ -222,31 +245,53 @@ fn server() {
         .unwrap()
         .parse()
         .unwrap();
-    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    serve(&TcpListener::bind(("127.0.0.1", port)).unwrap());
+}
+
+fn write(folder: &Path, base: &str, daemon: &str, program: &str) -> PathBuf {
+    let lifeline = lifeline();
+    let driver = format!(
+        "[driver.shop.processes]\n\
+         command = ['sh', '-c', 'TIDEGATE_TEST_PORT={{port}} TIDEGATE_TEST_LIFELINE={lifeline} \
+         exec {program} --exact server --ignored']\n"
+    );
+    write_with(folder, &[base], daemon, "", &driver)
+}
+
+fn write_with(folder: &Path, proxies: &[&str], daemon: &str, plane: &str, driver: &str) -> PathBuf {
+    let file = folder.join("plane.toml");
+    let state = folder.join("plane.state");
+    let text = format!(
+        "[daemon]\nlisten = '127.0.0.1:0'\nproxies = {proxies:?}\ninterval = '100ms'\n\
+         state_file = '{}'\n{daemon}\n\
+         [plane]\nplan_interval = '300ms'\nscale_in = {{ window = '2s' }}\n\
+         prediction = {{ enabled = false }}\n{plane}\n\
+         [[plane.application]]\nname = 'shop'\nmax = 6\ncapacity = '60/s'\nstart_time = '200ms'\n\
+         {driver}",
+        state.display()
+    );
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+/// Servers of a list: they answer every request until the test's process ends.
+fn servers(count: usize) -> Vec<String> {
+    let serve = |_| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || serve(&listener));
+        url
+    };
+    (0..count).map(serve).collect()
+}
+
+fn serve(listener: &TcpListener) {
     for mut stream in listener.incoming().flatten() {
         let mut request = [0; 1024];
         let _ = stream.read(&mut request);
         let _ =
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
     }
-}
-
-fn write(folder: &Path, base: &str, daemon: &str, program: &str) -> std::path::PathBuf {
-    let file = folder.join("plane.toml");
-    let (state, lifeline) = (folder.join("plane.state"), lifeline());
-    let text = format!(
-        "[daemon]\nlisten = '127.0.0.1:0'\nproxies = ['{base}']\ninterval = '100ms'\n\
-         state_file = '{}'\n{daemon}\n\
-         [plane]\nplan_interval = '300ms'\nscale_in = {{ window = '2s' }}\n\
-         prediction = {{ enabled = false }}\n\
-         [[plane.application]]\nname = 'shop'\nmax = 6\ncapacity = '60/s'\nstart_time = '200ms'\n\
-         [driver.shop.processes]\n\
-         command = ['sh', '-c', 'TIDEGATE_TEST_PORT={{port}} TIDEGATE_TEST_LIFELINE={lifeline} \
-         exec {program} --exact server --ignored']\n",
-        state.display()
-    );
-    std::fs::write(&file, text).unwrap();
-    file
 }
 
 fn until(what: &str, holds: impl Fn() -> bool) {
@@ -345,7 +390,7 @@ fn recommend_and_kill_switch_change_nothing() {
         .lock()
         .unwrap()
         .replicas
-        .insert("http://127.0.0.1:9".into(), 0);
+        .insert("http://127.0.0.1:9".into(), Held::default());
     let file = write(folder.path(), &base, "", &this_program());
     let plane = Plane::start(&file);
     until("a recommendation", || {
@@ -368,7 +413,7 @@ fn start_command_that_does_not_exist_is_said_and_stops_nothing() {
         .lock()
         .unwrap()
         .replicas
-        .insert("http://127.0.0.1:9".into(), 0);
+        .insert("http://127.0.0.1:9".into(), Held::default());
     let file = write(folder.path(), &base, "mode = 'act'", "x");
     let text = std::fs::read_to_string(&file)
         .unwrap()
@@ -401,4 +446,324 @@ fn proxy_that_is_away_is_said_and_decides_nothing() {
         plane.get("/api/status").contains("gives no status")
     });
     assert!(!plane.get("/api/events").contains("\"decision\""));
+}
+
+/// A daemon that acts, with at least so many servers that are ready.
+fn acting(folder: &Path, servers: usize) -> (Arc<Mutex<Admin>>, Plane) {
+    let (admin, base) = admin();
+    let daemon = "mode = 'act'\non_exit = 'stop'";
+    let file = write(folder, &base, daemon, &this_program());
+    admin.lock().unwrap().per_look = 20;
+    let plane = Plane::start(&file);
+    until("servers that are ready", || {
+        let ready = plane.ready();
+        ready >= servers && ready == admin.lock().unwrap().replicas.len()
+    });
+    (admin, plane)
+}
+
+fn urls(admin: &Mutex<Admin>) -> Vec<String> {
+    admin.lock().unwrap().replicas.keys().cloned().collect()
+}
+
+#[test]
+fn proxy_that_was_started_anew_gets_its_servers_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (admin, _plane) = acting(folder.path(), 2);
+    let before = urls(&admin);
+    {
+        let mut admin = admin.lock().unwrap();
+        admin.replicas.clear();
+        admin.arrived = 0;
+    }
+    until("the servers are there again", || {
+        let now = urls(&admin);
+        before.iter().all(|url| now.contains(url))
+    });
+}
+
+#[test]
+fn server_taken_out_from_elsewhere_is_reported_and_not_put_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (admin, plane) = acting(folder.path(), 3);
+    let gone = urls(&admin).remove(0);
+    {
+        let mut admin = admin.lock().unwrap();
+        admin.replicas.remove(&gone);
+        admin.log.clear();
+    }
+    until("the change is noticed", || {
+        plane.get("/api/events").contains("\"event\":\"foreign\"")
+    });
+    assert_eq!(plane.status()["applications"][0]["foreign"], true);
+    let looked = admin.lock().unwrap().arrived;
+    until("it was looked at again and again", || {
+        admin.lock().unwrap().arrived > looked + 20 * 20
+    });
+    let log = admin.lock().unwrap().log.clone();
+    assert!(log.iter().all(|line| !line.contains(&gone)), "{log:?}");
+}
+
+#[test]
+fn server_that_does_not_answer_any_more_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (admin, plane) = acting(folder.path(), 2);
+    let state = || -> Value {
+        let text = std::fs::read(folder.path().join("plane.state")).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    };
+    let hung = state()["servers"]["shop"][0].clone();
+    let url = hung["url"].as_str().unwrap().to_owned();
+    let pid = i32::try_from(hung["pid"].as_i64().unwrap()).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    until("another one in its place", || {
+        !admin.lock().unwrap().replicas.contains_key(&url)
+    });
+    let events = plane.get("/api/events");
+    assert!(events.contains("fails its health check"), "{events}");
+    let log = admin.lock().unwrap().log.clone();
+    let at = |line: &str| log.iter().position(|it| it == line).unwrap();
+    let drained = at(&format!("drain {url}"));
+    let added = log[..drained]
+        .iter()
+        .filter(|line| line.starts_with("add "));
+    assert!(added.count() >= 3, "the other one serves first: {log:#?}");
+}
+
+#[test]
+fn kill_switch_wants_the_token_and_no_web_page_and_survives_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_admin, base) = admin();
+    let token = folder.path().join("token");
+    std::fs::write(&token, "open sesame\n").unwrap();
+    let daemon = format!("mode = 'act'\ntoken_file = '{}'", token.display());
+    let file = write(folder.path(), &base, &daemon, &this_program());
+    let mut plane = Plane::start(&file);
+    let post = |plane: &Plane, headers: &str| {
+        let body = "{\"enabled\":true}";
+        let length = body.len();
+        let request = format!(
+            "POST /api/kill-switch HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+             {headers}content-length: {length}\r\n\r\n{body}"
+        );
+        blocking::ask(&plane.api, request).status
+    };
+    let (json, bearer) = (
+        "content-type: application/json\r\n",
+        "authorization: Bearer open sesame\r\n",
+    );
+    assert_eq!(post(&plane, json), 401);
+    assert_eq!(
+        post(&plane, &format!("{json}authorization: Bearer x\r\n")),
+        401
+    );
+    assert_eq!(post(&plane, bearer), 415);
+    assert_eq!(
+        post(
+            &plane,
+            &format!("{json}{bearer}origin: http://evil.example\r\n")
+        ),
+        403
+    );
+    assert_eq!(plane.status()["kill_switch"], false);
+    assert_eq!(post(&plane, &format!("{json}{bearer}")), 200);
+    plane.end();
+    let again = Plane::start(&file);
+    assert_eq!(again.status()["kill_switch"], true);
+}
+
+#[test]
+fn servers_of_a_list_are_used_first_to_last_and_given_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (admin, base) = admin();
+    let listed = servers(3);
+    let driver = format!("[driver.shop.list]\nurls = {listed:?}\n");
+    let file = write_with(folder.path(), &[&base], "mode = 'act'", "", &driver);
+    admin.lock().unwrap().per_look = 20;
+    let plane = Plane::start(&file);
+    until("all of the list", || {
+        listed
+            .iter()
+            .all(|url| admin.lock().unwrap().replicas.contains_key(url))
+    });
+    until("that the list is too short", || {
+        plane
+            .get("/api/events")
+            .contains("all 3 servers of the list are in use")
+    });
+    admin.lock().unwrap().per_look = 0;
+    until("one of the list", || urls(&admin).len() == 1);
+    let log = admin.lock().unwrap().log.clone();
+    assert!(
+        !log.iter().any(|line| line.starts_with("removed busy")),
+        "{log:#?}"
+    );
+    for url in &listed {
+        TcpStream::connect(url.trim_start_matches("http://")).unwrap();
+    }
+}
+
+/// A daemon whose hook is a command of the shell, in front of a proxy that needs four servers.
+fn hooked(folder: &Path, command: &str) -> (Arc<Mutex<Admin>>, Plane) {
+    let (admin, base) = admin();
+    let driver =
+        format!("[driver.shop.hook]\ncommand = ['sh', '-c', '{command}']\ntimeout = '2s'\n");
+    let file = write_with(folder, &[&base], "mode = 'act'", "", &driver);
+    {
+        let mut admin = admin.lock().unwrap();
+        admin.per_look = 20;
+        admin
+            .replicas
+            .insert("http://127.0.0.1:9".into(), Held::default());
+    }
+    let plane = Plane::start(&file);
+    (admin, plane)
+}
+
+#[test]
+fn hook_gets_the_decision_as_json_and_a_foreign_change_is_noticed_after_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("decision");
+    let shown = file.display();
+    let (admin, plane) = hooked(
+        folder.path(),
+        &format!("cat > {shown}.new && mv {shown}.new {shown}"),
+    );
+    until("the decision", || file.exists());
+    let read = || -> Value { serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap() };
+    assert_eq!(
+        (&read()["application"], &read()["from"]),
+        (&json!("shop"), &json!(1))
+    );
+    assert!(read()["reason"].as_str().unwrap().contains("needed"));
+    // What the command would have started gets into the pool.
+    until("as many as were ordered", || {
+        let wanted = read()["to"].as_u64().unwrap() as usize;
+        for port in 10..9 + wanted {
+            let url = format!("http://127.0.0.1:{port}");
+            admin.lock().unwrap().replicas.entry(url).or_default();
+        }
+        let status = plane.status();
+        let servers = status["applications"][0]["servers"].as_u64();
+        servers == Some(urls(&admin).len() as u64) && plane.ready() == wanted
+    });
+    assert!(!plane.get("/api/events").contains("\"event\":\"foreign\""));
+    admin.lock().unwrap().replicas.remove("http://127.0.0.1:9");
+    until("the change is noticed", || {
+        plane.get("/api/events").contains("\"event\":\"foreign\"")
+    });
+}
+
+#[test]
+fn hook_that_fails_or_does_not_end_is_said_and_nothing_counts_as_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_admin, plane) = hooked(folder.path(), "exit 3");
+    until("the exit status", || {
+        plane
+            .get("/api/events")
+            .contains("ended with exit status: 3")
+    });
+    assert_eq!(plane.status()["applications"][0]["servers"], 1);
+    let folder = tempfile::tempdir().unwrap();
+    let (_admin, plane) = hooked(folder.path(), "exec sleep 600");
+    until("the limit", || {
+        plane.get("/api/events").contains("was ended after 2s")
+    });
+    assert_eq!(plane.status()["applications"][0]["servers"], 1);
+}
+
+#[test]
+fn busy_proxy_gets_another_one_by_the_hook() {
+    let folder = tempfile::tempdir().unwrap();
+    let (admin, base) = admin();
+    admin.lock().unwrap().cpu = Some(0.95);
+    let file = folder.path().join("proxies");
+    let shown = file.display();
+    let driver = format!(
+        "[driver.shop.list]\nurls = {:?}\n[proxies.hook]\n\
+         command = ['sh', '-c', 'cat > {shown}.new && mv {shown}.new {shown}']\n",
+        servers(1)
+    );
+    let rule = "proxies = { max = 3, high_for = '300ms' }";
+    let config = write_with(folder.path(), &[&base], "mode = 'act'", rule, &driver);
+    let plane = Plane::start(&config);
+    until("the decision", || file.exists());
+    let text = std::fs::read(&file).unwrap();
+    let decision: Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!((&decision["from"], &decision["to"]), (&json!(1), &json!(2)));
+    assert!(
+        decision["reason"].as_str().unwrap().contains("95 %"),
+        "{decision}"
+    );
+    until("the event", || {
+        let events = plane.get("/api/events");
+        events.contains("\"event\":\"proxies\"") && events.contains("\"applied\":true")
+    });
+}
+
+#[test]
+fn partitioned_servers_belong_to_one_proxy_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let ((first, first_base), (second, second_base)) = (admin(), admin());
+    let listed = servers(4);
+    let driver = format!("[driver.shop.list]\nurls = {listed:?}\n");
+    let rule = "proxies = { servers = 'partitioned' }";
+    let proxies = [first_base.as_str(), second_base.as_str()];
+    let file = write_with(folder.path(), &proxies, "mode = 'act'", rule, &driver);
+    for admin in [&first, &second] {
+        admin.lock().unwrap().per_look = 12;
+    }
+    let _plane = Plane::start(&file);
+    until("two servers each", || {
+        urls(&first).len() == 2 && urls(&second).len() == 2
+    });
+    let both = urls(&first).into_iter().chain(urls(&second));
+    let both: std::collections::BTreeSet<String> = both.collect();
+    assert_eq!(both, listed.into_iter().collect());
+}
+
+#[test]
+fn name_stands_for_each_of_its_addresses() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_admin, base) = admin();
+    let port = base.rsplit(':').next().unwrap();
+    let name = format!("http://localhost:{port}");
+    let file = write_with(folder.path(), &[&name], "each_address = true", "", "");
+    let plane = Plane::start(&file);
+    until("the proxy behind the name", || {
+        plane.status()["proxies"] == json!([format!("http://127.0.0.1:{port}")])
+    });
+    until("a rate", || {
+        plane.status()["applications"][0]["rate"].is_number()
+    });
+}
+
+#[test]
+fn applications_are_looked_at_together_where_a_proxy_swallows_what_is_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    // Connections that are open now, and the most at once.
+    let open = Arc::new(Mutex::new((0_u32, 0_u32)));
+    let counted = Arc::clone(&open);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let counted = Arc::clone(&counted);
+            std::thread::spawn(move || {
+                {
+                    let mut open = counted.lock().unwrap();
+                    open.0 += 1;
+                    open.1 = open.1.max(open.0);
+                }
+                // Until the caller gives up.
+                let _ = std::io::copy(&mut stream, &mut std::io::sink());
+                counted.lock().unwrap().0 -= 1;
+            });
+        }
+    });
+    let more = (0..8).map(|index| format!("[[plane.application]]\nname = 'app-{index}'\n"));
+    let file = write_with(folder.path(), &[&base], "", "", &more.collect::<String>());
+    let _plane = Plane::start(&file);
+    until("all applications at once", || open.lock().unwrap().1 >= 9);
 }

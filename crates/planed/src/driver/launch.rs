@@ -1,6 +1,8 @@
 //! Where a server comes from: a process that is started, or the next of a list.
 
+use std::fs::{File, OpenOptions};
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -120,13 +122,32 @@ impl Launcher {
 #[derive(Debug)]
 pub(crate) struct Processes {
     command: Vec<String>,
+    /// Where their output goes.
+    log: Option<PathBuf>,
 }
 
 impl Processes {
-    pub(crate) fn new(command: &[String]) -> Self {
+    pub(crate) fn new(command: &[String], log: Option<&Path>) -> Self {
         Self {
             command: command.to_vec(),
+            log: log.map(Path::to_owned),
         }
+    }
+
+    /// The file for a server's output, twice: for both of its streams.
+    fn output(&self, port: u16) -> Result<(Stdio, Stdio), String> {
+        let Some(log) = &self.log else {
+            return Ok((Stdio::null(), Stdio::null()));
+        };
+        let path = log.to_string_lossy().replace("{port}", &port.to_string());
+        let open = || -> std::io::Result<(File, File)> {
+            let file = OpenOptions::new().append(true).create(true).open(&path)?;
+            Ok((file.try_clone()?, file))
+        };
+        let (out, error) = open().map_err(|error| {
+            format!("cannot write {path}: {error}; choose another `log` for the driver")
+        })?;
+        Ok((out.into(), error.into()))
     }
 
     fn launch(&self) -> Result<Launched, String> {
@@ -137,11 +158,12 @@ impl Processes {
             .map(|part| part.replace("{port}", &port.to_string()));
         let parts: Vec<String> = parts.collect();
         let (program, arguments) = parts.split_first().ok_or("`command` is empty")?;
+        let (output, errors) = self.output(port)?;
         let child = Command::new(program)
             .args(arguments)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
             .process_group(0) // ctrl-C in the daemon's terminal is not for servers
             .spawn();
         let child = child.map_err(|error| {

@@ -8,22 +8,37 @@
 //! ```
 //!
 //! A step that a proxy refuses is tried again at the next look. A process that ends by itself is
-//! taken out of the proxies and started anew, after a pause that doubles.
+//! taken out of the proxies and started anew, after a pause that doubles. Servers that are ready
+//! are looked at too:
+//!
+//! - a server that a proxy has lost, since the proxy was started anew or reads another file, is
+//!   added to it again;
+//! - a server whose health check has failed for [`AILING`] is replaced: another one is started
+//!   first, one at a time, and it is drained when that one is ready;
+//! - a server that was drained or taken out of a pool from elsewhere is not put back. It does not
+//!   count as set, so that the plane notices a foreign change, until the plane decides again. A
+//!   proxy that has lost all servers at once was started anew.
 
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use http::Method;
 use serde::{Deserialize, Serialize};
-use tidegate_plane::Decision;
+use tidegate_plane::proxies::partition;
+use tidegate_plane::{Decision, ServerShare};
 use tokio::task::JoinSet;
 
 use super::launch::{Launched, Process};
 use super::{Driver, Launcher, Seen, Task};
-use crate::http::{CallError, call};
-use crate::proxy::{Proxy, same_server};
+use crate::http::call;
+use crate::proxy::{self, Proxy, same_server};
 
 /// Pauses after a server that could not be started, or ended at once.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// A server is replaced when its health check fails for this long, in this many looks at least.
+/// Chosen: longer than a collection of garbage or a burst takes.
+const AILING: (Duration, u32) = (Duration::from_secs(10), 3);
 
 /// A server that a later daemon can take over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,7 +49,7 @@ pub struct Saved {
     pub pid: Option<u32>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 enum Stage {
     Starting,
     Ready,
@@ -46,15 +61,85 @@ struct Member {
     url: String,
     process: Option<Process>,
     stage: Stage,
+    /// Since when, and how often, its health check fails; before the first check, not at all yet.
+    failing: Option<(Instant, u32)>,
+    /// It was drained or taken out of the pools from elsewhere.
+    outside: bool,
+    /// The plane has decided that it is put back.
+    returns: bool,
+    /// The proxy that has it, where proxies divide the servers.
+    home: Option<usize>,
+}
+
+impl Member {
+    fn new(launched: Launched) -> Self {
+        Self {
+            url: launched.url,
+            process: launched.process,
+            stage: Stage::Starting,
+            failing: Some((Instant::now(), 0)),
+            outside: false,
+            returns: false,
+            home: None,
+        }
+    }
+
+    const fn is_draining(&self) -> bool {
+        matches!(self.stage, Stage::Draining { .. })
+    }
+
+    const fn is_starting(&self) -> bool {
+        matches!(self.stage, Stage::Starting)
+    }
+
+    fn is_ailing(&self) -> bool {
+        let (time, looks) = AILING;
+        let lasts = |(since, checks): (Instant, u32)| since.elapsed() >= time && checks >= looks;
+        matches!(self.stage, Stage::Ready) && self.failing.is_some_and(lasts)
+    }
+
+    fn checked(&mut self, healthy: bool) {
+        let (since, checks) = self.failing.unwrap_or((Instant::now(), 0));
+        self.failing = (!healthy).then_some((since, checks.saturating_add(1)));
+    }
+
+    fn drain(&mut self) {
+        let since = Instant::now();
+        self.stage = Stage::Draining { since, told: false };
+    }
+}
+
+/// What each proxy has, in the order of the proxies; nothing where one does not answer.
+struct Pools(Vec<Option<Vec<proxy::Member>>>);
+
+impl Pools {
+    async fn look(application: &str, proxies: &[Proxy], problems: &mut Vec<String>) -> Self {
+        let looks = proxies.iter().map(|proxy| proxy.replicas(application));
+        let looks = join_all(looks).await.into_iter();
+        let known = looks.map(|pool| pool.map_err(|error| problems.push(error.to_string())).ok());
+        Self(known.collect())
+    }
+
+    fn find(&self, proxy: usize, url: &str) -> Option<&proxy::Member> {
+        let pool = self.0.get(proxy)?.as_ref()?;
+        pool.iter().find(|member| same_server(&member.url, url))
+    }
+}
+
+/// How an application's servers are kept.
+#[derive(Debug, Clone)]
+pub(crate) struct Keeping {
+    pub(crate) application: String,
+    pub(crate) health: String,
+    pub(crate) drain_time: Duration,
+    pub(crate) share: ServerShare,
 }
 
 /// The servers of one application.
 #[derive(Debug)]
 pub(crate) struct Members {
-    application: String,
+    keeping: Keeping,
     launcher: Launcher,
-    health: String,
-    drain_time: Duration,
     desired: u32,
     members: Vec<Member>,
     /// Processes that are told to end and have not ended yet.
@@ -66,29 +151,14 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    pub(crate) fn new(
-        application: &str,
-        launcher: Launcher,
-        health: &str,
-        drain_time: Duration,
-        first: u32,
-        saved: Vec<Saved>,
-    ) -> Self {
-        let adopted = saved.into_iter().filter_map(|saved| {
-            let Launched { url, process } = launcher.adopt(&saved.url, saved.pid)?;
-            Some(Member {
-                url,
-                process,
-                stage: Stage::Starting,
-            })
-        });
-        let members: Vec<Member> = adopted.collect();
+    pub(crate) fn new(keeping: Keeping, launcher: Launcher, first: u32, saved: Vec<Saved>) -> Self {
+        let adopted = saved.into_iter();
+        let adopted = adopted.filter_map(|saved| launcher.adopt(&saved.url, saved.pid));
+        let members: Vec<Member> = adopted.map(Member::new).collect();
         Self {
-            application: application.to_owned(),
+            keeping,
             desired: (members.len() as u32).max(first),
             launcher,
-            health: health.to_owned(),
-            drain_time,
             members,
             stopping: JoinSet::new(),
             pause: None,
@@ -96,32 +166,41 @@ impl Members {
         }
     }
 
+    fn count(&self, holds: impl Fn(&Member) -> bool) -> u32 {
+        self.members.iter().filter(|member| holds(member)).count() as u32
+    }
+
     fn seen(&self) -> Option<Seen> {
+        let outside = self.count(|member| member.outside && !member.is_draining());
+        let serves = |member: &Member| {
+            matches!(member.stage, Stage::Ready) && !member.outside && !member.is_ailing()
+        };
         Some(Seen {
-            desired: self.desired,
-            ready: self.ready(),
+            desired: self.desired.saturating_sub(outside),
+            ready: self.count(serves),
         })
     }
 
+    /// Servers that serve or will, the ones that fail their health check aside.
     fn kept(&self) -> u32 {
-        let draining = |member: &&Member| matches!(member.stage, Stage::Draining { .. });
-        (self.members.len() - self.members.iter().filter(draining).count()) as u32
-    }
-
-    fn ready(&self) -> u32 {
-        let ready = |member: &&Member| matches!(member.stage, Stage::Ready);
-        self.members.iter().filter(ready).count() as u32
+        self.count(|member| !member.is_draining() && !member.is_ailing())
     }
 
     async fn step(&mut self, proxies: &[Proxy], problems: &mut Vec<String>) {
         self.bury(proxies, problems).await;
+        let pools = Pools::look(&self.keeping.application, proxies, problems).await;
+        self.check_health(problems).await;
+        self.notice_foreign_changes(&pools);
         self.start_missing(problems);
         self.give_back();
+        self.divide(proxies.len());
         for index in 0..self.members.len() {
             match self.members[index].stage {
-                Stage::Starting => self.welcome(index, proxies, problems).await,
-                Stage::Ready => {}
-                Stage::Draining { .. } => self.drain(index, proxies, problems).await,
+                Stage::Starting => self.welcome(index, proxies, &pools, problems).await,
+                Stage::Ready => {
+                    self.place(index, proxies, &pools, problems).await;
+                }
+                Stage::Draining { .. } => self.drain(index, proxies, &pools, problems).await,
             }
         }
         self.stop_drained(proxies, problems).await;
@@ -137,11 +216,67 @@ impl Members {
                 continue;
             };
             let member = self.members.remove(index);
-            if !matches!(member.stage, Stage::Draining { .. }) {
+            if !member.is_draining() {
                 problems.push(format!("server {} ended by itself: {how}", member.url));
                 self.rest();
             }
             self.take_out(&member.url, proxies, problems).await;
+        }
+    }
+
+    /// Asks every server whether it is well.
+    async fn check_health(&mut self, problems: &mut Vec<String>) {
+        let health = &self.keeping.health;
+        let check = |member: &Member| {
+            let url = format!("{}{health}", member.url);
+            let asked = !member.is_draining();
+            async move { asked && call(Method::GET, &url, None, Vec::new()).await.is_ok() }
+        };
+        let checks = join_all(self.members.iter().map(check)).await;
+        for (member, healthy) in self.members.iter_mut().zip(checks) {
+            member.checked(healthy);
+            if member.is_ailing() {
+                let seconds = AILING.0.as_secs();
+                let url = &member.url;
+                problems.push(format!(
+                    "server {url} fails its health check for {seconds} s: it is replaced"
+                ));
+            }
+        }
+    }
+
+    /// Servers that somebody else drained or took out of the pools, or gave back.
+    fn notice_foreign_changes(&mut self, pools: &Pools) {
+        let ready: Vec<usize> = (0..self.members.len())
+            .filter(|&index| matches!(self.members[index].stage, Stage::Ready))
+            .collect();
+        let homes = |member: &Member| match member.home {
+            Some(home) => home..home + 1,
+            None => 0..pools.0.len(),
+        };
+        // A proxy without any of its servers was started anew, and nobody took them out.
+        let is_home = |proxy: usize, index: &usize| homes(&self.members[*index]).contains(&proxy);
+        let is_new = |proxy: usize| {
+            let mut own = ready.iter().filter(|index| is_home(proxy, index));
+            own.all(|&index| pools.find(proxy, &self.members[index].url).is_none())
+        };
+        let known: Vec<usize> = (0..pools.0.len())
+            .filter(|&proxy| pools.0[proxy].is_some() && !is_new(proxy))
+            .collect();
+        for index in ready {
+            let member = &self.members[index];
+            let mut own = known.iter().filter(|&proxy| homes(member).contains(proxy));
+            let Some(first) = own.next() else {
+                continue;
+            };
+            let active = |proxy: &usize| {
+                let found = pools.find(*proxy, &member.url);
+                found.is_some_and(|found| !found.is_draining())
+            };
+            let active = active(first) || own.any(active);
+            let member = &mut self.members[index];
+            member.returns &= !active;
+            member.outside = !active && !member.returns;
         }
     }
 
@@ -152,8 +287,13 @@ impl Members {
         self.pause = Some((Instant::now() + length, length));
     }
 
+    /// Starts servers that are missing, and one at a time in place of those that are not well.
     fn start_missing(&mut self, problems: &mut Vec<String>) {
         while self.kept() < self.desired {
+            let there = self.count(|member| !member.is_draining());
+            if there >= self.desired && self.count(Member::is_starting) > 0 {
+                return;
+            }
             if self.pause.is_some_and(|(until, _)| Instant::now() < until) {
                 problems.extend(self.refused.clone());
                 return;
@@ -165,11 +305,7 @@ impl Members {
                 .map(|member| member.url.as_str())
                 .collect();
             match self.launcher.launch(&used) {
-                Ok(Launched { url, process }) => self.members.push(Member {
-                    url,
-                    process,
-                    stage: Stage::Starting,
-                }),
+                Ok(launched) => self.members.push(Member::new(launched)),
                 Err(problem) => {
                     problems.push(problem.clone());
                     self.refused = Some(problem);
@@ -180,45 +316,112 @@ impl Members {
         }
     }
 
-    /// Marks those to be given back: first the ones that are not ready, then the youngest.
+    /// Marks those to be given back: first the ones that are out of the pools or not ready, then
+    /// the youngest. One that is not well goes once another one serves in its place.
     fn give_back(&mut self) {
+        let well = |member: &Member| matches!(member.stage, Stage::Ready) && !member.is_ailing();
+        if self.count(well) >= self.desired {
+            let mut members = self.members.iter_mut();
+            if let Some(member) = members.find(|member| member.is_ailing()) {
+                member.drain();
+            }
+        }
         while self.kept() > self.desired {
-            let starting = |member: &Member| matches!(member.stage, Stage::Starting);
-            let ready = |member: &Member| matches!(member.stage, Stage::Ready);
-            let last = self.members.iter().rposition(starting);
-            let Some(index) = last.or_else(|| self.members.iter().rposition(ready)) else {
+            let members = &self.members;
+            let outside = |it: &Member| it.outside && !it.is_draining() && !it.is_ailing();
+            let last = members.iter().rposition(outside);
+            let last = last.or_else(|| members.iter().rposition(Member::is_starting));
+            let Some(index) = last.or_else(|| members.iter().rposition(well)) else {
                 return;
             };
-            let told = matches!(self.members[index].stage, Stage::Starting);
-            let since = Instant::now();
-            self.members[index].stage = Stage::Draining { since, told };
+            self.members[index].drain();
+        }
+    }
+
+    /// Gives each server its proxy, where proxies divide them.
+    fn divide(&mut self, proxies: usize) {
+        if self.keeping.share == ServerShare::Shared {
+            return;
+        }
+        let stays = |member: &&mut Member| !member.is_draining();
+        let mut members: Vec<&mut Member> = self.members.iter_mut().filter(stays).collect();
+        let homes: Vec<Option<usize>> = members.iter().map(|member| member.home).collect();
+        for (member, home) in members.iter_mut().zip(partition(&homes, proxies)) {
+            member.home = Some(home);
         }
     }
 
     /// A server whose health check passes is added to every proxy.
-    async fn welcome(&mut self, index: usize, proxies: &[Proxy], problems: &mut Vec<String>) {
-        let url = &self.members[index].url;
-        let health = format!("{url}{}", self.health);
-        if call(Method::GET, &health, None, Vec::new()).await.is_err() {
+    async fn welcome(
+        &mut self,
+        index: usize,
+        proxies: &[Proxy],
+        pools: &Pools,
+        problems: &mut Vec<String>,
+    ) {
+        if self.members[index].failing.is_some() || pools.0.iter().any(Option::is_none) {
             return;
         }
-        for proxy in proxies {
-            if let Err(error) = let_in(proxy, &self.application, url).await {
-                problems.push(error.to_string());
-                return;
-            }
+        if self.place(index, proxies, pools, problems).await {
+            self.members[index].stage = Stage::Ready;
+            self.pause = None;
         }
-        self.members[index].stage = Stage::Ready;
-        self.pause = None;
     }
 
-    async fn drain(&mut self, index: usize, proxies: &[Proxy], problems: &mut Vec<String>) {
+    /// Sees to it that a server is in the pools that it belongs to, and in no other one. One that
+    /// a daemon before was draining gets requests again.
+    async fn place(
+        &mut self,
+        index: usize,
+        proxies: &[Proxy],
+        pools: &Pools,
+        problems: &mut Vec<String>,
+    ) -> bool {
+        let member = &self.members[index];
+        let (url, application) = (&member.url, &self.keeping.application);
+        if member.outside {
+            return false;
+        }
+        let mut done = true;
+        for (at, proxy) in proxies.iter().enumerate() {
+            if pools.0[at].is_none() {
+                continue;
+            }
+            let belongs = member.home.is_none_or(|home| home == at);
+            let outcome = match (belongs, pools.find(at, url)) {
+                (true, None) => proxy.add(application, url).await,
+                (true, Some(found)) if found.is_draining() => proxy.undrain(application, url).await,
+                (false, Some(found)) if !found.is_draining() => proxy.drain(application, url).await,
+                (false, Some(found)) if !found.is_busy() => proxy.remove(application, url).await,
+                _ => Ok(()),
+            };
+            if let Err(error) = outcome {
+                problems.push(error.to_string());
+                done = false;
+            }
+        }
+        done
+    }
+
+    async fn drain(
+        &mut self,
+        index: usize,
+        proxies: &[Proxy],
+        pools: &Pools,
+        problems: &mut Vec<String>,
+    ) {
         let Stage::Draining { told: false, since } = self.members[index].stage else {
             return;
         };
         let url = &self.members[index].url;
-        for proxy in proxies {
-            if let Err(error) = proxy.drain(&self.application, url).await {
+        for (at, proxy) in proxies.iter().enumerate() {
+            if pools.0[at].is_none() {
+                return;
+            }
+            if pools.find(at, url).is_none_or(proxy::Member::is_draining) {
+                continue;
+            }
+            if let Err(error) = proxy.drain(&self.keeping.application, url).await {
                 problems.push(error.to_string());
                 return;
             }
@@ -234,12 +437,12 @@ impl Members {
                 index += 1;
                 continue;
             };
-            let empty = is_empty(&self.application, &self.members[index].url, proxies).await;
-            if !(empty || since.elapsed() > self.drain_time) {
+            let url = self.members[index].url.clone();
+            let empty = is_empty(&self.keeping.application, &url, proxies).await;
+            if !(empty || since.elapsed() > self.keeping.drain_time) {
                 index += 1;
                 continue;
             }
-            let url = self.members[index].url.clone();
             if !self.take_out(&url, proxies, problems).await {
                 index += 1;
                 continue;
@@ -255,31 +458,21 @@ impl Members {
 
     /// Removes a server from every proxy that has it.
     async fn take_out(&self, url: &str, proxies: &[Proxy], problems: &mut Vec<String>) -> bool {
+        let application = &self.keeping.application;
         for proxy in proxies {
-            let Ok(known) = proxy.replicas(&self.application).await else {
+            let Ok(known) = proxy.replicas(application).await else {
                 problems.push(format!("{} does not answer, {url} stays", proxy.base()));
                 return false;
             };
             if !known.iter().any(|member| same_server(&member.url, url)) {
                 continue;
             }
-            if let Err(error) = proxy.remove(&self.application, url).await {
+            if let Err(error) = proxy.remove(application, url).await {
                 problems.push(error.to_string());
                 return false;
             }
         }
         true
-    }
-}
-
-/// Adds a server to a proxy; one that a daemon before was draining gets requests again.
-async fn let_in(proxy: &Proxy, application: &str, url: &str) -> Result<(), CallError> {
-    let members = proxy.replicas(application).await?;
-    let known = members.iter().find(|member| same_server(&member.url, url));
-    match known {
-        None => proxy.add(application, url).await,
-        Some(member) if member.is_draining() => proxy.undrain(application, url).await,
-        Some(_) => Ok(()),
     }
 }
 
@@ -289,8 +482,7 @@ async fn is_empty(application: &str, url: &str, proxies: &[Proxy]) -> bool {
         let Ok(members) = proxy.replicas(application).await else {
             return false;
         };
-        let busy =
-            |member: &crate::proxy::Member| same_server(&member.url, url) && member.is_busy();
+        let busy = |member: &proxy::Member| same_server(&member.url, url) && member.is_busy();
         if members.iter().any(busy) {
             return false;
         }
@@ -301,6 +493,11 @@ async fn is_empty(application: &str, url: &str, proxies: &[Proxy]) -> bool {
 impl Driver for Members {
     fn set<'a>(&'a mut self, decision: &'a Decision) -> Task<'a, Result<(), String>> {
         self.desired = decision.to;
+        // What was taken out from elsewhere was respected for a time, and is decided anew.
+        self.give_back();
+        for member in &mut self.members {
+            member.returns |= std::mem::take(&mut member.outside);
+        }
         Box::pin(async { Ok(()) })
     }
 
@@ -320,7 +517,7 @@ impl Driver for Members {
     }
 
     fn saved(&self) -> Vec<Saved> {
-        let kept = |member: &&Member| !matches!(member.stage, Stage::Draining { .. });
+        let kept = |member: &&Member| !member.is_draining();
         let saved = |member: &Member| Saved {
             url: member.url.clone(),
             pid: member.process.as_ref().and_then(Process::id),

@@ -11,12 +11,13 @@ mod members;
 use std::future::Future;
 use std::pin::Pin;
 
-use tidegate_plane::Decision;
+use tidegate_config::Dur;
+use tidegate_plane::{Decision, ServerShare};
 
-pub(crate) use hook::Hook;
+pub(crate) use hook::{Hook, run as run_hook};
 pub(crate) use launch::{Launcher, List, Processes};
-pub(crate) use members::Members;
 pub use members::Saved;
+pub(crate) use members::{Keeping, Members};
 
 use crate::config::DriverConfig;
 use crate::proxy::Proxy;
@@ -74,23 +75,26 @@ pub trait Driver: Send {
 pub(crate) fn driver(
     application: &str,
     config: &DriverConfig,
+    share: ServerShare,
     first: u32,
     saved: Vec<Saved>,
 ) -> Option<Box<dyn Driver>> {
+    let keeping = |health: &str, drain_time: Dur| Keeping {
+        application: application.to_owned(),
+        health: health.to_owned(),
+        drain_time: drain_time.0,
+        share,
+    };
     Some(match config {
         DriverConfig::Processes(config) => Box::new(Members::new(
-            application,
-            Launcher::Processes(Processes::new(&config.command)),
-            &config.health,
-            config.drain_time.0,
+            keeping(&config.health, config.drain_time),
+            Launcher::Processes(Processes::new(&config.command, config.log.as_deref())),
             first,
             saved,
         )),
         DriverConfig::List(config) => Box::new(Members::new(
-            application,
+            keeping(&config.health, config.drain_time),
             Launcher::List(List::new(&config.urls)),
-            &config.health,
-            config.drain_time.0,
             first,
             saved,
         )),
