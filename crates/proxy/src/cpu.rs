@@ -1,13 +1,16 @@
 //! How busy the proxy itself is, for the engine to decide how much thought a request may cost.
 
+use std::num::NonZeroUsize;
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Measures the share of the workers' time that the process spends computing.
+/// Measures the share that the process computes of the time it could: of its workers, or of the
+/// cores that it may use (affinity, quota of its control group) where these are fewer.
 #[derive(Debug)]
 pub(crate) struct CpuMeter {
-    threads: f64,
+    cores: f64,
     at: Instant,
     spent: Duration,
 }
@@ -15,7 +18,7 @@ pub(crate) struct CpuMeter {
 impl CpuMeter {
     pub(crate) fn start(threads: usize, at: Instant) -> Self {
         Self {
-            threads: threads.max(1) as f64,
+            cores: threads.clamp(1, cores().max(1)) as f64,
             at,
             spent: spent(),
         }
@@ -31,8 +34,13 @@ impl CpuMeter {
         let wall = at.saturating_duration_since(self.at).as_secs_f64();
         let busy = spent.saturating_sub(self.spent).as_secs_f64();
         (self.at, self.spent) = (at, spent);
-        (wall > 0.0).then(|| (busy / wall / self.threads).min(1.0))
+        (wall > 0.0).then(|| (busy / wall / self.cores).min(1.0))
     }
+}
+
+/// Cores that the process may use.
+fn cores() -> usize {
+    available_parallelism().map_or(usize::MAX, NonZeroUsize::get)
 }
 
 /// User and system time of all threads so far.
@@ -59,7 +67,7 @@ mod tests {
     fn it_is_a_share_of_all_workers() {
         let begin = Instant::now();
         let mut meter = CpuMeter {
-            threads: 2.0,
+            cores: 2.0,
             at: begin,
             spent: Duration::from_secs(5),
         };
@@ -68,6 +76,13 @@ mod tests {
         assert_eq!(meter.share(second(2), Duration::from_secs(6)), Some(0.0));
         assert_eq!(meter.share(second(3), Duration::from_secs(60)), Some(1.0));
         assert_eq!(meter.share(second(3), Duration::from_secs(61)), None);
+    }
+
+    #[test]
+    fn share_is_of_the_cores_where_there_are_more_workers() {
+        let meter = CpuMeter::start(10_000, Instant::now());
+        assert_eq!(meter.cores, cores() as f64);
+        assert_eq!(CpuMeter::start(1, Instant::now()).cores, 1.0);
     }
 
     #[test]

@@ -66,6 +66,8 @@ pub struct State {
     traces: Arc<Traces>,
     /// CPU time of the shadows so far.
     shadow_cpu_ns: AtomicU64,
+    /// Bits of the share; NaN before it was measured.
+    cpu_share: AtomicU64,
 }
 
 impl fmt::Debug for State {
@@ -196,6 +198,7 @@ impl State {
             recordings,
             traces: Arc::new(traces),
             shadow_cpu_ns: AtomicU64::new(0),
+            cpu_share: AtomicU64::new(f64::NAN.to_bits()),
         }))
     }
 
@@ -435,6 +438,17 @@ impl State {
     #[must_use]
     pub fn shadow_cpu(&self) -> Duration {
         Duration::from_nanos(self.shadow_cpu_ns.load(Ordering::Relaxed))
+    }
+
+    /// CPU use of this process over the last second, of the cores that it may use.
+    #[must_use]
+    pub fn cpu_share(&self) -> Option<f64> {
+        let share = f64::from_bits(self.cpu_share.load(Ordering::Relaxed));
+        share.is_finite().then_some(share)
+    }
+
+    pub(crate) fn set_cpu_share(&self, share: f64) {
+        self.cpu_share.store(share.to_bits(), Ordering::Relaxed);
     }
 
     pub(crate) fn set_shadow_cpu(&self, spent: Duration) {

@@ -86,6 +86,7 @@ fn run(state: &State, ended: &Receiver<()>) {
                 tidegate_sockopt::release_free_memory();
             }
             if let Some(share) = cpu.look(now, state.shadow_cpu()) {
+                state.set_cpu_share(share);
                 let report = |it: &Arc<Application>| it.sentry().on_load(it.now(), share);
                 driven.iter().for_each(report);
             }

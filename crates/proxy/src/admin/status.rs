@@ -39,6 +39,8 @@ pub(super) struct StatusView {
     uptime_seconds: f64,
     /// Worker threads.
     threads: usize,
+    /// CPU use of this process over the last second, of the cores that it may use: 0 to 1.
+    cpu_share: Option<f64>,
     /// Connections of clients that are open.
     connections: u64,
     /// Lines missing in the access log since the start.
@@ -72,6 +74,7 @@ impl StatusView {
             started: rfc3339(operator.started_at),
             uptime_seconds: operator.started.elapsed().as_secs_f64(),
             threads: state.threads(),
+            cpu_share: state.cpu_share(),
             connections: state.connections() as u64,
             access_log_lines_lost: lost,
             warnings: operator.process_journal.lock().warnings(),
@@ -124,6 +127,8 @@ pub(super) struct ApplicationStatus {
     brownout: Option<BrownoutStatus>,
     /// How requests are judged, in mode `sentry`.
     policing: Option<PolicingStatus>,
+    /// CPU use of the whole proxy over the last second, of the cores that it may use: 0 to 1.
+    proxy_cpu_share: Option<f64>,
     /// Mean and mean square of inter-arrival and service times, over about the last minute.
     moments: MomentsStatus,
     /// Parts of reports that were not finite or not in their range.
@@ -218,11 +223,18 @@ impl ApplicationStatus {
         let recent = operator.watch(name, |watch| watch.pictures.recent_of(name));
         operator.look_for_warnings(application, &engine, &recent);
         operator.watch(name, |watch| {
-            Self::new(application, engine, &watch.journal, recent)
+            let cpu_share = operator.state.cpu_share();
+            Self::new(application, engine, &watch.journal, recent, cpu_share)
         })
     }
 
-    fn new(application: &Application, engine: Status, journal: &Journal, recent: Recent) -> Self {
+    fn new(
+        application: &Application,
+        engine: Status,
+        journal: &Journal,
+        recent: Recent,
+        proxy_cpu_share: Option<f64>,
+    ) -> Self {
         let now = SystemTime::now();
         let switch = |name: &'static str, on: bool| SwitchView {
             on,
@@ -262,6 +274,7 @@ impl ApplicationStatus {
             blind: engine.blind,
             brownout: engine.brownout,
             policing: engine.policing,
+            proxy_cpu_share,
             moments: engine.moments,
             bad_reports: engine.bad_reports,
         }
