@@ -52,6 +52,31 @@ pub struct Tally {
     pub lost: f64,
     /// Changes of the number of servers.
     pub actions: f64,
+    /// Orders of servers that were given back less than five minutes before.
+    pub reversals: f64,
+    /// What requests answered in time have earned.
+    pub earned: f64,
+    /// What all requests would have earned.
+    pub earnable: f64,
+}
+
+/// Servers that are ordered again within this time were given back for nothing. Chosen: what HPA
+/// looks back to before it scales in.
+const REVERSAL_SECONDS: u64 = 300;
+
+impl Tally {
+    /// Of several applications together.
+    pub(super) fn plus(&self, other: &Self) -> Self {
+        Self {
+            server_hours: self.server_hours + other.server_hours,
+            arrived: self.arrived + other.arrived,
+            lost: self.lost + other.lost,
+            actions: self.actions + other.actions,
+            reversals: self.reversals + other.reversals,
+            earned: self.earned + other.earned,
+            earnable: self.earnable + other.earnable,
+        }
+    }
 }
 
 /// The servers.
@@ -67,6 +92,8 @@ pub struct Cloud<'a> {
     /// Work that waits, in seconds of one server.
     backlog: f64,
     tally: Tally,
+    /// When the number of servers changed last, and whether it rose.
+    changed: Option<(u64, bool)>,
     /// Servers at the end of each minute that counts.
     pub servers_by_minute: Vec<(f64, f64)>,
 }
@@ -85,6 +112,7 @@ impl<'a> Cloud<'a> {
             ordered: 0,
             backlog: 0.0,
             tally: Tally::default(),
+            changed: None,
             servers_by_minute: Vec::new(),
         }
     }
@@ -131,21 +159,33 @@ impl<'a> Cloud<'a> {
         self.tally.server_hours += self.servers.len() as f64 / 3600.0;
         self.tally.arrived += arrived;
         self.tally.lost += lost;
+        self.tally.earnable += arrived * self.trace.revenue;
+        self.tally.earned += (arrived - lost) * self.trace.revenue;
         if at.is_multiple_of(60) {
             let minute = (at as f64 / 3600.0, self.servers.len() as f64);
             self.servers_by_minute.push(minute);
         }
     }
 
+    /// Servers that are set.
+    #[must_use]
+    pub fn desired(&self) -> u32 {
+        self.servers.len() as u32
+    }
+
     /// Orders servers, or gives some back: first those that are not ready.
     pub fn set(&mut self, at: u64, desired: u32) {
-        let desired = desired.clamp(1, SERVERS_MAX) as usize;
+        let desired = desired.clamp(1, self.trace.pool) as usize;
         if desired == self.servers.len() {
             return;
         }
+        let rises = desired > self.servers.len();
+        let reversed = |(then, rose): (u64, bool)| rises && !rose && at - then < REVERSAL_SECONDS;
         if at > self.trace.measured_from_s {
             self.tally.actions += 1.0;
+            self.tally.reversals += f64::from(u8::from(self.changed.is_some_and(reversed)));
         }
+        self.changed = Some((at, rises));
         while self.servers.len() < desired {
             self.ordered += 1;
             let ready = self.start(at);

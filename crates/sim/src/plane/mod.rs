@@ -15,9 +15,11 @@ pub use cloud::{Cloud, Second, Tally};
 pub use hosting::{HostedRun, HostingSpec};
 pub use ours::Ours;
 pub use report::PlaneReport;
-pub use rivals::{Hpa, Keda, Known, Kpa, Predictive, Scaler};
+pub use rivals::{Hpa, Keda, Known, Kpa, Predictive, Scaler, Scalers};
 pub use sentries::{SentriesRun, SentriesSpec};
 pub use trace::{Trace, traces};
+
+use rivals::Each;
 
 use rayon::prelude::*;
 use tidegate_plane::PlaneError;
@@ -75,16 +77,28 @@ impl Contender {
         !matches!(self, Self::Static | Self::Oracle)
     }
 
-    fn scaler(self, trace: &Trace) -> Result<Box<dyn Scaler>, PlaneError> {
-        Ok(match self {
-            Self::Ours => Box::new(Ours::new()?),
+    fn scalers(self, trace: &Trace) -> Result<Box<dyn Scalers>, PlaneError> {
+        if self == Self::Ours {
+            return Ok(Box::new(Ours::new(trace)?));
+        }
+        let applications = trace.applications();
+        let scalers = applications.iter().map(|it| self.scaler(it)).collect();
+        let each = Each::new(scalers, trace.pool);
+        Ok(Box::new(match self {
+            Self::Oracle => each.by_revenue(&applications),
+            _ => each,
+        }))
+    }
+
+    fn scaler(self, trace: &Trace) -> Box<dyn Scaler> {
+        match self {
             Self::Hpa => Box::new(Hpa::default()),
             Self::Kpa => Box::new(Kpa::default()),
             Self::Keda => Box::new(Keda::default()),
             Self::Predictive => Box::new(Predictive::new(trace.start_s)),
             Self::Static => Box::new(Known::peak(trace)),
-            Self::Oracle => Box::new(Known::oracle(trace)),
-        })
+            Self::Ours | Self::Oracle => Box::new(Known::oracle(trace)),
+        }
     }
 }
 
@@ -104,17 +118,28 @@ pub struct Score {
 /// # Errors
 /// What the plane refuses about its configuration.
 pub fn run_one(trace: &Trace, contender: Contender, seed: u64) -> Result<Score, PlaneError> {
-    let mut scaler = contender.scaler(trace)?;
-    let mut cloud = Cloud::new(trace, seed, 2);
+    let mut scalers = contender.scalers(trace)?;
+    let applications = trace.applications();
+    let streams = (0..).map(|index| seed.wrapping_add(index << 32));
+    let mut clouds: Vec<Cloud<'_>> = applications
+        .iter()
+        .zip(streams)
+        .map(|(application, seed)| Cloud::new(application, seed, 2))
+        .collect();
     for at in 1..=trace.length_s {
-        let second = cloud.step(at);
-        let desired = scaler.on_second(&second);
-        cloud.set(at, desired);
+        let seconds: Vec<Second> = clouds.iter_mut().map(|cloud| cloud.step(at)).collect();
+        let desired = scalers.on_second(&seconds);
+        for (cloud, desired) in clouds.iter_mut().zip(desired) {
+            cloud.set(at, desired);
+        }
+        debug_assert!(clouds.iter().map(Cloud::desired).sum::<u32>() <= trace.pool);
     }
+    let tallies = clouds.iter().map(Cloud::tally);
+    let tally = tallies.fold(Tally::default(), |sum, tally| sum.plus(&tally));
     Ok(Score {
-        tally: cloud.tally(),
-        by_seed: vec![cloud.tally()],
-        servers: cloud.servers_by_minute,
+        tally,
+        by_seed: vec![tally],
+        servers: clouds.swap_remove(0).servers_by_minute,
     })
 }
 
@@ -132,6 +157,9 @@ fn run_seeds(trace: &Trace, contender: Contender, seeds: &[u64]) -> Result<Score
             arrived: mean(|tally| tally.arrived),
             lost: mean(|tally| tally.lost),
             actions: mean(|tally| tally.actions),
+            reversals: mean(|tally| tally.reversals),
+            earned: mean(|tally| tally.earned),
+            earnable: mean(|tally| tally.earnable),
         },
         by_seed: scores.iter().map(|score| score.tally).collect(),
         servers: scores
@@ -204,6 +232,26 @@ mod tests {
     fn border_between_one_and_two_servers_is_no_reason_to_flap() {
         let ours = tally("one-or-two", Contender::Ours);
         assert!(ours.actions <= 4.0, "{ours:?}");
+    }
+
+    #[test]
+    fn short_pool_earns_most_under_the_plane_and_is_never_exceeded() {
+        let earned = |contender| {
+            let tally = tally("short-pool", contender);
+            tally.earned / tally.earnable
+        };
+        let ours = earned(Contender::Ours);
+        for rival in [Contender::Hpa, Contender::Kpa, Contender::Keda] {
+            assert!(ours > earned(rival), "{rival:?}: {ours} {}", earned(rival));
+        }
+    }
+
+    #[test]
+    fn job_of_every_hour_finds_its_servers_ready() {
+        let ours = tally("hourly-job", Contender::Ours);
+        let kpa = tally("hourly-job", Contender::Kpa);
+        assert!(ours.lost < 0.1 * kpa.lost, "{ours:?} {kpa:?}");
+        assert_eq!(ours.reversals, 0.0, "{ours:?}");
     }
 
     #[test]

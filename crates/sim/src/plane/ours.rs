@@ -5,52 +5,62 @@ use tidegate_plane::{
     ApplicationConfig, Moments, Observation, Plane, PlaneConfig, PlaneError, PlaneEvent,
 };
 
-use super::cloud::{SERVERS_MAX, Second, WORKERS};
-use super::rivals::Scaler;
+use super::cloud::{Second, WORKERS};
+use super::rivals::Scalers;
+use super::trace::Trace;
 
-/// The plane with its defaults, for one application.
+/// The plane with its defaults.
 #[derive(Debug)]
 pub struct Ours {
     plane: Plane,
+    names: Vec<String>,
 }
 
-const NAME: &str = "shop";
-
 impl Ours {
-    /// A plane with the defaults.
+    /// A plane with the defaults for the applications of a trace, which share its pool.
     ///
     /// # Errors
     /// What the plane refuses; the defaults are valid.
-    pub fn new() -> Result<Self, PlaneError> {
-        let application = ApplicationConfig {
-            max: Some(SERVERS_MAX),
-            ..ApplicationConfig::named(NAME)
-        };
+    pub fn new(trace: &Trace) -> Result<Self, PlaneError> {
+        let applications = trace.applications();
+        let pool = applications.len() > 1;
+        let named = applications.iter().enumerate();
+        let applications: Vec<ApplicationConfig> = named
+            .map(|(index, application)| ApplicationConfig {
+                max: (!pool).then_some(trace.pool),
+                revenue: application.revenue,
+                ..ApplicationConfig::named(&format!("shop-{index}"))
+            })
+            .collect();
         let config = PlaneConfig {
-            applications: vec![application],
+            pool: pool.then_some(trace.pool),
+            applications,
             ..PlaneConfig::default()
         };
+        let names = config.applications.iter().map(|it| it.name.clone());
         Ok(Self {
+            names: names.collect(),
             plane: Plane::new(config, Timestamp::ZERO)?,
         })
     }
 
-    fn carry_out(&mut self, now: Timestamp, events: Vec<PlaneEvent>, desired: &mut u32) {
+    fn carry_out(&mut self, now: Timestamp, events: Vec<PlaneEvent>, desired: &mut [u32]) {
         for event in events {
             if let PlaneEvent::Decision(decision) = event {
                 self.plane.on_applied(now, &decision);
-                *desired = decision.to;
+                let index = self.names.iter().position(|it| *it == decision.application);
+                if let Some(index) = index {
+                    desired[index] = decision.to;
+                }
             }
         }
     }
-}
 
-impl Scaler for Ours {
-    fn on_second(&mut self, second: &Second) -> u32 {
+    fn observe(&mut self, index: usize, second: &Second) -> Vec<PlaneEvent> {
         let now = Timestamp::from_nanos(second.at * 1_000_000_000);
-        let mut desired = second.desired;
+        let name = self.names[index].clone();
         self.plane
-            .on_servers(now, NAME, second.desired, second.ready);
+            .on_servers(now, &name, second.desired, second.ready);
         let service = WORKERS / second.capacity;
         let seen = Observation {
             seconds: 1.0,
@@ -65,8 +75,18 @@ impl Scaler for Ours {
             capacity: Some(second.capacity),
             ..Observation::default()
         };
-        let events = self.plane.on_observation(now, NAME, &seen);
-        self.carry_out(now, events, &mut desired);
+        self.plane.on_observation(now, &name, &seen)
+    }
+}
+
+impl Scalers for Ours {
+    fn on_second(&mut self, seconds: &[Second]) -> Vec<u32> {
+        let mut desired: Vec<u32> = seconds.iter().map(|second| second.desired).collect();
+        let now = Timestamp::from_nanos(seconds[0].at * 1_000_000_000);
+        for (index, second) in seconds.iter().enumerate() {
+            let events = self.observe(index, second);
+            self.carry_out(now, events, &mut desired);
+        }
         let events = self.plane.handle_timeout(now);
         self.carry_out(now, events, &mut desired);
         desired

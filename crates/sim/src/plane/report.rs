@@ -12,6 +12,8 @@ use crate::stats::Estimate;
 
 /// Server-hours on regular traces, over the oracle's, that the goal allows.
 const HOURS_OF_ORACLE_MAX: f64 = 1.23;
+/// Orders of servers given back less than five minutes before, that the goal allows.
+const REVERSALS_MAX: f64 = 0.0;
 
 /// Scores of all contenders on all traces.
 #[derive(Debug)]
@@ -50,6 +52,8 @@ impl PlaneReport {
                     lost: score.tally.lost / score.tally.arrived,
                     lost_half_width: lost_half_width(score),
                     actions: score.tally.actions,
+                    reversals: score.tally.reversals,
+                    revenue: score.tally.earned / score.tally.earnable,
                 })
         })
     }
@@ -58,8 +62,15 @@ impl PlaneReport {
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = format!(
-            "{:<17} {:<15} {:>12} {:>12} {:>9} {:>9} {:>8}\n",
-            "trace", "scaler", "server-hours", "late or shed", "±", "revenue", "actions"
+            "{:<17} {:<15} {:>12} {:>12} {:>9} {:>9} {:>8} {:>9}\n",
+            "trace",
+            "scaler",
+            "server-hours",
+            "late or shed",
+            "±",
+            "revenue",
+            "actions",
+            "reversals"
         );
         for cell in self.cells() {
             let Cell {
@@ -69,21 +80,25 @@ impl PlaneReport {
                 lost,
                 lost_half_width,
                 actions,
+                reversals,
+                revenue,
             } = cell;
             text += &format!(
-                "{:<17} {:<15} {hours:>11.3}x {:>11.4}% {:>8.4}% {:>8.3}% {actions:>8.0}\n",
+                "{:<17} {:<15} {hours:>11.3}x {:>11.4}% {:>8.4}% {:>8.3}% {actions:>8.0} \
+                 {reversals:>9.1}\n",
                 trace.name,
                 contender.name(),
                 100.0 * lost,
                 100.0 * lost_half_width,
-                100.0 * (1.0 - lost),
+                100.0 * revenue,
             );
         }
         text + "\n" + &self.goals().join("\n") + "\n"
     }
 
-    /// Per trace: whether fewest requests are lost, at no more server-hours than KPA, and on
-    /// regular traces at no more than 1.23 times the oracle's.
+    /// Per trace: whether fewest requests are lost (most is earned, where applications share a
+    /// pool), at no more server-hours than KPA, without ordering what was given back just before, and
+    /// on regular traces at no more than 1.23 times the oracle's server-hours.
     #[must_use]
     pub fn goals(&self) -> Vec<String> {
         self.rows()
@@ -101,8 +116,9 @@ impl PlaneReport {
                 "server_hours_of_oracle": cell.hours,
                 "late_or_shed_share": cell.lost,
                 "late_or_shed_half_width": cell.lost_half_width,
-                "revenue_share": 1.0 - cell.lost,
+                "revenue_share": cell.revenue,
                 "actions": cell.actions,
+                "reversals": cell.reversals,
             });
             format!("{line}\n")
         };
@@ -137,7 +153,7 @@ impl PlaneReport {
     }
 
     fn csv(&self) -> String {
-        let head = "trace,scaler,server_hours_of_oracle,late_or_shed_share,half_width,actions\n"
+        let head = "trace,scaler,server_hours_of_oracle,late_or_shed_share,half_width,revenue_share,actions,reversals\n"
             .to_owned();
         self.cells().fold(head, |text, cell| {
             let Cell {
@@ -147,10 +163,13 @@ impl PlaneReport {
                 lost,
                 lost_half_width,
                 actions,
+                reversals,
+                revenue,
             } = cell;
             let (trace, name) = (trace.name, contender.name());
             text + &format!(
-                "{trace},{name},{hours:.4},{lost:.6},{lost_half_width:.6},{actions:.1}\n"
+                "{trace},{name},{hours:.4},{lost:.6},{lost_half_width:.6},{revenue:.6},{actions:.1},\
+                 {reversals:.1}\n"
             )
         })
     }
@@ -161,7 +180,9 @@ impl PlaneReport {
             "scaler",
             "server-hours of the oracle's",
             "late or shed",
+            "revenue",
             "actions",
+            "reversals",
         ];
         let mut table = vec![head.map(str::to_owned).to_vec()];
         table.extend(self.cells().map(|cell| {
@@ -170,7 +191,9 @@ impl PlaneReport {
                 cell.contender.name().to_owned(),
                 format!("{:.3}", cell.hours),
                 format!("{:.4} %", 100.0 * cell.lost),
+                format!("{:.3} %", 100.0 * cell.revenue),
                 format!("{:.0}", cell.actions),
+                format!("{:.1}", cell.reversals),
             ]
         }));
         Page {
@@ -199,6 +222,10 @@ struct Cell<'a> {
     /// Of its 95 % confidence interval over the seeds; infinite with one seed.
     lost_half_width: f64,
     actions: f64,
+    /// Orders of servers given back less than five minutes before.
+    reversals: f64,
+    /// Earned of what could have been.
+    revenue: f64,
 }
 
 fn lost_half_width(score: &Score) -> f64 {
@@ -238,13 +265,26 @@ fn missed(trace: &Trace, tallies: &[Tally]) -> Vec<String> {
     };
     let ours = tally(Contender::Ours);
     let rivals = Contender::ALL.iter().zip(tallies);
+    // Where a pool is too small for all, what counts is what is earned.
+    let short = trace.applications().len() > 1;
+    let is_better = |tally: &Tally| match short {
+        true => tally.earned > ours.earned,
+        false => tally.lost < ours.lost,
+    };
     let better: Vec<&str> = rivals
-        .filter(|(contender, tally)| contender.finds_out() && tally.lost < ours.lost)
+        .filter(|(contender, tally)| contender.finds_out() && is_better(tally))
         .map(|(contender, _)| contender.name())
         .collect();
     let mut missed = Vec::new();
     if !better.is_empty() {
-        missed.push(format!("fewer lost by {}", better.join(", ")));
+        let what = if short { "more earned" } else { "fewer lost" };
+        missed.push(format!("{what} by {}", better.join(", ")));
+    }
+    if ours.reversals > REVERSALS_MAX {
+        let reversals = ours.reversals;
+        missed.push(format!(
+            "{reversals:.1} orders of servers given back just before"
+        ));
     }
     if ours.server_hours > tally(Contender::Kpa).server_hours {
         missed.push("more server-hours than kpa".to_owned());

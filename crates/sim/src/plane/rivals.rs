@@ -25,6 +25,68 @@ pub trait Scaler {
     fn on_second(&mut self, second: &Second) -> u32;
 }
 
+/// Decides for several applications that share a pool.
+pub trait Scalers {
+    /// Called after every second, with that second of each application.
+    fn on_second(&mut self, seconds: &[Second]) -> Vec<u32>;
+}
+
+/// A scaler for each application, none of which knows the others: as pods of a full cluster wait,
+/// the servers are those of who asked first.
+pub(super) struct Each {
+    scalers: Vec<Box<dyn Scaler>>,
+    pool: u32,
+    /// Applications by what they earn, where that decides who gets servers (the oracle).
+    order: Option<Vec<usize>>,
+}
+
+impl Each {
+    pub(super) fn new(scalers: Vec<Box<dyn Scaler>>, pool: u32) -> Self {
+        Self {
+            scalers,
+            pool,
+            order: None,
+        }
+    }
+
+    /// The dearest requests first, whoever asked first.
+    pub(super) fn by_revenue(self, applications: &[Trace]) -> Self {
+        let mut order: Vec<usize> = (0..applications.len()).collect();
+        let revenue = |index: &usize| applications[*index].revenue;
+        order.sort_by(|a, b| revenue(b).total_cmp(&revenue(a)));
+        Self {
+            order: Some(order),
+            ..self
+        }
+    }
+}
+
+impl Scalers for Each {
+    fn on_second(&mut self, seconds: &[Second]) -> Vec<u32> {
+        let each = self.scalers.iter_mut().zip(seconds);
+        let wishes: Vec<u32> = each
+            .map(|(scaler, second)| scaler.on_second(second))
+            .collect();
+        if let Some(order) = &self.order {
+            let mut left = self.pool - wishes.len() as u32;
+            let mut given = vec![1; wishes.len()];
+            for &index in order {
+                let more = wishes[index].saturating_sub(1).min(left);
+                given[index] += more;
+                left -= more;
+            }
+            return given;
+        }
+        let mut given: Vec<u32> = seconds.iter().map(|second| second.desired).collect();
+        for index in 0..wishes.len() {
+            let others: u32 = given.iter().sum::<u32>() - given[index];
+            let kept = given[index];
+            given[index] = wishes[index].min(self.pool.saturating_sub(others).max(kept));
+        }
+        given
+    }
+}
+
 /// Share of a server that is meant to be used.
 const USE: f64 = 0.7;
 

@@ -1,7 +1,7 @@
 //! Proxies added while the load climbs (003 §6.4, figure 6).
 //!
-//! Requests divide equally among proxies; the CPU use of each is `λ / (n · capacity)`, measured
-//! once a second with a little noise. [`tidegate_plane::proxies`] decides when another one comes.
+//! Requests divide equally among proxies; the CPU use of each is `λ · cost / n`, measured once a
+//! second with a little noise. [`tidegate_plane::proxies`] decides when another one comes.
 
 use rand_distr::{Distribution, Normal};
 use serde::Deserialize;
@@ -26,7 +26,9 @@ pub struct SentriesSpec {
     /// Arrivals of the service.
     pub rate: RateFunction,
     /// Requests per second at which a proxy's CPU is full.
-    pub capacity: Rate,
+    pub capacity: Option<Rate>,
+    /// CPU time that a request costs a proxy of one core, in place of `capacity`.
+    pub cost: Option<Dur>,
     /// When proxies are added and taken away, as in the file of `tidegate plane`.
     pub proxies: ProxiesConfig,
 }
@@ -48,10 +50,26 @@ impl SentriesSpec {
     /// # Errors
     /// With the remedy.
     pub fn check(&self) -> Result<(), String> {
-        match self.capacity.0 > 0.0 {
-            true => Ok(()),
-            false => Err("`capacity` is zero: write a rate, like \"19000/s\"".into()),
+        match (self.capacity, self.cost) {
+            (Some(_), Some(_)) => Err("`capacity` and `cost` say the same: leave one out".into()),
+            _ if self.cost_seconds().is_some_and(|cost| cost > 0.0) => Ok(()),
+            _ => Err(
+                "no `capacity` above zero: write a rate, like \"19000/s\", or a `cost`, like \
+                 \"15us\""
+                    .into(),
+            ),
         }
+    }
+
+    fn cost_seconds(&self) -> Option<f64> {
+        let by_capacity = || {
+            Some(self.capacity?.0)
+                .filter(|rate| *rate > 0.0)
+                .map(f64::recip)
+        };
+        self.cost
+            .map(|cost| cost.as_secs_f64())
+            .or_else(by_capacity)
     }
 
     /// Runs it.
@@ -59,13 +77,14 @@ impl SentriesSpec {
     pub fn run(&self, seed: u64) -> SentriesRun {
         let mut noise = Streams::new(seed).stream("cpu");
         let law = Normal::new(0.0, CPU_NOISE).ok();
+        let cost = self.cost_seconds().unwrap_or(f64::INFINITY);
         let mut proxies = Proxies::default();
         let mut count = self.proxies.min;
         let mut run = SentriesRun::default();
         for second in 1..=self.duration.as_secs() {
             let at = second as f64;
             let rate = self.rate.at(at - 0.5);
-            let load = rate / (f64::from(count) * self.capacity.0);
+            let load = rate * cost / f64::from(count);
             let mut measured = || {
                 let noise = law.map_or(0.0, |law| law.sample(&mut noise));
                 (load + noise).clamp(0.0, 1.0)

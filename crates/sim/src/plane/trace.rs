@@ -5,6 +5,8 @@
 
 use std::f64::consts::TAU;
 
+use super::cloud::SERVERS_MAX;
+
 const HOUR: f64 = 3600.0;
 const DAY: f64 = 24.0 * HOUR;
 
@@ -24,15 +26,43 @@ pub struct Trace {
     pub measured_from_s: u64,
     /// How long a server takes to start.
     pub start_s: u64,
-    /// Every so-manieth server that is ordered never gets ready; 0 is none.
+    /// Of this many servers that are ordered, the last never gets ready; 0 is none.
     pub broken_every: u64,
+    /// Servers there are in all.
+    pub pool: u32,
+    /// What a request that is answered in time earns.
+    pub revenue: f64,
+    /// Another application that shares the pool.
+    beside: Option<Beside>,
     /// Whether the past says what comes.
     pub regular: bool,
     rate: fn(f64) -> f64,
     capacity: fn(f64) -> f64,
 }
 
+/// An application beside the first one.
+#[derive(Debug, Clone, Copy)]
+struct Beside {
+    rate: fn(f64) -> f64,
+    revenue: f64,
+}
+
 impl Trace {
+    /// Its applications, each as a trace of its own.
+    #[must_use]
+    pub fn applications(&self) -> Vec<Self> {
+        let first = Self {
+            beside: None,
+            ..*self
+        };
+        let other = self.beside.map(|beside| Self {
+            rate: beside.rate,
+            revenue: beside.revenue,
+            ..first
+        });
+        std::iter::once(first).chain(other).collect()
+    }
+
     /// Requests per second.
     #[must_use]
     pub fn rate(&self, second: u64) -> f64 {
@@ -95,6 +125,16 @@ fn border(t: f64) -> f64 {
     70.0 + 8.0 * (TAU * t / 1_200.0).sin()
 }
 
+/// 200/s, and four times as much in the first two minutes of every hour.
+fn hourly_job(t: f64) -> f64 {
+    let job = if t.rem_euclid(HOUR) < 120.0 {
+        600.0
+    } else {
+        0.0
+    };
+    200.0 + job
+}
+
 /// All of them.
 #[must_use]
 pub fn traces() -> Vec<Trace> {
@@ -105,6 +145,9 @@ pub fn traces() -> Vec<Trace> {
         measured_from_s: (from_hours * HOUR) as u64,
         start_s,
         broken_every: 0,
+        pool: SERVERS_MAX,
+        revenue: 1.0,
+        beside: None,
         regular: false,
         rate,
         capacity: steady_capacity,
@@ -182,5 +225,28 @@ pub fn traces() -> Vec<Trace> {
             0.5,
             30,
         ),
+        trace(
+            "hourly-job",
+            "four times as much in the first two minutes of every hour",
+            hourly_job,
+            12.0,
+            6.0,
+            30,
+        ),
+        Trace {
+            pool: 18,
+            beside: Some(Beside {
+                rate: short_wave,
+                revenue: 5.0,
+            }),
+            ..trace(
+                "short-pool",
+                "18 servers for a doubling and for a wave whose requests earn five times as much",
+                doubling,
+                3.0,
+                0.5,
+                30,
+            )
+        },
     ]
 }
