@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help kubernetes bench-envoy check-envoy bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip nats parquet bench-fleet bench-plane supply-chain dist package test-deb dashboard dashboard-optional dashboard-test check-monitoring packages book publish-check
+.PHONY: help kubernetes kubernetes-check bench-envoy check-envoy bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip nats parquet bench-fleet bench-plane supply-chain dist package test-deb dashboard dashboard-optional dashboard-test check-monitoring packages book publish-check
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,8 +98,11 @@ parquet: setup ## builds and tests the export of recordings to Apache Parquet, w
 	$(CARGO) test -p tidegate-record --features parquet --test parquet --locked
 	$(CARGO) build -p tidegate --features parquet --locked
 
-kubernetes: setup ## builds and tests what needs a client of Kubernetes, then runs it in a real one where its cache is; 15 minutes
+kubernetes-check: setup ## lints and tests what needs a client of Kubernetes, without one; a minute when warm
 	$(CARGO) clippy -p tidegate-kubernetes -p tidegate-plane-k8s --features tidegate-kubernetes/client,tidegate-plane-k8s/client --all-targets --locked -- -D warnings
+	$(CARGO) test -p tidegate-kubernetes -p tidegate-plane-k8s --features tidegate-kubernetes/client,tidegate-plane-k8s/client --locked
+
+kubernetes: setup kubernetes-check ## builds and tests what needs a client of Kubernetes, then runs it in a real one where its cache is; 15 minutes
 	$(CARGO) build -p tidegate --features kubernetes --locked
 	dist/helm/check
 	bench/kubernetes/run --binary "$$($(CARGO) metadata --format-version 1 --no-deps | sed -E 's/.*"target_directory":"([^"]+)".*/\1/')/debug/tidegate"
