@@ -17,17 +17,24 @@
 //! - [`Searching`]: whether throughput at a full window is capacity is not known.
 //! - [`Settled`]: it is, and the window is kept near the knee.
 //!
-//! Only [`Phase::enter`] changes the phase. What outlives a phase (the window, throughput, service
-//! times) belongs to the [search](super::window).
+//! Only [`Phase::enter`] changes the phase; a phase only asks for it ([`Outcome`]). What outlives
+//! all phases (the window, throughput, service times) is the [`ReplicaWindow`].
+//!
+//! [`ReplicaWindow`]: super::replica_window::ReplicaWindow
 
 #[cfg(feature = "serde")]
 use schemars::JsonSchema;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
+use tidegate_control::Timestamp;
+
 use super::cause::Cause;
+use super::idle::Idle;
+use super::searching::Searching;
+use super::settled::Settled;
 use super::slow_start::SlowStart;
-use super::trial::Trial;
+use super::trial::{Trial, Trials};
 
 /// The phase of a replica's search, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,16 +62,6 @@ impl PhaseName {
             Self::Settled => "settled",
         }
     }
-
-    /// Whether the diagram has an arrow to the other.
-    const fn may_become(self, next: Self) -> bool {
-        matches!(
-            (self, next),
-            (Self::Idle, Self::SlowStart | Self::Searching)
-                | (Self::SlowStart | Self::Settled, Self::Searching)
-                | (Self::Searching, Self::Settled)
-        )
-    }
 }
 
 /// A change of the phase, and why.
@@ -84,35 +81,42 @@ pub(super) enum Phase {
     Settled(Settled),
 }
 
-/// No request has waited for the replica yet.
-#[derive(Debug)]
-pub(super) struct Idle {
-    /// The window that slow start will begin with.
-    pub(super) first: f64,
+/// What a tick comes to in a phase.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Outcome {
+    /// Why the window changed, if it did.
+    pub(super) window: Option<Cause>,
+    /// The phase that begins, and why.
+    pub(super) next: Option<(PhaseName, Cause)>,
 }
 
-/// Whether throughput at a full window is capacity is not known.
-#[derive(Debug, Default)]
-pub(super) struct Searching {
-    trial: Option<Trial>,
-}
+impl Outcome {
+    pub(super) const STAYS: Self = Self {
+        window: None,
+        next: None,
+    };
 
-/// Throughput at a full window is capacity.
-#[derive(Debug)]
-pub(super) struct Settled {
-    trial: Option<Trial>,
-    /// A window that did as much as a larger one; the knee is not beyond it.
-    pub(super) enough: f64,
-    /// What was taken for capacity when the window was last made larger because of it.
-    pub(super) outgrown: Option<f64>,
-}
-
-impl Default for Settled {
-    fn default() -> Self {
+    /// The window changed.
+    pub(super) const fn changed(cause: Cause) -> Self {
         Self {
-            trial: None,
-            enough: f64::INFINITY,
-            outgrown: None,
+            window: Some(cause),
+            next: None,
+        }
+    }
+
+    /// Another phase begins.
+    pub(super) const fn ends(next: PhaseName, cause: Cause) -> Self {
+        Self {
+            window: None,
+            next: Some((next, cause)),
+        }
+    }
+
+    /// The window changed too.
+    pub(super) const fn with_window(self, cause: Cause) -> Self {
+        Self {
+            window: Some(cause),
+            ..self
         }
     }
 }
@@ -127,53 +131,53 @@ impl Phase {
         }
     }
 
-    /// Goes along an arrow of the diagram.
-    pub(super) fn enter(&mut self, next: Self, cause: Cause) -> Transition {
-        let (from, to) = (self.name(), next.name());
-        debug_assert!(from.may_become(to), "{from:?} becomes {to:?}: {cause:?}");
-        *self = next;
+    /// Goes along an arrow of the diagram; where it has none, the phase stays.
+    pub(super) fn enter(&mut self, next: PhaseName, cause: Cause, now: Timestamp) -> Transition {
+        let from = self.name();
+        let before = std::mem::replace(self, Self::Idle(Idle { first: 0.0 }));
+        *self = before.become_phase(next, now);
+        let to = self.name();
+        debug_assert!(
+            to == next && from != to,
+            "{from:?} becomes {next:?}: {cause:?}"
+        );
         Transition { from, to, cause }
+    }
+
+    /// The arrows of the diagram, each with what the next phase begins with.
+    fn become_phase(self, next: PhaseName, now: Timestamp) -> Self {
+        match (self, next) {
+            (Self::Idle(idle), PhaseName::SlowStart) => {
+                Self::SlowStart(SlowStart::new(idle.first, now))
+            }
+            (Self::Idle(_) | Self::SlowStart(_), PhaseName::Searching) => {
+                let trials = Trials::new(now);
+                Self::Searching(Searching { trials })
+            }
+            (Self::Settled(settled), PhaseName::Searching) => Self::Searching(Searching {
+                trials: settled.trials,
+            }),
+            (Self::Searching(searching), PhaseName::Settled) => {
+                Self::Settled(Settled::new(searching.trials))
+            }
+            (phase, _) => phase,
+        }
     }
 
     pub(super) fn trial(&self) -> Option<&Trial> {
         match self {
-            Self::Searching(searching) => searching.trial.as_ref(),
-            Self::Settled(settled) => settled.trial.as_ref(),
+            Self::Searching(searching) => searching.trials.running(),
+            Self::Settled(settled) => settled.trials.running(),
             Self::Idle(_) | Self::SlowStart(_) => None,
         }
     }
 
-    pub(super) fn take_trial(&mut self) -> Option<Trial> {
+    /// A trial that goes on ends without a finding.
+    pub(super) fn cancel_trial(&mut self) {
         match self {
-            Self::Searching(searching) => searching.trial.take(),
-            Self::Settled(settled) => settled.trial.take(),
-            Self::Idle(_) | Self::SlowStart(_) => None,
-        }
-    }
-
-    /// A trial begins or goes on.
-    pub(super) fn set_trial(&mut self, trial: Trial) {
-        match self {
-            Self::Searching(searching) => searching.trial = Some(trial),
-            Self::Settled(settled) => settled.trial = Some(trial),
-            Self::Idle(_) | Self::SlowStart(_) => {
-                debug_assert!(false, "no trial while {:?}", self.name());
-            }
-        }
-    }
-
-    pub(super) fn settled_mut(&mut self) -> Option<&mut Settled> {
-        match self {
-            Self::Settled(settled) => Some(settled),
-            _ => None,
-        }
-    }
-
-    /// The knee is not beyond this window.
-    pub(super) fn enough(&self) -> f64 {
-        match self {
-            Self::Settled(settled) => settled.enough,
-            _ => f64::INFINITY,
+            Self::Searching(searching) => searching.trials.cancel(),
+            Self::Settled(settled) => settled.trials.cancel(),
+            Self::Idle(_) | Self::SlowStart(_) => {}
         }
     }
 }
@@ -182,10 +186,29 @@ impl Phase {
 mod tests {
     use super::*;
 
+    const ALL: [PhaseName; 4] = [
+        PhaseName::Idle,
+        PhaseName::SlowStart,
+        PhaseName::Searching,
+        PhaseName::Settled,
+    ];
+
+    fn in_phase(name: PhaseName) -> Phase {
+        let now = Timestamp::ZERO;
+        match name {
+            PhaseName::Idle => Phase::Idle(Idle { first: 16.0 }),
+            PhaseName::SlowStart => Phase::SlowStart(SlowStart::new(16.0, now)),
+            PhaseName::Searching => Phase::Searching(Searching {
+                trials: Trials::new(now),
+            }),
+            PhaseName::Settled => Phase::Settled(Settled::new(Trials::new(now))),
+        }
+    }
+
     #[test]
     fn transition_says_where_from_and_why() {
-        let mut phase = Phase::Idle(Idle { first: 16.0 });
-        let transition = phase.enter(Phase::Searching(Searching::default()), Cause::BaseSeen);
+        let mut phase = in_phase(PhaseName::Idle);
+        let transition = phase.enter(PhaseName::Searching, Cause::BaseSeen, Timestamp::ZERO);
         assert_eq!(transition.from, PhaseName::Idle);
         assert_eq!(transition.to, PhaseName::Searching);
         assert_eq!(transition.cause, Cause::BaseSeen);
@@ -193,9 +216,28 @@ mod tests {
     }
 
     #[test]
+    fn transitions_are_those_of_the_diagram() {
+        let becomes = |from: PhaseName, to: PhaseName| {
+            let next = in_phase(from).become_phase(to, Timestamp::ZERO);
+            from != to && next.name() == to
+        };
+        let pairs = ALL.iter().flat_map(|&from| ALL.map(|to| (from, to)));
+        let arrows: Vec<_> = pairs.filter(|&(from, to)| becomes(from, to)).collect();
+        let expected = [
+            (PhaseName::Idle, PhaseName::SlowStart),
+            (PhaseName::Idle, PhaseName::Searching),
+            (PhaseName::SlowStart, PhaseName::Searching),
+            (PhaseName::Searching, PhaseName::Settled),
+            (PhaseName::Settled, PhaseName::Searching),
+        ];
+        assert_eq!(arrows, expected);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
     #[should_panic(expected = "Idle becomes Settled")]
     fn transition_that_the_diagram_lacks_is_a_bug() {
-        let mut phase = Phase::Idle(Idle { first: 16.0 });
-        phase.enter(Phase::Settled(Settled::default()), Cause::NoGain);
+        let mut phase = in_phase(PhaseName::Idle);
+        phase.enter(PhaseName::Settled, Cause::NoGain, Timestamp::ZERO);
     }
 }

@@ -20,7 +20,12 @@
 
 use tidegate_control::Timestamp;
 
+use super::cause::Cause;
+use super::phase::{Outcome, PhaseName};
+use super::profile::Profile;
+use super::replica_window::ReplicaWindow;
 use super::tuning::Tuning;
+use super::window::{Others, ReplicaTick};
 use crate::counts::Counts;
 
 /// What is to become of the window.
@@ -59,20 +64,70 @@ impl SlowStart {
         self.first
     }
 
-    /// A request has to wait.
-    pub(super) fn on_waiting(&mut self, now: Timestamp) {
-        self.last_binding = now;
+    /// Whether the phase ends before it takes the tick: no request has had to wait for a while.
+    pub(super) fn end(&self, tick: &ReplicaTick) -> Option<(PhaseName, Cause)> {
+        let over = tick.now > self.last_binding + Tuning::LOAD_ABSENCE.get();
+        over.then_some((PhaseName::Searching, Cause::LoadGone))
     }
 
-    /// Whether no request has had to wait for a while.
-    pub(super) fn is_over(&self, now: Timestamp) -> bool {
-        now > self.last_binding + Tuning::LOAD_ABSENCE.get()
+    /// Lets the first window grow, or ends that.
+    pub(super) fn on_tick(
+        &mut self,
+        replica: &mut ReplicaWindow,
+        tick: &ReplicaTick,
+        seen: &Counts,
+        others: &Others<'_>,
+    ) -> Outcome {
+        if tick.binding {
+            self.last_binding = tick.now;
+        }
+        let rate = seen.rate();
+        if !tick.binding
+            || tick.queued < Tuning::QUEUE_PRESSING_OF_TARGET.get() * tick.target * rate
+        {
+            return grow_for_a_moment(replica, tick, rate);
+        }
+        let crowd = self.crowd(&replica.profile, others);
+        let all = replica.profile.all();
+        let long = if tick.target_configured {
+            Tuning::SERVICE_TIME_LONG_OF_TARGET.get() * tick.target
+        } else {
+            f64::INFINITY
+        };
+        let abandon = tick.most_clients_abandon;
+        let window = f64::from(replica.window);
+        let (to, leaving, cause) = match self.course(window, seen.done, crowd, &all, long, abandon)
+        {
+            Course::Grows(to) => {
+                replica.set(to);
+                return Outcome::changed(Cause::SlowStart);
+            }
+            Course::First { leaving } => {
+                // What was seen of a crowd that filled up is no base, and what is smaller was not
+                // seen.
+                replica.profile.forget();
+                (self.first, leaving, Cause::FirstWindowEnough)
+            }
+            Course::Wide { window, leaving } => (window, leaving, Cause::Wide),
+        };
+        replica.set(to);
+        replica.let_leave(tick.now, leaving);
+        Outcome::ends(PhaseName::Searching, cause).with_window(cause)
+    }
+
+    /// Least service time and throughput of a crowd that this replica has seen, or those like it.
+    fn crowd(&self, seen: &Profile, others: &Others<'_>) -> Option<(f64, f64)> {
+        let crowd = |seen: &Profile| seen.crowd(Tuning::SLOW_START_COMPLETIONS.get());
+        let growing = others.growing;
+        let together = growing.and_then(|cohort| cohort.seen_with(self.first, seen));
+        let before = || others.stopped?.seen_without(self.first, seen);
+        crowd(together.unwrap_or(seen)).or_else(|| crowd(before()?))
     }
 
     /// Takes what was done in a tick by a window that is not large enough for all who wait. What
     /// ends it: a crowd, of which least residence and throughput are given; residence beyond `long`
     /// seconds in `all` that was seen, at first; and clients who give up.
-    pub(super) fn on_tick(
+    fn course(
         &mut self,
         window: f64,
         done: f64,
@@ -106,6 +161,18 @@ impl SlowStart {
     }
 }
 
+/// Few requests wait, or none: the window is only as large as a replica that answers in a moment
+/// needs.
+fn grow_for_a_moment(replica: &mut ReplicaWindow, tick: &ReplicaTick, rate: f64) -> Outcome {
+    let brief = if tick.binding {
+        rate * Tuning::WINDOW_MIN_SECONDS.get()
+    } else {
+        0.0
+    };
+    replica.set(brief.max(f64::from(replica.window)));
+    Outcome::changed(Cause::Fast)
+}
+
 /// How long requests take at least, but for chance, before many are done: those in progress have
 /// been inside for so long. None was for longer than that took.
 fn at_least(all: &Counts) -> f64 {
@@ -116,7 +183,6 @@ fn at_least(all: &Counts) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mode::auto::profile::Profile;
     use crate::occupancy::Occupancy;
 
     const TICK: f64 = 0.1;
@@ -144,7 +210,7 @@ mod tests {
                 profile.crowd(Tuning::SLOW_START_COMPLETIONS.get()),
                 profile.all(),
             );
-            match slow_start.on_tick(window, done, crowd, &all, long, false) {
+            match slow_start.course(window, done, crowd, &all, long, false) {
                 Course::Grows(to) if seconds < 10.0 => window = to,
                 course => return (course, window),
             }
@@ -161,7 +227,7 @@ mod tests {
                 ..Counts::of(0.0, seconds)
             };
             let mut slow_start = SlowStart::new(16.0, Timestamp::ZERO);
-            slow_start.on_tick(20.0, 0.0, None, &none, 1.0, false)
+            slow_start.course(20.0, 0.0, None, &none, 1.0, false)
         };
         assert!(matches!(course(3.0), Course::First { .. }));
         assert_eq!(course(0.1), Course::Grows(20.0));

@@ -18,7 +18,7 @@ use super::WindowSearch;
 use crate::counts::Counts;
 use crate::fleet::LeadWindow;
 use crate::mode::auto::cause::Cause;
-use crate::mode::auto::phase::{Phase, PhaseName, Searching};
+use crate::mode::auto::phase::PhaseName;
 use crate::mode::auto::trial::Kind;
 use crate::mode::auto::tuning::Tuning;
 use crate::occupancy::Occupancy;
@@ -26,13 +26,13 @@ use crate::occupancy::Occupancy;
 impl WindowSearch {
     /// How long it takes until the other engines do what this one found.
     pub(in crate::mode::auto) fn set_lag(&mut self, lag: Duration) {
-        self.lag = lag.as_secs_f64();
+        self.replica.set_lag(lag);
     }
 
     /// What the search says to other engines.
     pub(in crate::mode::auto) fn lead_window(&self) -> LeadWindow {
         LeadWindow {
-            window: self.window,
+            window: self.window(),
             phase: self.phase(),
             tries_less: self.tries_less(),
         }
@@ -45,17 +45,18 @@ impl WindowSearch {
         seconds: f64,
         occupancy: &Occupancy,
     ) -> Counts {
-        self.profile.pass_over(occupancy, now, seconds)
+        self.replica.profile.pass_over(occupancy, now, seconds)
     }
 
     /// Takes what all engines did in a tick, before the tick.
     pub(in crate::mode::auto) fn see_together(&mut self, seen: Counts) -> Counts {
         let trial = self.phase.trial().map(|trial| trial.kind);
         // What a smaller window shows is for the trial to say.
+        let replica = &mut self.replica;
         if trial != Some(Kind::Down) {
-            self.profile.absorb_mean(&seen, self.speed.now());
+            replica.profile.absorb_mean(&seen, replica.speed.now());
         }
-        self.speed.on_done(seen);
+        replica.speed.on_done(seen);
         seen
     }
 
@@ -67,43 +68,45 @@ impl WindowSearch {
         full: &Counts,
     ) -> Option<Cause> {
         // A trial of this engine's own ends: its window is not the one in force.
-        let _ = self.phase.take_trial();
-        let before = self.window;
-        self.window = lead.window.clamp(self.bounds.min, self.bounds.max);
-        let changed = self.window != before;
+        self.phase.cancel_trial();
+        let replica = &mut self.replica;
+        let before = replica.window;
+        let bounds = replica.bounds;
+        replica.window = lead.window.clamp(bounds.min, bounds.max);
+        let changed = replica.window != before;
         if changed {
-            self.restart_meter(None);
-            self.let_leave(now, 0.0);
+            replica.restart_meter(None);
+            replica.let_leave(now, 0.0);
         }
-        self.follow_phase(lead.phase);
-        if now >= self.counts_from && full.seconds > 0.0 && !lead.tries_less {
-            self.meter.on_tick(full);
+        self.follow_phase(lead.phase, now);
+        if self.replica.counts_at(now) && full.seconds > 0.0 && !lead.tries_less {
+            self.replica.measure(full);
             self.follow_speed();
         }
         changed.then_some(Cause::Leader)
     }
 
-    fn follow_phase(&mut self, lead: PhaseName) {
+    fn follow_phase(&mut self, lead: PhaseName, now: Timestamp) {
         let first = matches!(self.phase(), PhaseName::Idle | PhaseName::SlowStart);
         match lead {
             PhaseName::Idle | PhaseName::SlowStart => return,
-            _ if first => self.begin_search(Cause::Leader),
-            PhaseName::Searching if self.confirmed() => {
-                self.enter(Phase::Searching(Searching::default()), Cause::Leader);
-            }
-            _ => {}
+            PhaseName::Settled if !first => {}
+            PhaseName::Searching if !first && !self.confirmed() => {}
+            _ => self.enter(PhaseName::Searching, Cause::Leader, now),
         }
-        if lead == PhaseName::Settled {
-            self.settle(Cause::Leader);
+        if lead == PhaseName::Settled && !self.confirmed() {
+            self.enter(PhaseName::Settled, Cause::Leader, now);
         }
     }
 
     fn follow_speed(&mut self) {
-        if self.confirmed()
-            && self.rests_on(Tuning::SPEED_COMPLETIONS.get())
-            && let Some(rate) = self.meter.rate()
+        let confirmed = self.confirmed();
+        let replica = &mut self.replica;
+        if confirmed
+            && replica.rests_on(Tuning::SPEED_COMPLETIONS.get())
+            && let Some(rate) = replica.meter.rate()
         {
-            self.speed.on_rate(rate);
+            replica.speed.on_rate(rate);
         }
     }
 }
