@@ -633,6 +633,34 @@ async fn ask_at_length(addr: SocketAddr, requests: usize) {
 }
 
 #[tokio::test]
+async fn cpu_use_of_the_proxy_is_in_the_status_of_every_mode() {
+    for mode in ["auto", "off"] {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("tidegate.toml");
+        std::fs::write(&file, format!("{PLAIN}\nprotect.mode = '{mode}'")).unwrap();
+        let proxy = Proxy::bind(config::load(&file).unwrap().config).unwrap();
+        let desk = Desk::beside(&proxy, &file);
+        let _running = proxy.start().unwrap();
+        let measured = async || {
+            let status = desk.get("/api/status").await.json();
+            let application = desk.get("/api/applications/default").await.json();
+            let shares = [&status["cpu_share"], &application["proxy_cpu_share"]];
+            shares.map(Value::as_f64)
+        };
+        soon(async {
+            while measured().await.contains(&None) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        let known = measured().await.into_iter().flatten();
+        assert!(
+            known.clone().count() == 2 && known.clone().all(|share| (0.0..=1.0).contains(&share))
+        );
+    }
+}
+
+#[tokio::test]
 async fn lines_that_the_disk_refuses_are_in_metrics_and_status() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tidegate.toml");

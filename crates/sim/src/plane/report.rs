@@ -97,8 +97,8 @@ impl PlaneReport {
     }
 
     /// Per trace: whether fewest requests are lost (most is earned, where applications share a
-    /// pool), at no more server-hours than KPA, without ordering what was given back just before, and
-    /// on regular traces at no more than 1.23 times the oracle's server-hours.
+    /// pool), at no more server-hours than KPA, without ordering what was given back just before,
+    /// and on regular traces at no more than 1.23 times the oracle's server-hours.
     #[must_use]
     pub fn goals(&self) -> Vec<String> {
         self.rows()
