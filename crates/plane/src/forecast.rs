@@ -10,10 +10,10 @@
 //! Each predicts the rate one horizon ahead at every step, is compared with what came, and the one
 //! with the smallest error is believed. The error is relative, remembered with a time constant of
 //! ten horizons or ten minutes, and is the uncertainty of the answer. A peak of a minute makes
-//! little error in an hour: the hour is believed as well where it sees a clear peak and errs little more
-//! than the best. A season's profile is learned
-//! in buckets and interpolated between their middles. Seasons are counted from the driver's epoch;
-//! with Unix time a day begins at midnight UTC.
+//! little error in an hour: the hour is believed as well where it sees a clear peak and errs
+//! little more than the best. A season's profile is learned in buckets and interpolated between
+//! their middles. Seasons are counted from the driver's epoch; with Unix time a day begins at
+//! midnight UTC.
 //!
 //! What breaks it: holidays, and whatever else comes for the first time. Then the reaction is left.
 
