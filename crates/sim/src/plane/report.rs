@@ -12,7 +12,7 @@ use crate::stats::Estimate;
 
 /// Server-hours on regular traces, over the oracle's, that the goal allows.
 const HOURS_OF_ORACLE_MAX: f64 = 1.23;
-/// Share of changes that the goal allows to order what was given back less than five minutes before.
+/// Share of changes that may order what was given back less than five minutes before.
 const REVERSALS_OF_ACTIONS_MAX: f64 = 0.1;
 
 /// Scores of all contenders on all traces.
@@ -285,6 +285,9 @@ fn missed(trace: &Trace, tallies: &[Tally]) -> Vec<String> {
         missed.push(format!(
             "{reversals:.1} of {actions:.0} changes order what was given back just before"
         ));
+    }
+    if ours.server_hours > tally(Contender::Kpa).server_hours {
+        missed.push("more server-hours than kpa".to_owned());
     }
     let of_oracle = ours.server_hours / tally(Contender::Oracle).server_hours;
     if trace.regular && of_oracle > HOURS_OF_ORACLE_MAX {
