@@ -5,12 +5,12 @@ import socket
 import threading
 import time
 
+import frames
 from stage import adjust, ask, outcome, rss_kib
 from support import free_port
+from uploads import ATTACKERS_ADDRESS
 
 SLOW_CONNECTIONS = 10_000
-# All of 127/8 is this machine's: an attack from an address of its own.
-ATTACKERS_ADDRESS = "127.0.0.66"
 SLOW = [b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ",
         b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nx",
         b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"]
@@ -149,3 +149,71 @@ def heavy_heads(stage):
     sent, served, lost = outcome(load)
     return (f"at most {most / (1 << 20):.2f} of {cap >> 20} MiB queued, {served} of {sent} served, {lost} lost, "
             f"{rss_kib(proxy) / 1024:.0f} MiB resident", 0 < most <= cap)
+
+
+QUEUED = 3000
+STREAMS = 50
+PADDING = {"heads of 100 bytes": 0, "heads of 1 kB": 900, "heads of 4 kB": 3900}
+
+
+def queue_memory(stage):
+    """thousands of requests in the queue: at most 10 bytes held for each byte received, and all given back"""
+    port = free_port()
+    stage.app(port)
+    # Nobody is answered.
+    adjust(port, service="det:1000s")
+    said, most = [], 0
+    for how in [wait_on_connections, wait_on_streams]:
+        for name, padding in PADDING.items():
+            proxy = stage.proxy([port], "limits.connections = 20000\nlimits.connections_per_address = '100%'\n"
+                                        "access_log = 'off'\ntimeouts.request = '600s'\n"
+                                        "protect = { mode = 'static', static.window = 100000, limits.slots = 8, "
+                                        "target = '600s', queue.max_bytes = '256MiB', queue.max_requests = 100000 }")
+            ask(stage.admin, "/healthz")
+            before = rss_kib(proxy)
+            clients, sent = how(stage.port, padding)
+            deadline = time.monotonic() + 30
+            while stage.gauge("tidegate_queue_requests") < QUEUED - 8 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            queued = stage.gauge("tidegate_queue_requests")
+            held = (rss_kib(proxy) - before) * 1024 / sent
+            charged = stage.gauge("tidegate_queue_bytes") / sent
+            # The proxy looks once a second whether a crowd is there, and whether it has gone.
+            time.sleep(2)
+            for client in clients:
+                client.close()
+            time.sleep(4)
+            left = (rss_kib(proxy) - before) * 1024 / sent
+            proxy.kill()
+            said.append(f"{name} on {how.__doc__}: {queued:.0f} queued, {held:.1f} bytes held and {charged:.1f} "
+                        f"charged for each, {left:.1f} left")
+            most = max(most, held if padding else 0)
+    return "; ".join(said), most <= 10
+
+
+def wait_on_connections(port, padding):
+    """connections of their own"""
+    head = b"GET / HTTP/1.1\r\nHost: a\r\nX-Client: 0123456789012345678901234567890123456789\r\n"
+    head += (b"X-Padding: " + b"x" * padding + b"\r\n" if padding else b"") + b"\r\n"
+    clients = []
+    for _ in range(QUEUED):
+        client = socket.create_connection(("127.0.0.1", port))
+        client.sendall(head)
+        clients.append(client)
+    return clients, QUEUED * len(head)
+
+
+def wait_on_streams(port, padding):
+    """streams of HTTP/2, 50 on each connection"""
+    fields = frames.FIELDS + frames.literal(b"x-client", b"0123456789012345678901234567890123456789")
+    fields += frames.literal(b"x-padding", b"x" * padding) if padding else b""
+    flags = frames.END_HEADERS | frames.END_STREAM
+    clients, sent = [], 0
+    for _ in range(QUEUED // STREAMS):
+        client = socket.create_connection(("127.0.0.1", port))
+        data = frames.OPENING + b"".join(
+            frames.frame(frames.HEADERS, flags, 2 * number + 1, fields) for number in range(STREAMS))
+        client.sendall(data)
+        sent += len(data)
+        clients.append(client)
+    return clients, sent
