@@ -13,7 +13,7 @@ use crate::brownout::{CascadeConfig, ServiceControlConfig};
 use crate::error::SentryError;
 
 /// Part of the response time that is spent in the central queue. Chosen by the integrated error of
-/// 004's figure 3 through the engine: docs/decisions/0120-ilac-default-gamma.md.
+/// 004's figure 3 through the engine: docs/decisions/0301-gamma-since-faults-need-evidence.md.
 const GAMMA: f64 = 0.95;
 
 /// Parameters of mode `ilac` (ILAC, section III). With a target none of them has to be given.

@@ -35,7 +35,7 @@ const PAPER: RGBColor = RGBColor(0x11, 0x11, 0x11);
 const GUIDE: RGBColor = RGBColor(0x7a, 0x82, 0x8e);
 
 /// Okabe and Ito's palette, ordered by contrast on white: apart for colour-blind readers. Five
-/// more, because the arena has more contenders than it has colours.
+/// more for figures with many lines; from the thirteenth on colours repeat.
 const PALETTE: [RGBColor; 12] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
