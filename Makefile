@@ -52,6 +52,7 @@ fmt: ## formats all code
 lint: ## format check and clippy; warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --locked --manifest-path bench/applications/route/Cargo.toml -- -D warnings
 
 docs: ## builds the API documentation; broken links are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
