@@ -1,5 +1,6 @@
 """Clients that do what is allowed, to harm others."""
 
+import http.client
 import os
 import socket
 import threading
@@ -125,14 +126,31 @@ def strangers(stage):
     stage.app(port)
     adjust(port, service="det:1ms")
     proxy = stage.proxy([port], "protect = { mode = 'sentry', target = '1s' }\ntenant = 'header:x-client'\n"
-                                "forward.trust = ['127.0.0.1/32']\nsession.key = 'cookie:sid'\naccess_log = 'off'")
+                                "forward.trust = ['127.0.0.1/32']\nsession.key = 'cookie:sid'\naccess_log = 'off'\n"
+                                "edge.quotas = [{ name = 'each', key = 'tenant', rate = '1/h', burst = 3 }]")
+    used = statuses(stage.port, "used", 4)
     # The tables are there from the start, the allocator's habits are not.
     seen = ask_as_strangers(stage.port, 0, STRANGERS // 4)
     before = rss_kib(proxy)
     seen += ask_as_strangers(stage.port, STRANGERS // 4, STRANGERS)
     grown = (rss_kib(proxy) - before) * 1024 / (STRANGERS * 3 / 4)
+    # A new client has its quota, and one that has used its own up is still known.
+    fresh, again = statuses(stage.port, "honest", 3), statuses(stage.port, "used", 3)
+    kept = (used, fresh, again) == ([200] * 3 + [429], [200] * 3, [429] * 3)
     return (f"{seen} answers to {STRANGERS} strangers, {rss_kib(proxy) / 1024:.0f} MiB resident, "
-            f"{grown:.2f} bytes more for each", seen == STRANGERS and grown < 4)
+            f"{grown:.2f} bytes more for each; quotas {'kept' if kept else f'lost: {used} {fresh} {again}'}",
+            seen == STRANGERS and grown < 4 and kept)
+
+
+def statuses(port, client, count):
+    """What one client is answered, one request after the other."""
+    got = []
+    for _ in range(count):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection.request("GET", "/honest", headers={"x-client": client})
+        got.append(connection.getresponse().status)
+        connection.close()
+    return got
 
 
 def ask_as_strangers(port, first, end):

@@ -32,8 +32,9 @@ def overloaded_neighbour(stage):
     # of one proxy do to each other.
     elsewhere, _ = start(stage, ports)
     stage.port, proxy = start(stage, ports)
-    alone, beside, shares, most = [], [], [], 0
+    quiet, alone, beside, shares, most = [], [], [], [], 0
     for _ in range(ROUNDS):
+        quiet.append(p99_of_calm(stage, ports))
         with crowd(stage, elsewhere):
             alone.append(p99_of_calm(stage, ports))
         with crowd(stage, stage.port):
@@ -46,7 +47,10 @@ def overloaded_neighbour(stage):
     ratio = max(of(beside, name) / of(alone, name) for name in names)
     times = ", ".join(f"{name} {of(alone, name):.1f} to {of(beside, name):.1f} ms" for name in names)
     share = max(shares)
-    measured = (f"{times} ({ratio:.2f} times, medians of {ROUNDS}), {most / (1 << 20):.2f} MiB queued, "
+    # Not held against the bound: it has in it what the crowd's clients and replicas cost this machine.
+    without = max(of(beside, name) / of(quiet, name) for name in names)
+    measured = (f"{times} ({ratio:.2f} times, medians of {ROUNDS}; {without:.2f} times theirs on a machine "
+                f"without any crowd), {most / (1 << 20):.2f} MiB queued, "
                 f"the proxy used {share:.2f} of a core")
     return measured, ratio <= RATIO_MAX and most <= QUEUE_BYTES and share <= PROXY_CPU_MAX
 
