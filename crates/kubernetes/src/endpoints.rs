@@ -1,8 +1,9 @@
 //! The endpoints of a Service, from EndpointSlices or from the older Endpoints.
 //!
 //! Only the parts that are needed are read, so that `discovery.k8s.io/v1` and `v1beta1` are the
-//! same. An endpoint that several slices name is one. What is not known (`ready` is absent) counts
-//! as true, as Kubernetes has it.
+//! same. An endpoint that several slices name is one, and so is a pod of a dual-stack Service, which
+//! has slices for IPv4 and for IPv6. What is not known (`ready` is absent) counts as true, as
+//! Kubernetes has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -92,7 +93,7 @@ struct Slice {
 #[serde(rename_all = "camelCase", default)]
 struct SliceEndpoint {
     addresses: Vec<String>,
-    conditions: Conditions,
+    conditions: Option<Conditions>,
     target_ref: Option<TargetRef>,
 }
 
@@ -212,7 +213,19 @@ impl Found {
                 known: self.others.into_iter().collect(),
             });
         }
-        Ok(self.endpoints.into_values().collect())
+        let mut endpoints: Vec<_> = self.endpoints.into_values().collect();
+        // A pod that is reached by both families is one replica, with one window.
+        let by_v4: BTreeSet<_> = endpoints
+            .iter()
+            .filter(|it| it.address.is_ipv4())
+            .filter_map(|it| it.pod.clone())
+            .collect();
+        let is_second = |it: &Endpoint| {
+            let pod = it.pod.as_ref();
+            it.address.is_ipv6() && pod.is_some_and(|pod| by_v4.contains(pod))
+        };
+        endpoints.retain(|it| !is_second(it));
+        Ok(endpoints)
     }
 }
 
@@ -243,8 +256,10 @@ pub fn of_slices<'a>(
         };
         for endpoint in endpoints {
             let pod = endpoint.target_ref.and_then(TargetRef::pod);
-            let terminating = endpoint.conditions.terminating.unwrap_or(false);
-            let ready = endpoint.conditions.ready.unwrap_or(true) && !terminating;
+            let conditions = endpoint.conditions.unwrap_or_default();
+            // Of a Service with `publishNotReadyAddresses` a pod is ready to its end.
+            let terminating = conditions.terminating.unwrap_or(false);
+            let ready = conditions.ready.unwrap_or(true) && !terminating;
             // All addresses of an endpoint are the same one, and consumers use the first.
             if let Some(ip) = endpoint.addresses.first() {
                 found.add(ip, port, ready, terminating, pod);
@@ -335,6 +350,100 @@ mod tests {
         let names =
             json!({ "addressType": "FQDN", "ports": [], "endpoints": [{ "addresses": ["a.b"] }] });
         assert_eq!(of_slices([&names], &port), Ok(Vec::new()));
+    }
+
+    /// As an API server of 1.33 sends it, with everything that is not asked for.
+    fn slice_of_v1(family: &str, endpoints: &Value) -> Value {
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {
+                "name": format!("shop-{family}"), "generateName": "shop-", "namespace": "default",
+                "generation": 7, "resourceVersion": "81204",
+                "annotations": { "endpoints.kubernetes.io/last-change-trigger-time": "2026-01-02T03:04:05Z" },
+                "labels": { "kubernetes.io/service-name": "shop",
+                            "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io" },
+                "ownerReferences": [{ "apiVersion": "v1", "kind": "Service", "name": "shop", "uid": "1",
+                                      "controller": true, "blockOwnerDeletion": true }],
+                "managedFields": [{ "manager": "kube-controller-manager", "operation": "Update" }],
+            },
+            "addressType": family,
+            "ports": [{ "name": "", "port": 8080, "protocol": "TCP", "appProtocol": "http" }],
+            "endpoints": endpoints,
+        })
+    }
+
+    fn endpoint_of_v1(ip: &str, pod: &str, conditions: &Value) -> Value {
+        json!({
+            "addresses": [ip], "conditions": conditions, "nodeName": "node-1", "zone": "a",
+            "hints": { "forZones": [{ "name": "a" }] },
+            "targetRef": { "kind": "Pod", "namespace": "default", "name": pod, "uid": pod },
+        })
+    }
+
+    #[test]
+    fn conditions_of_v1_say_who_may_get_requests() {
+        let conditions = [
+            (
+                "ready",
+                json!({ "ready": true, "serving": true, "terminating": false }),
+            ),
+            (
+                "starting",
+                json!({ "ready": false, "serving": false, "terminating": false }),
+            ),
+            (
+                "leaving",
+                json!({ "ready": false, "serving": true, "terminating": true }),
+            ),
+            (
+                "gone",
+                json!({ "ready": false, "serving": false, "terminating": true }),
+            ),
+            (
+                "published",
+                json!({ "ready": true, "serving": true, "terminating": true }),
+            ),
+            ("unknown", json!({ "ready": null })),
+            ("empty", json!({})),
+            ("none", Value::Null),
+        ];
+        let endpoints = conditions
+            .iter()
+            .enumerate()
+            .map(|(at, (pod, conditions))| {
+                endpoint_of_v1(&format!("10.0.0.{at}"), pod, conditions)
+            });
+        let slice = slice_of_v1("IPv4", &endpoints.collect());
+        let found = of_slices([&slice], &PortChoice::Only).expect("readable");
+        let pods = |wanted: fn(&&Endpoint) -> bool| -> Vec<_> {
+            let those = found.iter().filter(wanted);
+            those.filter_map(|it| it.pod.as_deref()).collect()
+        };
+        assert_eq!(pods(|it| it.ready), ["ready", "unknown", "empty", "none"]);
+        assert_eq!(pods(|it| it.terminating), ["leaving", "gone", "published"]);
+    }
+
+    #[test]
+    fn pod_of_a_dual_stack_service_is_one_endpoint() {
+        let ready = json!({ "ready": true });
+        let four = json!([endpoint_of_v1("10.0.0.7", "a", &ready)]);
+        let six = [
+            endpoint_of_v1("fd00::7", "a", &ready),
+            endpoint_of_v1("fd00::8", "b", &ready),
+        ];
+        let slices = [slice_of_v1("IPv6", &json!(six)), slice_of_v1("IPv4", &four)];
+        let found = of_slices(&slices, &PortChoice::Only).expect("readable");
+        assert_eq!(
+            shown(&found),
+            ["10.0.0.7:8080 true a", "[fd00::8]:8080 true b"]
+        );
+    }
+
+    #[test]
+    fn service_without_pods_has_a_slice_of_nulls() {
+        let mut slice = slice_of_v1("IPv4", &Value::Null);
+        slice["ports"] = Value::Null;
+        assert_eq!(of_slices([&slice], &PortChoice::Only), Ok(Vec::new()));
     }
 
     #[test]
