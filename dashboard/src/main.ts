@@ -14,7 +14,7 @@ import { why } from "./why";
 const EVERY_MS = 1000;
 const HISTORY_EVERY = 5;
 const EVENTS_KEPT = 1000;
-const TYPES = "overload,window,step,mode,health,aside,standing,handover,target,policing,switch,shed,notice";
+const TYPES = "overload,window,step,mode,health,ejected,standing,handover,target,policing,switch,shed,notice";
 
 const PARTS = ["top", "applications", "now", "help", "classes", "replicas", "shadow", "history", "why", "steering", "channel"] as const;
 const parts = Object.fromEntries(PARTS.map((id) => [id, h("section", { id })])) as Record<(typeof PARTS)[number], HTMLElement>;

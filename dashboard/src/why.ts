@@ -8,10 +8,10 @@ const SHOWN = 40;
 
 /** Kinds of events that the list can be narrowed to. */
 const KINDS: Record<string, string[]> = {
-  changes: ["overload", "window", "step", "mode", "health", "aside", "standing", "handover", "target", "policing", "switch", "notice"],
+  changes: ["overload", "window", "step", "mode", "health", "ejected", "standing", "handover", "target", "policing", "switch", "notice"],
   limits: ["window", "step", "target", "policing", "handover"],
   overloads: ["overload"],
-  replicas: ["health", "aside", "standing"],
+  replicas: ["health", "ejected", "standing"],
   operator: ["switch", "mode", "notice"],
   refusals: ["shed"],
 };
@@ -41,7 +41,7 @@ export function words(event: Event, application: Application): string {
       return `mode ${event.from} → ${event.to}`;
     case "health":
       return `${url(application, event.replica)} ${event.up ? "gets requests again" : "gets no requests"}`;
-    case "aside":
+    case "ejected":
       return `${url(application, event.replica)} ${event.on ? "is ejected" : "is back"}: ${ms(event.seconds as number)}, the others ${ms(event.others_seconds as number)}`;
     case "target":
       return `target of class ${event.class}: ${ms(event.seconds as number)} at ${number("offered_per_second")}/s`;
@@ -89,7 +89,7 @@ export function why(part: HTMLElement, events: Event[], name: string, applicatio
   const lines = mine
     .slice(-SHOWN)
     .reverse()
-    .map((it) => h("li", { class: it.type }, h("time", {}, clock(it.time)), h("b", {}, it.type === "aside" ? "ejected" : it.type), h("span", {}, words(it, application))));
+    .map((it) => h("li", { class: it.type }, h("time", {}, clock(it.time)), h("b", {}, it.type), h("span", {}, words(it, application))));
   replace(list, lines.length > 0 ? h("ul", { class: "events", id: "events" }, ...lines) : h("p", { class: "muted" }, "Nothing of this kind yet."));
   const choose = (to: string) => () => {
     kind = to;

@@ -116,12 +116,12 @@ pub enum Event {
     },
     /// A replica takes far longer than the others, or no longer. While they have room it gets only
     /// what it takes to see how it does.
-    Aside {
+    Ejected {
         /// When.
         at: Timestamp,
         /// Which.
         replica: ReplicaId,
-        /// Whether it is set aside from now on.
+        /// Whether it is ejected from now on.
         on: bool,
         /// Seconds that a request took there lately.
         seconds: f64,

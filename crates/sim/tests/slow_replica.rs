@@ -98,7 +98,7 @@ impl Service {
             SentryProtector::new(config, replicas, seed_of_engine).expect("it is valid");
         let mut set_aside = 0;
         let mut count = |event: &Event| {
-            set_aside += u32::from(matches!(event, Event::Aside { on: true, .. }));
+            set_aside += u32::from(matches!(event, Event::Ejected { on: true, .. }));
         };
         let outcome = scenario
             .run_observed(seed, &mut engine, &mut count)

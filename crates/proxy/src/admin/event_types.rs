@@ -65,7 +65,7 @@ pub static ALL: [EventType; 19] = [
         "see the replica's own log; the status says what its checks met with",
     ),
     kept(
-        "aside",
+        "ejected",
         "A replica was ejected because it is far slower than the others, or is back.",
         "look at the replica: disk, garbage collection, a noisy neighbour",
     ),

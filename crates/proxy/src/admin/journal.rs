@@ -153,7 +153,7 @@ impl Journal {
             Event::Switch { name, .. } => self.note(Subject::Switch(name), time),
             Event::Health { replica, .. } => self.note(Subject::Replica(replica), time),
             Event::Overload { on, .. } => return self.on_overload(time, on, status),
-            Event::Aside {
+            Event::Ejected {
                 replica,
                 on,
                 seconds,

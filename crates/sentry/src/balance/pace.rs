@@ -180,7 +180,7 @@ pub(super) fn compare(
             true => probes.begin(),
             false => come_back(now, replica, others, replicas),
         }
-        observe(Event::Aside {
+        observe(Event::Ejected {
             at: now,
             replica: ReplicaId(index as u16),
             on: aside,

@@ -10,7 +10,7 @@ use crate::api::{ClassId, ReplicaChange, ReplicaId};
 use crate::config::SentryConfig;
 use crate::error::SentryError;
 use crate::event::Event;
-use crate::mode::PhaseName;
+use crate::mode::{self, PhaseName};
 use crate::plan::Plan;
 use crate::replica::{Health, UNLIMITED};
 use crate::status::{ClassStatus, QueueStatus, ReplicaStatus, Status};
@@ -68,6 +68,20 @@ impl<T> Sentry<T> {
         self.noted.store(true, Ordering::Relaxed);
         drop(adaptation);
         Ok((added, self.resolutions(now)))
+    }
+
+    /// Refuses what [`Sentry::reconfigure`] would refuse; nothing changes.
+    ///
+    /// # Errors
+    /// As [`Sentry::reconfigure`].
+    pub fn check(
+        &self,
+        now: Timestamp,
+        config: &SentryConfig,
+        changes: &[ReplicaChange],
+    ) -> Result<(), SentryError> {
+        self.plan.load().changed(config, changes, now)?;
+        mode::strategy(config, now).map(drop)
     }
 
     /// The windows that mode `auto` has found, where they are not those it began with: for

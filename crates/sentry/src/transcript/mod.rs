@@ -532,6 +532,19 @@ impl<T> Transcribed<T> {
         added.map(|added| (added, resolutions))
     }
 
+    /// See [`Sentry::check`].
+    ///
+    /// # Errors
+    /// As [`Sentry::check`].
+    pub fn check(
+        &self,
+        now: Timestamp,
+        config: &SentryConfig,
+        changes: &[ReplicaChange],
+    ) -> Result<(), SentryError> {
+        self.sentry.check(now, config, changes)
+    }
+
     /// See [`Sentry::resume`].
     pub fn resume(&self, now: Timestamp, windows: &[(ReplicaId, u32)]) {
         let call = || Call::Windows(windows.to_vec());

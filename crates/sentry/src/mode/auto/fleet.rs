@@ -161,17 +161,19 @@ impl Fleet {
             return None;
         }
         let before = self.capacity();
+        // The first replicas of an engine that begins with none are not new beside others.
+        let warming_since = (!self.members.is_empty()).then_some(now);
         for (index, replica) in plan.replicas.iter().enumerate() {
             let initial = self.initial_of(replica);
             match self.members.get_mut(index) {
                 Some(member) if Arc::ptr_eq(&member.replica, replica) => {}
                 Some(member) => {
                     *member = Member::new(replica, initial, self.bounds, now);
-                    member.warming_since = Some(now);
+                    member.warming_since = warming_since;
                 }
                 None => {
                     let mut member = Member::new(replica, initial, self.bounds, now);
-                    member.warming_since = Some(now);
+                    member.warming_since = warming_since;
                     self.members.push(member);
                 }
             }
