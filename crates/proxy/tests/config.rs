@@ -758,6 +758,19 @@ fn what_is_hardly_meant_is_a_warning() {
 }
 
 #[test]
+fn timeout_of_a_path_below_every_target_is_a_warning() {
+    let text = |timeout: &str| {
+        with(&format!(
+            "[[edge.paths]]\npath = '/search'\ntimeout = '{timeout}'"
+        ))
+    };
+    let odd = warnings(&text("400ms")).join("\n");
+    assert!(odd.contains("f.toml:7:11: "), "{odd}");
+    assert!(odd.contains("for /search is answered with 504"), "{odd}");
+    assert_eq!(warnings(&text("500ms")), Vec::<String>::new());
+}
+
+#[test]
 fn methods_in_small_letters_mean_the_same() {
     let rules = "[[classify]]\nclass = 'default'\nmethods = ['post']\n\
                  [[classify]]\nclass = 'default'\nmethods = ['POST']";

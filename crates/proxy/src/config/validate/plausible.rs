@@ -6,6 +6,7 @@ use super::Report;
 
 pub(super) fn protect(config: &Config, report: &mut Report) {
     targets(config, report);
+    path_timeouts(config, report);
     guarantees(config, report);
     revenues(config, report);
 }
@@ -25,6 +26,27 @@ fn targets(config: &Config, report: &mut Report) {
              ({target}) is over; shorten the target or raise `timeouts.request`"
         );
         report.warn(path, message);
+    }
+}
+
+/// The same for paths with a timeout of their own: shorter than every target, it cuts all of them
+/// off.
+fn path_timeouts(config: &Config, report: &mut Report) {
+    let of_classes = config.protect.classes.iter().map(|class| class.target);
+    let targets = of_classes.chain([config.protect.target]).flatten();
+    let Some(target) = targets.min() else {
+        return;
+    };
+    for (at, rule) in config.edge.paths.iter().enumerate() {
+        let Some(timeout) = rule.timeout.filter(|&timeout| timeout < target) else {
+            continue;
+        };
+        let message = format!(
+            "a request for {} is answered with 504 after {timeout}, before its target ({target}) is \
+             over; raise this timeout, or shorten the target",
+            rule.path
+        );
+        report.warn(format_args!("edge.paths.{at}.timeout"), message);
     }
 }
 
