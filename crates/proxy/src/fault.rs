@@ -38,6 +38,9 @@ pub(crate) enum Fault {
     Held(Held),
     /// Too many bodies that do not fit into memory are on their way already.
     TooManyUploads,
+    /// Requests of its application hold as many client connections as it may have while others
+    /// need some.
+    TooManyConnections,
     /// The client cancels requests as fast as it makes them.
     TooManyResets,
     /// A replica failed.
@@ -115,7 +118,7 @@ impl Fault {
             Self::Forbidden | Self::Redirect(_) | Self::Maintenance(_) | Self::Quota(_) => false,
             Self::ResponseTooLarge => false,
             Self::Unrouted | Self::LastHop | Self::Shed(_) | Self::Held(_) => false,
-            Self::TooManyUploads => true,
+            Self::TooManyUploads | Self::TooManyConnections => true,
             Self::Upstream(_) | Self::Deadline => false,
             Self::TooManyResets | Self::Departed => true,
         }
@@ -124,7 +127,9 @@ impl Fault {
     /// What it is to the client.
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
-            Self::Shed(_) | Self::TooManyUploads | Self::Held(_) => Outcome::Shed,
+            Self::Shed(_) | Self::TooManyUploads | Self::TooManyConnections | Self::Held(_) => {
+                Outcome::Shed
+            }
             Self::Upstream(_) | Self::Deadline | Self::ResponseTooLarge => Outcome::Failed,
             Self::Departed => Outcome::Abandoned,
             _ => Outcome::Rejected,
@@ -146,6 +151,7 @@ impl Fault {
             Self::Shed(refusal) => refusal.reason.as_str(),
             Self::Held(held) => held.as_str(),
             Self::TooManyUploads => "uploads",
+            Self::TooManyConnections => "connections",
             Self::TooManyResets => "resets",
             Self::Upstream(failure) => failure.as_str(),
             Self::Deadline => "deadline",

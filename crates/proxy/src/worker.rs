@@ -84,6 +84,8 @@ pub(crate) struct Worker {
     swept: Cell<Timestamp>,
     /// Connections past the accept that have not been registered or closed yet count too.
     open: Cell<usize>,
+    /// Connections on which a request is under way.
+    pub(crate) busy: Cell<usize>,
     /// Whose connections were looked through in vain, and at which sweep: see [`Worker::reclaim`].
     vain_walk: Cell<Option<(Option<Address>, Timestamp)>>,
 }
@@ -142,6 +144,7 @@ impl Worker {
             date: RefCell::new(Date::now()),
             swept: Cell::new(Timestamp::ZERO),
             open: Cell::new(0),
+            busy: Cell::new(0),
             vain_walk: Cell::new(None),
         })
     }
@@ -200,6 +203,19 @@ impl Worker {
             Some(number) => Ok(Rc::clone(&applications.list[number])),
             None => Err(Rc::clone(&applications.outside)),
         }
+    }
+
+    /// Whether requests of an application hold more than its share of the client connections of
+    /// this worker, of which more than half are busy. As with the memory for uploads: half is for
+    /// whoever comes first, the other half is divided equally.
+    pub(crate) fn is_crowded_by(&self, application: &LocalApplication) -> bool {
+        let applications = self.applications().list.len();
+        if applications <= 1 {
+            return false;
+        }
+        let limit = self.settings().config.limits.connections / self.state.threads();
+        let common = limit / 2;
+        self.busy.get() > common && application.busy.get() > (common / applications).max(1)
     }
 
     /// What stands in for the application of what is no request.
@@ -403,6 +419,8 @@ pub(crate) struct LocalApplication {
     pub(crate) shared: Arc<Application>,
     pub(crate) budget: Budget,
     pub(crate) sampler: Sampler,
+    /// Connections of this worker on which a request of it is under way.
+    pub(crate) busy: Cell<usize>,
     core: usize,
     /// The settings that were in force when they were last asked for, and their edition.
     settings: RefCell<InForce>,
@@ -417,6 +435,7 @@ impl LocalApplication {
             edition: Cell::new(shared.edition()),
             settings: RefCell::new(Rc::new(Arc::clone(&shared.settings()))),
             budget: Budget::default(),
+            busy: Cell::new(0),
             sampler: Sampler::new(RandomState::new().hash_one(core)),
             companions: RefCell::default(),
             core,

@@ -251,6 +251,11 @@ impl Client {
         self.change(Change::RequestBegun);
     }
 
+    /// Whether one request is under way, and no other beside it.
+    pub(crate) fn has_one_request(&self) -> bool {
+        self.in_flight.get() == 1
+    }
+
     pub(crate) fn end_request(&self, cancelled: bool) {
         if add(&self.in_flight, -1) == 0 {
             self.change(Change::RequestsEnded);

@@ -511,7 +511,7 @@ pub(crate) fn status(fault: &Fault) -> StatusCode {
         Fault::LastHop => StatusCode::OK,
         Fault::Shed(refusal) => shed_status(refusal.reason),
         Fault::Held(held) => held_status(*held),
-        Fault::TooManyUploads => StatusCode::SERVICE_UNAVAILABLE,
+        Fault::TooManyUploads | Fault::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
         Fault::TooManyResets => StatusCode::TOO_MANY_REQUESTS,
         // Nobody has seen the request: it is safe to come back.
         Fault::Upstream(UpstreamFailure::Connect) => StatusCode::SERVICE_UNAVAILABLE,
@@ -550,6 +550,7 @@ fn detail(fault: &Fault) -> String {
         Fault::Shed(_) => "The service is busy.".to_owned(),
         Fault::Held(held) => format!("The request is refused: {held}."),
         Fault::TooManyUploads => "Too many large uploads are under way.".to_owned(),
+        Fault::TooManyConnections => "Too many requests of this service are under way.".to_owned(),
         Fault::TooManyResets => "Too many requests were cancelled on this connection.".to_owned(),
         Fault::Upstream(UpstreamFailure::Connect) => "The service cannot be reached.".to_owned(),
         Fault::Upstream(_) => "The service failed to answer.".to_owned(),

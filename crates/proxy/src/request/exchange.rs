@@ -48,6 +48,8 @@ pub(crate) struct Exchange {
     /// Who follows it.
     watched: Option<Rc<Watched>>,
     end: End,
+    /// Whether it is what keeps its client's connection busy.
+    holds_connection: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +67,13 @@ impl Exchange {
     ) -> Self {
         let logs = client.worker().settings().access_log.is_some();
         let arrived = client.worker().state.now();
+        let holds_connection = client.has_one_request();
+        if holds_connection {
+            client.worker().busy.update(|busy| busy + 1);
+            application.busy.update(|busy| busy + 1);
+        }
         Self {
+            holds_connection,
             arrived,
             id: id_of(client, request),
             watched: Watched::begin(&application, arrived),
@@ -122,6 +130,10 @@ impl Exchange {
         };
         let canary = std::mem::replace(&mut self.application, main);
         canary.shared.companion_returned(why);
+        if self.holds_connection {
+            canary.busy.update(|busy| busy - 1);
+            self.application.busy.update(|busy| busy + 1);
+        }
         let trace = self.traced().cloned();
         self.watched = Watched::begin(&self.application, self.arrived);
         if let Some(trace) = trace {
@@ -308,6 +320,10 @@ fn id_of<B>(client: &Client, request: &Request<B>) -> RequestId {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
+        if self.holds_connection {
+            self.worker().busy.update(|busy| busy - 1);
+            self.application.busy.update(|busy| busy - 1);
+        }
         let cancelled = self.end == End::Cancelled;
         self.client.end_request(cancelled);
         if cancelled {

@@ -337,6 +337,15 @@ fn begin(request: &mut Request, fits: bool) -> Result<Option<Entry>, Fault> {
     if !fits {
         return Err(unrouted(request));
     }
+    if request
+        .worker()
+        .is_crowded_by(&request.exchange.application)
+    {
+        if request.message.body.is_open() {
+            request.exchange.client.linger();
+        }
+        return Err(Fault::TooManyConnections);
+    }
     channel::comply(request)?;
     if request.reads_ahead() || request.claim.is_some() {
         return Ok(None);
