@@ -13,10 +13,9 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use tidegate_control::Timestamp;
 use tidegate_sentry::transcript::{Transcribed, TranscribedResolutions};
-use tidegate_sentry::{
-    Arrival, Comparison, Ending, ModeName, Permit, ReplicaId, Sentry, ShadowStatus,
-};
+use tidegate_sentry::{Arrival, Comparison, Ending, ModeName, Permit, ReplicaId, ShadowStatus};
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use crate::channel::Channel;
 use crate::clock::Clock;
@@ -50,6 +49,9 @@ pub struct Application {
     empty_ticked: AtomicBool,
     /// Until when nothing had happened since; 0 if its engine has been driven meanwhile.
     rested_ns: AtomicU64,
+    /// Whether a controller goes on by the clock while nothing happens, or messages go out: of the
+    /// settings in force, for a look ten times a second at very many applications.
+    by_the_clock: AtomicBool,
     /// Held while engine and settings differ.
     committing: Mutex<()>,
     pub(crate) uploads: UploadPlaces,
@@ -84,6 +86,7 @@ impl Application {
         let settings = Settings::first(config, pool, scope)?.finish(&ids);
         let comparison = Comparison::default();
         comparison.set(settings.shadow.clone())?;
+        let goes_on = channel.is_some() || by_the_clock(&settings);
         let application = Self {
             places: ArcSwap::from_pointee(recordings.places(name, &settings)),
             recordings: Arc::clone(recordings),
@@ -100,6 +103,7 @@ impl Application {
             arrivals_ticked: AtomicU64::new(0),
             empty_ticked: AtomicBool::new(false),
             rested_ns: AtomicU64::new(0),
+            by_the_clock: AtomicBool::new(goes_on),
             committing: Mutex::default(),
             uploads: UploadPlaces::default(),
             edge: EdgeCounters::default(),
@@ -118,15 +122,15 @@ impl Application {
         scope: Scope,
     ) -> Result<Next, SettingsError> {
         let next = self.settings().next(config, pool, scope)?;
-        if *next.protect() != *self.sentry.config() {
-            // Refuses whatever the running engine would refuse, so that of several applications
-            // none is changed when one cannot be.
-            Sentry::<()>::new(next.protect(), 1, self.now(), 0)?;
-        }
+        // What the engine would refuse is refused here, so that of several applications none is
+        // changed when one cannot be.
+        let now = self.now();
+        self.sentry.check(now, next.protect(), &next.changes())?;
         Ok(next)
     }
 
-    /// Puts prepared settings in force, whole or not at all.
+    /// Puts prepared settings in force. What can be refused was refused by
+    /// [`Application::prepare`]; the engine comes first, so that an error here changes nothing.
     pub(crate) fn commit(&self, next: Next) -> Result<(), SettingsError> {
         let _committing = self.committing.lock();
         let now = self.now();
@@ -140,6 +144,8 @@ impl Application {
         let released = self.settings().draining_only_here(&settings);
         self.record_settings(now, &settings);
         self.comparison.set(settings.shadow.clone())?;
+        let goes_on = self.channel.is_some() || by_the_clock(&settings);
+        self.by_the_clock.store(goes_on, Ordering::Relaxed);
         self.settings.store(Arc::new(settings));
         self.edition.fetch_add(1, Ordering::Release);
         self.hold_draining();
@@ -206,17 +212,26 @@ impl Application {
     /// Whether nothing was inside when its engine was last driven, nothing has come since, and that
     /// was less than `period` before now.
     pub(crate) fn rests(&self, now: Timestamp, period: Duration) -> bool {
-        let ticked = Timestamp::from_nanos(self.ticked_ns.load(Ordering::Relaxed));
         self.empty_ticked.load(Ordering::Relaxed)
-            && now < ticked + period
+            && self.was_ticked_within(now, period)
             && self.arrivals_ticked.load(Ordering::Relaxed) == self.sentry.arrivals()
             && !self.sentry.has_news()
     }
 
+    /// Whether its engine was last driven less than `period` before now.
+    pub(crate) fn was_ticked_within(&self, now: Timestamp, period: Duration) -> bool {
+        let ticked = Timestamp::from_nanos(self.ticked_ns.load(Ordering::Relaxed));
+        now < ticked + period
+    }
+
+    /// Whether its engine is not driven now because nothing happens in it.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.rested_ns.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether a controller goes on by the clock while nothing happens, or messages go out.
     pub(crate) fn goes_by_the_clock(&self) -> bool {
-        let mode = self.settings().config.protect.mode;
-        self.channel.is_some() || !matches!(mode, ModeName::Auto | ModeName::Off | ModeName::Static)
+        self.by_the_clock.load(Ordering::Relaxed)
     }
 
     /// A health check decided. A replica that is drained stays without requests.
@@ -336,9 +351,9 @@ impl Application {
         self.edition.load(Ordering::Acquire)
     }
 
-    /// Waits for the next change of the settings.
-    pub(crate) async fn changed(&self) {
-        self.changed.notified().await;
+    /// The next change of the settings, also one before it is awaited.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
     }
 
     /// Its configuration in force, as if it were alone in the file.
@@ -346,4 +361,10 @@ impl Application {
     pub fn config(&self) -> Arc<Config> {
         Arc::clone(&self.settings.load().config)
     }
+}
+
+/// Whether the mode has a controller that goes on while nothing happens.
+fn by_the_clock(settings: &Settings) -> bool {
+    let mode = settings.config.protect.mode;
+    !matches!(mode, ModeName::Auto | ModeName::Off | ModeName::Static)
 }

@@ -1,16 +1,25 @@
 //! The replicas that an application is to have, and who says so.
 //!
-//! The file names them first. An operator or a control plane can replace them by the admin API:
-//! that pool holds until the file names other replicas than it did when the pool was set, and
-//! survives reloads that do not concern it, upgrades, and restarts where there is a `state_file`.
+//! The file names them, or says where they are discovered. An operator or a control plane can
+//! change them by the admin API:
+//!
+//! - A whole list (`PUT`), or a change of a pool that the file names, is in force instead of what
+//!   the file says.
+//! - A change of a pool that is discovered is laid over what is discovered: a replica is drained,
+//!   weighed, removed or added, and discovery goes on. A change of a replica ends when its source
+//!   no longer names that replica, so that a later one at the same address begins afresh.
+//!
+//! Either holds until the file names other replicas or sources than it did then, or until `DELETE`.
+//! It survives reloads that do not concern it, upgrades, and restarts with a `state_file`.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::num::NonZeroU32;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, Origin};
+use crate::config::{Config, Discover, Origin};
+use crate::settings::SettingsError;
 
 /// Where a pool comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -87,45 +96,230 @@ impl Pool {
         }
     }
 
-    /// The replicas that the file names and those that were found where it says.
-    #[must_use]
-    pub(crate) fn with_discovered(config: &Config, discovered: Option<&Vec<Member>>) -> Self {
+    /// The replicas that the file names and those that were discovered where it says.
+    fn with_discovered(config: &Config, discovered: Option<&Discovered>) -> Self {
         let mut pool = Self::of_file(config);
         if config.upstream.discover.is_empty() {
             return pool;
         }
         pool.source = PoolSource::Discovery;
-        for member in discovered.into_iter().flatten() {
-            if pool.members.iter().all(|it| it.url != member.url) {
+        for member in discovered.iter().flat_map(|it| &it.members) {
+            if !contains(&pool.members, &member.url) {
                 pool.members.push(member.clone());
             }
         }
         pool
     }
+
+    /// The replicas in force.
+    pub(crate) fn in_force(
+        config: &Config,
+        discovered: Option<&Discovered>,
+        set: Option<&PoolOverride>,
+    ) -> Self {
+        match set.map(|it| &it.change) {
+            Some(Change::Pool(pool)) => pool.clone(),
+            Some(Change::Overlay(overlay)) => {
+                let mut pool = Self::with_discovered(config, discovered);
+                overlay.lay_over(&mut pool.members);
+                pool
+            }
+            None => Self::with_discovered(config, discovered),
+        }
+    }
 }
 
-/// A pool that was set while the proxy runs, and what the file said then.
+fn contains(members: &[Member], url: &Origin) -> bool {
+    members.iter().any(|member| member.url == *url)
+}
+
+/// What the sources of an application named last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Discovered {
+    /// The sources: what others name is not of these replicas.
+    pub(crate) sources: Vec<Discover>,
+    pub(crate) members: Vec<Member>,
+}
+
+/// A pool that was set or changed while the proxy runs, and what the file said then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PoolOverride {
-    /// What the file named when it was set.
-    pub(crate) instead_of: Vec<Member>,
-    pub(crate) pool: Pool,
+    /// What the file named.
+    instead_of: Vec<Member>,
+    /// Where the file had replicas discovered.
+    #[serde(default)]
+    discover: Vec<Discover>,
+    #[serde(flatten)]
+    change: Change,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Change {
+    /// These replicas and no others.
+    Pool(Pool),
+    /// What is discovered, with changes.
+    Overlay(Overlay),
 }
 
 impl PoolOverride {
-    pub(crate) fn new(file: Pool, members: Vec<Member>) -> Self {
+    fn new(config: &Config, change: Change) -> Self {
         Self {
-            instead_of: file.members,
-            pool: Pool {
-                source: PoolSource::Api,
-                members,
-            },
+            instead_of: Pool::of_file(config).members,
+            discover: config.upstream.discover.clone(),
+            change,
         }
     }
 
-    /// The pool in force with this configuration: the file's, if the file has changed since.
+    /// Whether it is in force with this configuration: not if the file has named other replicas or
+    /// sources since.
     pub(crate) fn holds(&self, config: &Config) -> bool {
         self.instead_of == Pool::of_file(config).members
+            && self.discover == config.upstream.discover
+    }
+
+    /// Ends the changes of replicas that are discovered no longer; `None` if nothing remains.
+    pub(crate) fn without_gone(
+        mut self,
+        before: Option<&Discovered>,
+        now: &Discovered,
+    ) -> Option<Self> {
+        if let Change::Overlay(overlay) = &mut self.change {
+            let before = before.iter().flat_map(|it| &it.members);
+            for gone in before.filter(|it| !contains(&now.members, &it.url)) {
+                overlay.removed.remove(&gone.url);
+                overlay.changed.remove(&gone.url);
+            }
+            if overlay.is_empty() {
+                return None;
+            }
+        }
+        Some(self)
+    }
+}
+
+/// Changes of a pool that is discovered.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Overlay {
+    added: Vec<Member>,
+    removed: BTreeSet<Origin>,
+    changed: BTreeMap<Origin, MemberChange>,
+}
+
+/// What is otherwise about a replica than its source says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct MemberChange {
+    weight: Option<NonZeroU32>,
+    state: Option<MemberState>,
+}
+
+impl Overlay {
+    /// What makes `after` of `base`.
+    fn between(base: &[Member], after: &[Member]) -> Self {
+        let mut overlay = Self::default();
+        for member in after {
+            let Some(found) = base.iter().find(|it| it.url == member.url) else {
+                overlay.added.push(member.clone());
+                continue;
+            };
+            let change = MemberChange {
+                weight: (member.weight != found.weight).then_some(member.weight),
+                state: (member.state != found.state).then_some(member.state),
+            };
+            if change != MemberChange::default() {
+                overlay.changed.insert(member.url.clone(), change);
+            }
+        }
+        let removed = base.iter().filter(|it| !contains(after, &it.url));
+        overlay.removed = removed.map(|it| it.url.clone()).collect();
+        overlay
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn lay_over(&self, members: &mut Vec<Member>) {
+        members.retain(|it| !self.removed.contains(&it.url));
+        for member in members.iter_mut() {
+            if let Some(change) = self.changed.get(&member.url) {
+                member.weight = change.weight.unwrap_or(member.weight);
+                member.state = change.state.unwrap_or(member.state);
+            }
+        }
+        for added in &self.added {
+            match members.iter_mut().find(|it| it.url == added.url) {
+                Some(member) => *member = added.clone(),
+                None => members.push(added.clone()),
+            }
+        }
+    }
+}
+
+/// What the admin API asks of a pool.
+#[derive(Debug, Clone)]
+pub enum PoolCommand {
+    /// These replicas and no others.
+    Put(Vec<Member>),
+    /// A change of the pool in force.
+    Patch(PoolPatch),
+    /// What the file says, and what is discovered where it says.
+    Reset,
+}
+
+/// Why a pool is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// The command names what is not there, or one replica twice.
+    #[error("{0}")]
+    Wrong(String),
+    /// The replicas cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+}
+
+impl PoolCommand {
+    /// What is in force instead of, or over, what the file says from now on.
+    pub(crate) fn apply(
+        &self,
+        config: &Config,
+        discovered: Option<&Discovered>,
+        set: Option<&PoolOverride>,
+    ) -> Result<Option<PoolOverride>, PoolError> {
+        let members = match self {
+            Self::Reset => return Ok(None),
+            Self::Put(members) => members.clone(),
+            Self::Patch(patch) => {
+                let pool = Pool::in_force(config, discovered, set);
+                patch.apply(&pool.members).map_err(PoolError::Wrong)?
+            }
+        };
+        check(&members).map_err(PoolError::Wrong)?;
+        let is_list = |it: &PoolOverride| matches!(it.change, Change::Pool(_));
+        if matches!(self, Self::Put(_))
+            || config.upstream.discover.is_empty()
+            || set.is_some_and(is_list)
+        {
+            let source = PoolSource::Api;
+            let pool = Pool { source, members };
+            return Ok(Some(PoolOverride::new(config, Change::Pool(pool))));
+        }
+        let base = Pool::with_discovered(config, discovered).members;
+        let mut overlay = Overlay::between(&base, &members);
+        if let Some(Change::Overlay(known)) = set.map(|it| &it.change) {
+            // Of replicas that have yet to be discovered after a restart.
+            let removed = known.removed.iter();
+            let unseen = removed.filter(|&url| !contains(&base, url) && !contains(&members, url));
+            overlay.removed.extend(unseen.cloned());
+            let unseen = known
+                .changed
+                .iter()
+                .filter(|(url, _)| !contains(&base, url));
+            let unseen = unseen.map(|(url, &change)| (url.clone(), change));
+            overlay.changed.extend(unseen);
+        }
+        let changes = !overlay.is_empty();
+        Ok(changes.then(|| PoolOverride::new(config, Change::Overlay(overlay))))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What mode `auto` has found out, kept for the next process.
+//! What mode `auto` has found out, the pools, and what discovery found, for the next process.
 //!
 //! A proxy that starts in front of a busy service knows nothing of it. In front of 200 workers
 //! hundreds of requests wait until the first window of sixteen has grown to their number. So the
@@ -23,7 +23,7 @@ use tidegate_sentry::ReplicaId;
 use crate::application::Application;
 use crate::config::DEFAULT;
 use crate::notice;
-use crate::pool::PoolOverride;
+use crate::pool::{Discovered, PoolOverride};
 use crate::state::State;
 
 /// Time between two looks at whether something has changed. Chosen: what is learnt in less is
@@ -49,6 +49,10 @@ pub struct SavedState {
     /// By application.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pools: BTreeMap<String, PoolOverride>,
+    /// What discovery found last, by application: a proxy that starts while a source is away has
+    /// these.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    discovered: BTreeMap<String, Discovered>,
     /// What operators have switched while the proxy ran, by application; for a successor, never
     /// for the file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -61,6 +65,8 @@ struct Switches {
     kill_switch: bool,
     dry_run: bool,
     draining: bool,
+    #[serde(default)]
+    maintenance: Option<bool>,
 }
 
 impl Switches {
@@ -79,6 +85,7 @@ impl SavedState {
     pub fn of(state: &State) -> Self {
         let mut saved = Self {
             pools: state.pools(),
+            discovered: state.discovered(),
             ..Self::default()
         };
         for application in state.applications().iter() {
@@ -98,6 +105,7 @@ impl SavedState {
                 kill_switch: status.kill_switch,
                 dry_run: status.dry_run,
                 draining: status.draining,
+                maintenance: Some(application.config().edge.maintenance.enabled),
             };
             saved
                 .switches
@@ -115,9 +123,16 @@ impl SavedState {
 
     /// Lets the search go on from what is known of the replicas that are still there.
     pub(crate) fn resume(&self, state: &State) {
-        if let Err(error) = state.resume_pools(&self.pools) {
+        if let Err(error) = state.resume_pools(&self.pools, &self.discovered) {
             notice(format_args!(
-                "the replicas set by the admin API before cannot be used, those of the file are: {error}"
+                "the replicas known before cannot be used, those of the file are: {error}"
+            ));
+        }
+        let switched = self.switches.iter();
+        let switched = switched.filter_map(|(name, it)| Some((name.as_str(), it.maintenance?)));
+        if let Err(error) = state.resume_maintenance(&switched.collect()) {
+            notice(format_args!(
+                "maintenance is not switched as it was before: {error}"
             ));
         }
         for application in state.applications().iter() {

@@ -15,6 +15,9 @@ use crate::state::State;
 /// Time between two ticks of the shadows. Chosen: ten pictures of the queue per second.
 const PERIOD: Duration = Duration::from_millis(100);
 
+/// Rounds after which comparisons that were switched off are ended.
+const ENDED_EVERY: u32 = 10;
+
 /// What a thread behind all others is given: the least urgent but idle.
 const NICENESS: i32 = 15;
 
@@ -30,11 +33,17 @@ pub(crate) fn start(state: Arc<State>) -> io::Result<SyncSender<()>> {
 fn run(state: &State, ended: &Receiver<()>) {
     // A system that refuses it gives the thread its share; that is bounded in any case.
     let _ = rustix::process::setpriority_process(None, NICENESS);
-    while ended.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
-        let applications = state.applications();
-        for application in applications.iter() {
-            let now = application.now();
-            application.sentry().compare(now, application.comparison());
+    for round in 0_u32.. {
+        if ended.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+        let now = state.now();
+        let ends = round.is_multiple_of(ENDED_EVERY);
+        for application in state.applications().iter() {
+            let comparison = application.comparison();
+            if ends || comparison.is_on() {
+                application.sentry().compare(now, comparison);
+            }
         }
         state.set_shadow_cpu(cpu::spent_by_thread());
     }

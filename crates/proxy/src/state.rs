@@ -16,12 +16,12 @@ use tokio::sync::Notify;
 
 use crate::application::Application;
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, Discover, Origin};
 use crate::http1::HeadLimits;
 use crate::listen::descriptors::Descriptors;
 use crate::listen::per_address::ConnectionsByAddress;
 use crate::metrics::Metrics;
-use crate::pool::{Member, Pool, PoolOverride};
+use crate::pool::{Discovered, Member, Pool, PoolCommand, PoolError, PoolOverride};
 use crate::record::{RecordCommand, RecordingError, RecordingStatus, Recordings};
 use crate::request::upload_places::UploadPlaces;
 use crate::router::Router;
@@ -39,6 +39,8 @@ pub struct State {
     applications: ArcSwap<Applications>,
     /// The file in force, live changes included.
     config: ArcSwap<Config>,
+    /// The file, where live changes were resumed before anything asked for it.
+    in_file: Mutex<Option<Arc<Config>>>,
     /// Moves with every change of the list of applications.
     edition: AtomicU64,
     /// Of the settings in force what is asked for before every request.
@@ -47,7 +49,7 @@ pub struct State {
     /// One change at a time; holds the pools that were set while the proxy runs, by application.
     pools: Mutex<BTreeMap<String, PoolOverride>>,
     /// What `upstream.discover` found last, by application. Locked after `pools`.
-    discovered: Mutex<BTreeMap<String, Vec<Member>>>,
+    discovered: Mutex<BTreeMap<String, Discovered>>,
     /// Applications that were removed and may have requests inside.
     removed: Mutex<Vec<Weak<Application>>>,
     observers: RwLock<Vec<Arc<Observer>>>,
@@ -129,6 +131,18 @@ impl Applications {
     }
 }
 
+/// Applications in force, and those that were removed and have requests inside.
+pub(crate) struct Driven {
+    in_force: Arc<Applications>,
+    removed: Vec<Arc<Application>>,
+}
+
+impl Driven {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Application>> {
+        self.in_force.iter().chain(&self.removed)
+    }
+}
+
 /// The name of the stand-in for the application of requests that have none.
 const OUTSIDE: &str = "";
 
@@ -166,6 +180,7 @@ impl State {
             pools: &BTreeMap::new(),
             discovered: &BTreeMap::new(),
             old: None,
+            manner: Manner::Change,
             recordings: &recordings,
         };
         let (changes, outside) = workshop.changes(&config)?;
@@ -179,6 +194,7 @@ impl State {
             metrics,
             applications: ArcSwap::from_pointee(applications),
             config: ArcSwap::from_pointee(config),
+            in_file: Mutex::default(),
             edition: AtomicU64::new(0),
             head_bytes: AtomicUsize::new(limits.bytes),
             head_fields: AtomicUsize::new(limits.fields),
@@ -204,19 +220,29 @@ impl State {
 
     /// Puts another configuration in force, whole or not at all: all applications or none.
     /// Listeners and threads stay as they are: they need a restart. A pool that was set while the
-    /// proxy runs stays unless the file names other replicas now.
+    /// proxy runs stays unless the file names other replicas or sources now.
     ///
     /// # Errors
     /// As [`State::new`]; then the old configuration stays in force.
     pub fn apply(&self, config: Config) -> Result<(), SettingsError> {
+        self.apply_by(config, Manner::Change)
+    }
+
+    fn apply_by(&self, config: Config, manner: Manner) -> Result<(), SettingsError> {
         let mut pools = self.pools.lock();
         let mut kept = pools.clone();
         kept.retain(|name, pool| {
             let config = config.of_application(name);
             config.is_some_and(|config| pool.holds(&config))
         });
-        self.apply_with(config, &kept)?;
+        self.apply_with(config, &kept, manner)?;
         *pools = kept;
+        let config = self.config();
+        let discovers = |name: &String| {
+            let of = config.of_application(name);
+            of.is_some_and(|it| !it.upstream.discover.is_empty())
+        };
+        self.discovered.lock().retain(|name, _| discovers(name));
         Ok(())
     }
 
@@ -224,6 +250,7 @@ impl State {
         &self,
         config: Config,
         pools: &BTreeMap<String, PoolOverride>,
+        manner: Manner,
     ) -> Result<(), SettingsError> {
         let old = self.applications();
         let discovered = self.discovered.lock().clone();
@@ -234,6 +261,7 @@ impl State {
             pools,
             discovered: &discovered,
             old: Some(&old),
+            manner,
             recordings: &self.recordings,
         };
         let (changes, outside) = workshop.changes(&config)?;
@@ -281,45 +309,43 @@ impl State {
         self.changed.notified().await;
     }
 
-    /// Gives an application other replicas than the file names, whole or not at all, until the
-    /// file names others itself. `change` gets the members in force.
+    /// Changes the replicas of an application, whole or not at all, until the file names other
+    /// replicas or sources itself. `None` if there is no application of this name.
     ///
     /// # Errors
-    /// What `change` refuses, or why the pool cannot be used; then the old one stays.
-    pub fn set_pool<E: From<SettingsError>>(
+    /// What is wrong with the command, or why the pool cannot be used; then the old one stays.
+    pub fn change_pool(
         &self,
         name: &str,
-        change: impl FnOnce(&[Member]) -> Result<Vec<Member>, E>,
-    ) -> Result<Option<Arc<Application>>, E> {
+        command: &PoolCommand,
+    ) -> Result<Option<Arc<Application>>, PoolError> {
         let mut pools = self.pools.lock();
-        let config = Config::clone(&self.config());
+        let discovered = self.discovered.lock();
+        let config = self.config();
         let applications = self.applications();
         let (Some(application), Some(own)) = (applications.get(name), config.of_application(name))
         else {
             return Ok(None);
         };
-        let members = change(&application.settings().pool().members)?;
-        let mut next = pools.clone();
-        let pool = PoolOverride::new(Pool::of_file(&own), members);
-        let prepared = application.prepare(own, pool.pool.clone(), self.scope_of(application))?;
-        application.commit(prepared)?;
-        next.insert(name.to_owned(), pool);
-        *pools = next;
+        let discovered = discovered.get(name);
+        let set = command.apply(&own, discovered, pools.get(name))?;
+        let pool = Pool::in_force(&own, discovered, set.as_ref());
+        application.commit(application.prepare(own, pool, self.scope_of(application))?)?;
+        match set {
+            Some(set) => pools.insert(name.to_owned(), set),
+            None => pools.remove(name),
+        };
         self.recordings.reconfigured(&config, self.now());
         Ok(Some(Arc::clone(application)))
     }
 
-    /// Puts the replicas in force that `upstream.discover` found for an application. A pool that
-    /// was set by the admin API holds all the same.
+    /// Puts the replicas in force that `upstream.discover` found for an application, with the
+    /// changes of the admin API. Nothing happens if the file has other sources by now.
     ///
     /// # Errors
     /// Why they cannot be used; then the old ones stay.
-    pub(crate) fn set_discovered(
-        &self,
-        name: &str,
-        members: Vec<Member>,
-    ) -> Result<(), SettingsError> {
-        let pools = self.pools.lock();
+    pub(crate) fn set_discovered(&self, name: &str, now: Discovered) -> Result<(), SettingsError> {
+        let mut pools = self.pools.lock();
         let mut discovered = self.discovered.lock();
         let applications = self.applications();
         let (Some(application), Some(own)) =
@@ -327,13 +353,45 @@ impl State {
         else {
             return Ok(());
         };
-        let pool = Pool::with_discovered(&own, Some(&members));
-        if !pools.contains_key(name) && *application.settings().pool() != pool {
-            let prepared = application.prepare(own, pool, self.scope_of(application))?;
-            application.commit(prepared)?;
+        if own.upstream.discover != now.sources {
+            return Ok(());
         }
-        discovered.insert(name.to_owned(), members);
+        let set = pools.get(name).cloned();
+        let set = set.and_then(|it| it.without_gone(discovered.get(name), &now));
+        let pool = Pool::in_force(&own, Some(&now), set.as_ref());
+        if *application.settings().pool() != pool {
+            application.commit(application.prepare(own, pool, self.scope_of(application))?)?;
+        }
+        match set {
+            Some(set) => pools.insert(name.to_owned(), set),
+            None => pools.remove(name),
+        };
+        discovered.insert(name.to_owned(), now);
         Ok(())
+    }
+
+    /// What discovery found last, by application.
+    pub(crate) fn discovered(&self) -> BTreeMap<String, Discovered> {
+        self.discovered.lock().clone()
+    }
+
+    /// Whether the admin API has set or changed the pool of an application.
+    pub(crate) fn is_pool_changed(&self, name: &str) -> bool {
+        self.pools.lock().contains_key(name)
+    }
+
+    /// What these sources of an application named last.
+    pub(crate) fn known_replicas(&self, name: &str, sources: &[Discover]) -> Vec<Member> {
+        let discovered = self.discovered.lock();
+        let known = discovered.get(name).filter(|it| it.sources == sources);
+        known.map_or_else(Vec::new, |it| it.members.clone())
+    }
+
+    /// Whether a source of the file names this replica of an application.
+    pub(crate) fn is_discovered(&self, name: &str, url: &Origin) -> bool {
+        let discovered = self.discovered.lock();
+        let members = discovered.get(name).map(|it| &it.members);
+        members.is_some_and(|members| members.iter().any(|it| it.url == *url))
     }
 
     fn scope_of(&self, application: &Arc<Application>) -> Scope {
@@ -348,24 +406,64 @@ impl State {
         self.pools.lock().clone()
     }
 
-    /// Takes over pools that another process had, where the file names the replicas it named then.
+    /// Takes over the pools that another process had, where the file names the replicas and
+    /// sources that it named then.
     ///
     /// # Errors
     /// Why one of them cannot be used; then none is in force.
     pub(crate) fn resume_pools(
         &self,
         saved: &BTreeMap<String, PoolOverride>,
+        discovered: &BTreeMap<String, Discovered>,
     ) -> Result<(), SettingsError> {
-        if saved.is_empty() {
+        if saved.is_empty() && discovered.is_empty() {
             return Ok(());
         }
-        *self.pools.lock() = saved.clone();
         let config = Config::clone(&self.config());
-        let resumed = self.apply(config);
+        let mut known = discovered.clone();
+        known.retain(|name, it| {
+            let own = config.of_application(name);
+            own.is_some_and(|own| own.upstream.discover == it.sources)
+        });
+        *self.discovered.lock() = known;
+        *self.pools.lock() = saved.clone();
+        let resumed = self.apply_by(config, Manner::Begin);
         if resumed.is_err() {
             self.pools.lock().clear();
+            self.discovered.lock().clear();
         }
         resumed
+    }
+
+    /// Switches maintenance on where another process had it on, or off. Not in the file: the next
+    /// reload of it says what holds.
+    ///
+    /// # Errors
+    /// What cannot be made of the configuration; the one in force stays.
+    pub(crate) fn resume_maintenance(
+        &self,
+        switches: &BTreeMap<&str, bool>,
+    ) -> Result<(), SettingsError> {
+        let in_file = self.config();
+        let mut config = Config::clone(&in_file);
+        for (name, &on) in switches {
+            let own = config.of_application(name);
+            if own.is_some_and(|own| own.edge.maintenance.enabled != on)
+                && let Some(edge) = config.edge_mut(name)
+            {
+                edge.maintenance.enabled = on;
+            }
+        }
+        if config != *in_file {
+            self.apply(config)?;
+            *self.in_file.lock() = Some(in_file);
+        }
+        Ok(())
+    }
+
+    /// The file as it was read, live changes that were resumed not included.
+    pub(crate) fn take_in_file(&self) -> Arc<Config> {
+        self.in_file.lock().take().unwrap_or_else(|| self.config())
     }
 
     /// The applications in force.
@@ -388,17 +486,19 @@ impl State {
     }
 
     /// Applications in force, and those that were removed and have requests inside.
-    pub(crate) fn driven(&self) -> Vec<Arc<Application>> {
-        let mut driven = self.applications.load().list.clone();
-        let mut removed = self.removed.lock();
-        removed.retain(|gone| match gone.upgrade() {
-            Some(application) => {
-                driven.push(application);
-                true
-            }
-            None => false,
+    pub(crate) fn driven(&self) -> Driven {
+        let in_force = self.applications();
+        let mut still_inside = Vec::new();
+        self.removed.lock().retain(|gone| {
+            let application = gone.upgrade();
+            let lives = application.is_some();
+            still_inside.extend(application);
+            lives
         });
-        driven
+        Driven {
+            in_force,
+            removed: still_inside,
+        }
     }
 
     /// Has `observer` called for every event of every engine, on the thread that drives them.
@@ -556,14 +656,25 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// What becomes of applications that are there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// They go on, with what they have learnt.
+    Change,
+    /// Nothing has happened yet. One with another pool is made anew: its replicas are the first
+    /// ones of its engine, and saved windows find them there.
+    Begin,
+}
+
 /// What applications are made from.
 struct Workshop<'a> {
     clock: Clock,
     threads: usize,
     metrics: &'a Arc<Metrics>,
     pools: &'a BTreeMap<String, PoolOverride>,
-    discovered: &'a BTreeMap<String, Vec<Member>>,
+    discovered: &'a BTreeMap<String, Discovered>,
     old: Option<&'a Applications>,
+    manner: Manner,
     recordings: &'a Arc<Recordings>,
 }
 
@@ -594,11 +705,12 @@ impl Workshop<'_> {
 
     fn change(&self, name: &str, config: &Config, scope: Scope) -> Result<Change, SettingsError> {
         let own = config.of_application(name).unwrap_or_default();
-        let pool = match self.pools.get(name) {
-            Some(set) => set.pool.clone(),
-            None => Pool::with_discovered(&own, self.discovered.get(name)),
-        };
+        let pool = Pool::in_force(&own, self.discovered.get(name), self.pools.get(name));
         let old = self.old.and_then(|old| old.get(name));
+        let begins = |old: &&Arc<Application>| {
+            self.manner == Manner::Begin && *old.settings().pool() != pool
+        };
+        let old = old.filter(|old| !begins(old));
         // The one that stood for all requests had the connections as well, and their counters.
         let old = old.filter(|_| {
             let single = |old: &&Applications| old.outside.name() != OUTSIDE;

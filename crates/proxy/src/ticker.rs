@@ -14,7 +14,7 @@ use tidegate_control::Timestamp;
 use crate::application::Application;
 use crate::cpu::CpuMeter;
 use crate::memory::CrowdWatch;
-use crate::state::State;
+use crate::state::{Driven, State};
 
 /// A change of mode may bring an engine's next tick forward, so timers are looked at this often;
 /// calling early is a no-op.
@@ -68,17 +68,17 @@ fn run(state: &State, ended: &Receiver<()>) {
     loop {
         let driven = state.driven();
         let now = Instant::now();
-        let spared = driven.len() >= SPARED_FROM;
-        let due = awake(&driven, state.clock().now(), spared)
-            .map(|it| it.sentry().poll_timeout())
-            .min();
+        let spared = driven.iter().count() >= SPARED_FROM;
+        // Looked for once: one that a request wakes meanwhile is found the next time.
+        let awake: Vec<_> = awake(&driven, state.clock().now(), spared).collect();
+        let due = awake.iter().map(|it| it.sentry().poll_timeout()).min();
         let due = due.map_or(now + LOOK, |due| state.clock().instant(due));
         let wait = due.min(now + LOOK).saturating_duration_since(now);
         let wait = if spared { wait.max(TOGETHER) } else { wait };
         if ended.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
             return;
         }
-        awake(&driven, state.clock().now(), spared).for_each(|it| tick(state, it));
+        awake.iter().for_each(|it| tick(state, it));
         let now = Instant::now();
         if now >= cpu_due {
             cpu_due = now + CPU_PERIOD;
@@ -95,15 +95,11 @@ fn run(state: &State, ended: &Receiver<()>) {
 }
 
 /// Engines that have to be driven; the others are told that they need not be.
-fn awake(
-    driven: &[Arc<Application>],
-    now: Timestamp,
-    spared: bool,
-) -> impl Iterator<Item = &Arc<Application>> {
+fn awake(driven: &Driven, now: Timestamp, spared: bool) -> impl Iterator<Item = &Arc<Application>> {
     driven.iter().filter(move |it| {
         let rests = spared
-            && (it.rests(now, RESTING_TICK)
-                || it.rests(now, RESTING_TICK_QUIET) && !it.goes_by_the_clock());
+            && it.rests(now, RESTING_TICK_QUIET)
+            && (it.was_ticked_within(now, RESTING_TICK) || !it.goes_by_the_clock());
         if rests {
             it.rested(now);
         }

@@ -277,6 +277,7 @@ async fn every_documented_call_is_served_and_every_served_one_documented() {
     }
     documented.sort();
     let served = [
+        "DELETE /api/applications/{name}/replicas",
         "GET /",
         "GET /api/applications",
         "GET /api/applications/{name}",
@@ -300,6 +301,7 @@ async fn every_documented_call_is_served_and_every_served_one_documented() {
         "POST /api/applications/{name}/maintenance",
         "POST /api/applications/{name}/mode",
         "POST /api/applications/{name}/parameters",
+        "POST /api/applications/{name}/reload",
         "POST /api/channel",
         "POST /api/drain",
         "POST /api/dry-run",

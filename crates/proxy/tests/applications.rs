@@ -190,6 +190,119 @@ async fn pool_is_part_of_the_saved_state() {
     assert_eq!(shop.settings().pool().members.len(), 2);
 }
 
+/// The mode of each of the two in force.
+fn modes(desk: &Desk) -> [&'static str; 2] {
+    ["shop", "api"].map(|name| {
+        let application = desk.state.application(name).unwrap();
+        application.config().protect.mode.as_str()
+    })
+}
+
+async fn post(desk: &Desk, path: &str, body: &str) {
+    let answer = desk.post(path, body).await;
+    assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+}
+
+#[tokio::test]
+async fn change_of_one_application_in_the_file_leaves_live_changes_of_the_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tidegate.toml");
+    fs::write(&path, format!("{TOP}{TWO}")).unwrap();
+    let desk = Desk::start_from(&path);
+    post(&desk, "/api/applications/shop/mode", r#"{"mode":"off"}"#).await;
+    post(
+        &desk,
+        "/api/applications/shop/maintenance",
+        r#"{"enabled":true}"#,
+    )
+    .await;
+    post(&desk, "/api/applications/api/mode", r#"{"mode":"auto"}"#).await;
+    assert_eq!(modes(&desk), ["off", "auto"]);
+
+    let put = |line: &Value| line["line"].as_str().unwrap().contains("put in force");
+    let mut events = desk.events().await;
+    fs::write(&path, format!("{TOP}{TWO}retry.budget = '1%'\n")).unwrap();
+    events.wait_for("notice", put).await;
+    assert_eq!(modes(&desk), ["off", "off"]);
+    let shop = desk.state.application("shop").unwrap();
+    assert!(shop.config().edge.maintenance.enabled);
+    let status = desk.get("/api/status").await.json();
+    assert_eq!(
+        status["reload"]["changed_live"], true,
+        "{}",
+        status["reload"]
+    );
+
+    // What both inherit from the top is a change of both.
+    let top = format!("timeouts.request = '20s'\n{TOP}");
+    let mut events = desk.events().await;
+    fs::write(&path, format!("{top}{TWO}")).unwrap();
+    events.wait_for("notice", put).await;
+    assert_eq!(modes(&desk), ["auto", "off"]);
+    assert!(!shop.config().edge.maintenance.enabled);
+}
+
+#[tokio::test]
+async fn reload_of_one_application_drops_its_live_changes_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tidegate.toml");
+    fs::write(&path, format!("{TOP}{TWO}")).unwrap();
+    let desk = Desk::start_from(&path);
+    for (name, mode) in [("shop", "off"), ("api", "auto")] {
+        let path = format!("/api/applications/{name}/mode");
+        post(&desk, &path, &json!({ "mode": mode }).to_string()).await;
+    }
+    assert_eq!(modes(&desk), ["off", "auto"]);
+    post(&desk, "/api/applications/api/reload", "").await;
+    assert_eq!(modes(&desk), ["off", "off"]);
+    post(&desk, "/api/reload", "").await;
+    assert_eq!(modes(&desk), ["auto", "off"]);
+    let answer = desk.post("/api/applications/none/reload", "").await;
+    assert_eq!(answer.status, 404, "{}", answer.body);
+    post(&desk, "/api/applications/shop/mode", r#"{"mode":"off"}"#).await;
+    fs::write(&path, format!("{TOP}{TWO}protect.mode = 'none'\n")).unwrap();
+    let answer = desk.post("/api/applications/api/reload", "").await;
+    assert_eq!(answer.status, 422, "{}", answer.body);
+    assert_eq!(modes(&desk), ["off", "off"], "nothing has changed");
+}
+
+#[tokio::test]
+async fn maintenance_that_was_switched_is_passed_on_until_the_file_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tidegate.toml");
+    fs::write(&path, format!("{TOP}{TWO}")).unwrap();
+    let desk = Desk::start_from(&path);
+    post(
+        &desk,
+        "/api/applications/shop/maintenance",
+        r#"{"enabled":true}"#,
+    )
+    .await;
+    let passed = SavedState::for_successor(&desk.state).to_string();
+    let mut inherited = tidegate_proxy::Inherited {
+        saved_state: Some(SavedState::parse(&passed).unwrap()),
+        ..Default::default()
+    };
+    let config = config::load(&path).unwrap().config;
+    let next = tidegate_proxy::Proxy::take_over(config, &mut inherited).unwrap();
+    let on = |name: &str| {
+        let application = next.state().application(name).unwrap();
+        application.config().edge.maintenance.enabled
+    };
+    assert_eq!((on("shop"), on("api")), (true, false));
+    let desk = Desk::beside(&next, &path);
+    let status = desk.get("/api/status").await.json();
+    assert_eq!(status["reload"]["changed_live"], true);
+    post(&desk, "/api/reload", "").await;
+    assert!(!on("shop"));
+    // It is no part of the state file: that of a crash hours ago must not close a shop.
+    assert!(
+        !SavedState::of(&desk.state)
+            .to_string()
+            .contains("maintenance")
+    );
+}
+
 fn problems(text: &str) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     match config::check("t.toml", text, dir.path()) {

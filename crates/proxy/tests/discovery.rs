@@ -11,11 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use http::Method;
 use operator::{Desk, soon};
 use parking_lot::Mutex;
+use serde_json::{Value, json};
 use simple_dns::rdata::{A, RData, SRV};
 use simple_dns::{CLASS, Name, Packet, PacketFlag, QTYPE, RCODE, ResourceRecord, TYPE};
-use tidegate_proxy::{Proxy, Running, config};
+use tidegate_proxy::admin::Operations;
+use tidegate_proxy::reload::Source;
+use tidegate_proxy::{Proxy, Running, SavedState, config};
 use tidegate_testing::Client;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, UdpSocket, UnixListener};
@@ -159,10 +163,13 @@ const THREE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
 /// A proxy with its operations, from a file.
 fn started(dir: &Path, upstream: &str) -> (Running, Desk) {
+    started_with("protect.warm_up = '0s'", dir, upstream)
+}
+
+fn started_with(protect: &str, dir: &Path, upstream: &str) -> (Running, Desk) {
     let file = dir.join("tidegate.toml");
-    let top =
-        "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nthreads = 1\nprotect.warm_up = '0s'\n";
-    fs::write(&file, format!("{top}{upstream}")).unwrap();
+    let top = "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nthreads = 1\n";
+    fs::write(&file, format!("{top}{protect}\n{upstream}")).unwrap();
     let bound = Proxy::bind(config::load(&file).unwrap().config).unwrap();
     let desk = Desk::beside(&bound, &file);
     (bound.start().unwrap(), desk)
@@ -335,4 +342,231 @@ async fn a_replica_may_be_a_unix_socket() {
         pool["replicas"][0]["url"],
         format!("unix:{}", path.display())
     );
+}
+
+const POOL: &str = "/api/applications/default/replicas";
+
+async fn change(desk: &Desk, method: Method, body: &str) -> Value {
+    let answer = desk.call(desk.request(method, POOL, body)).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    answer.json()
+}
+
+/// Host, weight, state and source of every replica, in order.
+fn described(pool: &Value) -> Vec<String> {
+    let one = |it: &Value| {
+        let word = |name: &str| it[name].as_str().unwrap().to_owned();
+        let host = word("url").replace("http://", "");
+        let host = host.split(':').next().unwrap().to_owned();
+        format!(
+            "{host} {} {} {}",
+            it["weight"],
+            word("state"),
+            word("source")
+        )
+    };
+    let mut all: Vec<_> = pool["replicas"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(one)
+        .collect();
+    all.sort();
+    all
+}
+
+#[tokio::test]
+async fn discovery_goes_on_under_the_changes_of_the_api_until_they_are_dropped() {
+    let port = twins().await;
+    let server = NameServer::start(Zone {
+        addresses: vec![TWO],
+        ..Zone::default()
+    })
+    .await;
+    let dir = tempfile::tempdir().unwrap();
+    let (_proxy, desk) = started(dir.path(), &dns(&server, port));
+    until(&desk, &["127.0.0.2"]).await;
+    let patch = format!(
+        r#"{{"drain":["http://127.0.0.2:{port}"],"weight":{{"http://127.0.0.2:{port}":3}},
+             "add":[{{"url":"http://127.0.0.9:{port}"}}]}}"#
+    );
+    let pool = change(&desk, Method::PATCH, &patch).await;
+    let drained = "127.0.0.2 3 draining discovery";
+    let added = "127.0.0.9 1 active api";
+    assert_eq!(described(&pool), [drained, added]);
+    assert_eq!(
+        (&pool["source"], &pool["changed"]),
+        (&json!("discovery"), &json!(true))
+    );
+
+    // An address that comes is a replica, and the changes stay.
+    server.change(|zone| zone.addresses = vec![TWO, THREE]);
+    until(&desk, &["127.0.0.2", "127.0.0.3", "127.0.0.9"]).await;
+    let pool = desk.get(POOL).await.json();
+    let found = "127.0.0.3 1 active discovery";
+    assert_eq!(described(&pool), [drained, found, added]);
+    let engine = desk.get("/api/applications/default").await.json();
+    let up = |it: &&Value| it["up"] == true;
+    assert_eq!(
+        engine["replicas"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(up)
+            .count(),
+        2,
+        "{engine}"
+    );
+
+    // One that was drained, went, and comes back begins afresh.
+    server.change(|zone| zone.addresses = vec![THREE]);
+    until(&desk, &["127.0.0.3", "127.0.0.9"]).await;
+    server.change(|zone| zone.addresses = vec![TWO, THREE]);
+    until(&desk, &["127.0.0.2", "127.0.0.3", "127.0.0.9"]).await;
+    let pool = desk.get(POOL).await.json();
+    assert_eq!(
+        described(&pool),
+        ["127.0.0.2 1 active discovery", found, added]
+    );
+
+    // What the API removes stays away as long as it is named; the way back takes all of it back.
+    let patch = format!(r#"{{"remove":["http://127.0.0.3:{port}"]}}"#);
+    change(&desk, Method::PATCH, &patch).await;
+    server.asked_again().await;
+    assert_eq!(replicas(&desk), ["127.0.0.2", "127.0.0.9"]);
+    let pool = change(&desk, Method::DELETE, "").await;
+    assert_eq!(described(&pool), ["127.0.0.2 1 active discovery", found]);
+    assert_eq!(pool["changed"], false);
+}
+
+#[tokio::test]
+async fn whole_pool_of_the_api_ends_with_a_reset_or_another_source() {
+    let port = twins().await;
+    let dir = tempfile::tempdir().unwrap();
+    let list = |name: &str, host: &str| {
+        fs::write(dir.path().join(name), format!("http://{host}:{port}\n")).unwrap();
+    };
+    list("one", "127.0.0.2");
+    list("two", "127.0.0.3");
+    let (_proxy, desk) = started(dir.path(), "upstream.discover = [{ file = 'one' }]");
+    until(&desk, &["127.0.0.2"]).await;
+    let put = format!(r#"{{"replicas":[{{"url":"http://127.0.0.9:{port}"}}]}}"#);
+    let pool = change(&desk, Method::PUT, &put).await;
+    assert_eq!(described(&pool), ["127.0.0.9 1 active api"]);
+    change(&desk, Method::DELETE, "").await;
+    assert_eq!(replicas(&desk), ["127.0.0.2"], "what was found is known");
+
+    change(&desk, Method::PUT, &put).await;
+    let file = dir.path().join("tidegate.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("'one'", "'two'")).unwrap();
+    assert_eq!(desk.post("/api/reload", "").await.status, 200);
+    until(&desk, &["127.0.0.3"]).await;
+}
+
+#[tokio::test]
+async fn restart_while_the_source_is_away_begins_with_the_last_known_replicas() {
+    let port = twins().await;
+    let server = NameServer::start(Zone {
+        addresses: vec![TWO, THREE],
+        ..Zone::default()
+    })
+    .await;
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state.json");
+    let upstream = format!("state_file = 'state.json'\n{}", dns(&server, port));
+    let (_proxy, desk) = started(dir.path(), &upstream);
+    until(&desk, &["127.0.0.2", "127.0.0.3"]).await;
+    let drain = format!(r#"{{"drain":["http://127.0.0.2:{port}"]}}"#);
+    change(&desk, Method::PATCH, &drain).await;
+    server.change(|zone| zone.silent = true);
+    let mut saved: Value = serde_json::from_str(&SavedState::of(&desk.state).to_string()).unwrap();
+    let url = format!("http://127.0.0.3:{port}");
+    saved["windows"] = json!({ &url: 77 });
+    fs::write(&state, saved.to_string()).unwrap();
+
+    let file = dir.path().join("tidegate.toml");
+    let bound = Proxy::bind(config::load(&file).unwrap().config).unwrap();
+    let first = bound.state().first();
+    let windows = first.sentry().status(first.now()).replicas;
+    let windows: Vec<_> = windows.iter().map(|it| it.window).collect();
+    assert!(
+        windows.contains(&Some(77)),
+        "what was found is known too: {windows:?}"
+    );
+    let next = Desk::beside(&bound, &file);
+    let proxy = bound.start().unwrap();
+    for _ in 0..3 {
+        assert_eq!(
+            ask(&mut connect(&proxy).await).await,
+            (200, "127.0.0.3".to_owned()),
+            "the other one is still drained"
+        );
+    }
+    server.asked_again().await;
+    assert_eq!(replicas(&next), ["127.0.0.2", "127.0.0.3"]);
+
+    // Replicas that another source named are not begun with.
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("app.test", "other.test")).unwrap();
+    let bound = Proxy::bind(config::load(&file).unwrap().config).unwrap();
+    assert_eq!(bound.state().first().settings().pool().members.len(), 0);
+}
+
+#[tokio::test]
+async fn proxy_that_starts_finds_replicas_before_it_serves() {
+    let port = twins().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidegate.toml");
+    fs::write(
+        dir.path().join("replicas"),
+        format!("http://127.0.0.2:{port}\n"),
+    )
+    .unwrap();
+    let text = "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nthreads = 1\n\
+                upstream.discover = [{ file = 'replicas' }]";
+    fs::write(&file, text).unwrap();
+    let bound = Proxy::bind(config::load(&file).unwrap().config).unwrap();
+    let source = Source::file(&file);
+    let operations = Operations::bind(Arc::clone(bound.state()), source).unwrap();
+    operations.find_replicas().await;
+    let proxy = bound.start().unwrap();
+    assert_eq!(ask(&mut connect(&proxy).await).await.0, 200);
+}
+
+#[tokio::test]
+async fn replica_that_is_found_later_warms_up_and_those_at_the_start_do_not() {
+    let port = twins().await;
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("replicas");
+    let (two, three) = (
+        format!("http://127.0.0.2:{port}"),
+        format!("http://127.0.0.3:{port}"),
+    );
+    fs::write(&list, &two).unwrap();
+    let discover = "upstream.discover = [{ file = 'replicas' }]";
+    let (_proxy, desk) = started_with("protect.warm_up = '1h'", dir.path(), discover);
+    until(&desk, &["127.0.0.2"]).await;
+    let windows = async || {
+        let status = desk.get("/api/applications/default").await.json();
+        let replicas = status["replicas"].as_array().unwrap().clone();
+        [&two, &three].map(|url| {
+            let found = replicas.iter().find(|it| it["url"] == **url);
+            found.and_then(|it| it["window"].as_u64())
+        })
+    };
+    fs::write(&list, format!("{two}\n{three}\n")).unwrap();
+    until(&desk, &["127.0.0.2", "127.0.0.3"]).await;
+    let warming = async {
+        loop {
+            if let [Some(known), Some(new)] = windows().await
+                && new < known
+            {
+                return (known, new);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let (known, new) = soon(warming).await;
+    assert!(new * 4 < known, "an hour is hardly begun: {new} of {known}");
 }

@@ -12,8 +12,8 @@ use super::Operator;
 use super::error::ApiError;
 use crate::application::Application;
 use crate::health::ailment;
-use crate::pool::{self, Member, MemberState, PoolPatch, PoolSource};
-use crate::settings::SettingsError;
+use crate::pool::{Member, MemberState, PoolCommand, PoolError, PoolSource};
+use crate::state::State;
 
 /// The answer of `/api/applications`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -75,7 +75,8 @@ pub(super) fn find(operator: &Operator, name: Option<&str>) -> Result<Arc<Applic
             ApiError::new(
                 StatusCode::CONFLICT,
                 "there are several applications",
-                "say which one: /api/applications/NAME/..., where /api/applications lists them",
+                "name one: `/api/applications/NAME/...` or `tidegate ctl --application NAME`; \
+                 /api/applications lists them",
             )
         });
     };
@@ -105,6 +106,8 @@ pub(super) struct PoolView {
     replicas: Vec<MemberView>,
     /// Where the list comes from.
     source: PoolSource,
+    /// Whether the admin API has set or changed it. `DELETE` goes back to what the file says.
+    changed: bool,
 }
 
 /// A replica of a pool.
@@ -116,6 +119,8 @@ struct MemberView {
     weight: NonZeroU32,
     /// Whether it gets requests.
     state: MemberState,
+    /// Who named it.
+    source: PoolSource,
     /// Requests that hold a slot.
     in_flight: u32,
     /// Long streams, which hold none.
@@ -125,7 +130,7 @@ struct MemberView {
     /// Whether health checks and requests find it well.
     healthy: bool,
     /// It takes far longer than the others, which get the requests while they have room.
-    aside: bool,
+    ejected: bool,
     /// Requests served since the start.
     served: u64,
     /// What is wrong with it.
@@ -134,8 +139,14 @@ struct MemberView {
 }
 
 impl PoolView {
-    pub(super) fn of(application: &Application) -> Self {
+    pub(super) fn of(state: &State, application: &Application) -> Self {
         let settings = application.settings();
+        let name = application.name();
+        let source = |url| match settings.pool().source {
+            PoolSource::Discovery if settings.config.upstream.names(url) => PoolSource::File,
+            PoolSource::Discovery if !state.is_discovered(name, url) => PoolSource::Api,
+            of_all => of_all,
+        };
         let status = application.sentry().status(application.now());
         let view = |replica: &ReplicaStatus| {
             let origin = settings.replica(replica.id)?.origin();
@@ -147,11 +158,12 @@ impl PoolView {
                 url: origin.to_string(),
                 weight: member.weight,
                 state: member.state,
+                source: source(origin),
                 in_flight: replica.in_flight,
                 streams: replica.streams,
                 window: replica.window,
                 healthy: error.is_none(),
-                aside: replica.aside,
+                ejected: replica.aside,
                 served: replica.served,
                 error,
             })
@@ -159,22 +171,11 @@ impl PoolView {
         let active = |replica: &&ReplicaStatus| settings.replica_ids().contains(&replica.id);
         let replicas = status.replicas.iter().filter(active);
         Self {
-            application: application.name().to_owned(),
+            application: name.to_owned(),
             replicas: replicas.filter_map(view).collect(),
             source: settings.pool().source,
+            changed: state.is_pool_changed(name),
         }
-    }
-}
-
-/// Why a pool is refused.
-enum PoolError {
-    Wrong(String),
-    Settings(SettingsError),
-}
-
-impl From<SettingsError> for PoolError {
-    fn from(error: SettingsError) -> Self {
-        Self::Settings(error)
     }
 }
 
@@ -189,41 +190,26 @@ impl From<PoolError> for ApiError {
     }
 }
 
-/// Replaces the replicas of an application. Blocks while files are read.
-pub(super) fn put(operator: &Operator, name: &str, body: Replicas) -> Result<PoolView, ApiError> {
-    change(operator, name, |_| Ok(body.replicas))
-}
-
-/// Changes some of the replicas of an application. Blocks while files are read.
-pub(super) fn patch(
+/// Changes the replicas of an application. Blocks while files are read.
+pub(super) fn change_pool(
     operator: &Operator,
     name: &str,
-    body: &PoolPatch,
+    command: &PoolCommand,
 ) -> Result<PoolView, ApiError> {
-    change(operator, name, |members| body.apply(members))
-}
-
-fn change(
-    operator: &Operator,
-    name: &str,
-    change: impl FnOnce(&[Member]) -> Result<Vec<Member>, String>,
-) -> Result<PoolView, ApiError> {
-    let checked = |members: &[Member]| {
-        let next = change(members)?;
-        pool::check(&next).map(|()| next)
-    };
-    let set = |members: &[Member]| checked(members).map_err(PoolError::Wrong);
-    let changed = operator.state.set_pool(name, set)?;
-    let application = match changed {
+    let application = match operator.state.change_pool(name, command)? {
         Some(application) => application,
         None => find(operator, Some(name))?,
     };
     let settings = application.settings();
     let members = &settings.pool().members;
     let draining = members.iter().filter(|member| member.is_draining()).count();
+    let by = match command {
+        PoolCommand::Reset => "as the file says",
+        _ => "by the admin API",
+    };
     operator.notice(&format!(
-        "application {name}: {} replicas by the admin API, {draining} of them drained",
+        "application {name}: {} replicas {by}, {draining} of them drained",
         members.len()
     ));
-    Ok(PoolView::of(&application))
+    Ok(PoolView::of(&operator.state, &application))
 }

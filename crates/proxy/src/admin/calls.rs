@@ -18,7 +18,7 @@ use tidegate_fleet::MESSAGE_BYTES_MAX;
 use tidegate_http1::event_stream;
 use tidegate_sentry::SentryConfig;
 
-use super::applications::{self, PoolView};
+use super::applications::{self, PoolView, Replicas};
 use super::error::ApiError;
 use super::events::{Filter, Subscription, percent_decoded};
 use super::routes::{Endpoint, ModeChange, ROUTES, Route, Switch, Verb};
@@ -28,6 +28,7 @@ use crate::application::Application;
 use crate::channel::{Channel, ChannelCommand};
 use crate::config::patched as patched_config;
 use crate::metrics::family::Format;
+use crate::pool::PoolCommand;
 use crate::record::{RecordCommand, RecordingError};
 use crate::reload::{ReloadError, Trigger};
 use crate::settings::SettingsError;
@@ -77,17 +78,18 @@ async fn call(operator: &Arc<Operator>, request: Request<Incoming>) -> Result<An
             let application = applications::find(operator, name)?;
             json(&ApplicationStatus::of(operator, &application))
         }
-        Endpoint::Replicas => json(&PoolView::of(&*applications::find(operator, name)?)),
+        Endpoint::Replicas => {
+            let application = applications::find(operator, name)?;
+            json(&PoolView::of(&operator.state, &application))
+        }
         Endpoint::PutReplicas => {
-            let (its, replicas) = (Arc::clone(operator), parse(&body)?);
-            let name = name.unwrap_or_default().to_owned();
-            json(&blocking(move || applications::put(&its, &name, replicas)).await??)
+            let Replicas { replicas } = parse(&body)?;
+            change_pool(operator, name, PoolCommand::Put(replicas)).await
         }
         Endpoint::PatchReplicas => {
-            let (its, patch) = (Arc::clone(operator), parse(&body)?);
-            let name = name.unwrap_or_default().to_owned();
-            json(&blocking(move || applications::patch(&its, &name, &patch)).await??)
+            change_pool(operator, name, PoolCommand::Patch(parse(&body)?)).await
         }
+        Endpoint::ResetReplicas => change_pool(operator, name, PoolCommand::Reset).await,
         Endpoint::Drain | Endpoint::DrainOf => drain(operator, name, parse(&body)?),
         Endpoint::KillSwitch | Endpoint::KillSwitchOf => kill_switch(operator, name, parse(&body)?),
         Endpoint::Maintenance | Endpoint::MaintenanceOf => {
@@ -98,7 +100,7 @@ async fn call(operator: &Arc<Operator>, request: Request<Incoming>) -> Result<An
         Endpoint::Parameters | Endpoint::ParametersOf => {
             change_parameters(operator, name, parse(&body)?).await
         }
-        Endpoint::Reload => reload(operator).await,
+        Endpoint::Reload | Endpoint::ReloadOf => reload(operator, name).await,
         Endpoint::Channel => channel(operator),
         Endpoint::Recording => json(&operator.state.recording()),
         Endpoint::Record => record(operator, parse(&body)?).await,
@@ -441,9 +443,23 @@ async fn change(
     Ok(())
 }
 
-async fn reload(operator: &Arc<Operator>) -> Result<Answer, ApiError> {
+async fn change_pool(
+    operator: &Arc<Operator>,
+    name: Option<&str>,
+    command: PoolCommand,
+) -> Result<Answer, ApiError> {
     let its = Arc::clone(operator);
-    match blocking(move || its.reload(Trigger::Asked)).await? {
+    let name = name.unwrap_or_default().to_owned();
+    json(&blocking(move || applications::change_pool(&its, &name, &command)).await??)
+}
+
+async fn reload(operator: &Arc<Operator>, name: Option<&str>) -> Result<Answer, ApiError> {
+    let trigger = match name {
+        Some(_) => Trigger::AskedOf(applications::find(operator, name)?.name().to_owned()),
+        None => Trigger::Asked,
+    };
+    let its = Arc::clone(operator);
+    match blocking(move || its.reload(&trigger)).await? {
         Ok(()) => json(&operator.reloader.status()),
         Err(error) => {
             let status = match error {
@@ -551,8 +567,9 @@ mod tests {
         );
         assert_eq!(
             status(&Method::DELETE, "/api/applications/shop/replicas"),
-            405
+            200
         );
+        assert_eq!(status(&Method::DELETE, "/api/applications/shop"), 405);
         assert_eq!(status(&Method::GET, "/api/applications//replicas"), 404);
         assert_eq!(status(&Method::GET, "/api/applications/a/b"), 404);
     }

@@ -232,6 +232,12 @@ impl Operations {
         move || operator.relieved.notify_one()
     }
 
+    /// Looks once for the replicas of applications that discover theirs and know none, so that a
+    /// proxy that begins to serve has some. Waits for some seconds at most.
+    pub async fn find_replicas(&self) {
+        discover::first(&self.operator.state).await;
+    }
+
     /// Runs all tasks until `until` is ready. Call it inside a runtime with time and I/O.
     pub async fn run(self, until: impl Future<Output = ()>) {
         let Self {
@@ -401,7 +407,7 @@ async fn watch_files(operator: Arc<Operator>) {
 /// Reloads without holding up the thread; the outcome is in log and status.
 async fn reload_beside(operator: &Arc<Operator>, trigger: Trigger) {
     let its = Arc::clone(operator);
-    let reload = tokio::task::spawn_blocking(move || its.reload(trigger));
+    let reload = tokio::task::spawn_blocking(move || its.reload(&trigger));
     if tokio::time::timeout(RELOAD_MAX, reload).await.is_err() {
         let error = operator.reloader.note_hanging();
         operator.notice(&format!(
@@ -448,7 +454,7 @@ impl Operator {
     }
 
     /// Puts the file in force, and says so.
-    fn reload(&self, trigger: Trigger) -> Result<(), ReloadError> {
+    fn reload(&self, trigger: &Trigger) -> Result<(), ReloadError> {
         let outcome = self
             .reloader
             .reload(trigger)
@@ -555,11 +561,15 @@ impl Operator {
 
     fn take_pictures(&self) {
         let applications = self.state.applications();
-        let in_force = |name: &String| applications.get(name).is_some();
-        self.watches.lock().retain(|name, _| in_force(name));
+        let mut watches = self.watches.lock();
+        if watches.len() > applications.len() {
+            let in_force: HashSet<_> = applications.iter().map(|it| it.name()).collect();
+            watches.retain(|name, _| in_force.contains(name.as_str()));
+        }
+        drop(watches);
         self.look_at_process();
         let turn = self.pictures_taken.fetch_add(1, Ordering::Relaxed);
-        let spared = applications.iter().count() >= SPARED_FROM;
+        let spared = applications.len() >= SPARED_FROM;
         for (number, application) in (0..).zip(applications.iter()) {
             let in_turn = (turn + number).is_multiple_of(PICTURES_OF_QUIET_EVERY);
             if in_turn || !(spared && self.is_quiet(application)) {

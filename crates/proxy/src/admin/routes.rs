@@ -24,6 +24,7 @@ pub(super) enum Verb {
     Post,
     Put,
     Patch,
+    Delete,
 }
 
 impl Verb {
@@ -33,6 +34,7 @@ impl Verb {
             Self::Post => "POST",
             Self::Put => "PUT",
             Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
         }
     }
 }
@@ -47,12 +49,14 @@ pub(super) enum Endpoint {
     Replicas,
     PutReplicas,
     PatchReplicas,
+    ResetReplicas,
     ModeOf,
     ParametersOf,
     DrainOf,
     DryRunOf,
     KillSwitchOf,
     MaintenanceOf,
+    ReloadOf,
     History,
     Requests,
     Config,
@@ -180,7 +184,7 @@ const fn open(route: Route) -> Route {
 }
 
 /// The table.
-pub(super) static ROUTES: [Route; 34] = [
+pub(super) static ROUTES: [Route; 36] = [
     open(get(
         "/",
         Endpoint::Page,
@@ -244,7 +248,7 @@ pub(super) static ROUTES: [Route; 34] = [
         post(
             "/api/applications/{name}/replicas",
             Endpoint::PutReplicas,
-            "Gives an application these replicas instead of those it has, whole or not at all. They hold until the file names other replicas; requests inside those that go are finished.",
+            "Gives an application these replicas and no others, whole or not at all. They hold until the file names other replicas or sources, or until DELETE; requests inside those that go are finished.",
             Some(describe::<Replicas>),
             describe::<PoolView>,
         ),
@@ -254,8 +258,18 @@ pub(super) static ROUTES: [Route; 34] = [
         post(
             "/api/applications/{name}/replicas",
             Endpoint::PatchReplicas,
-            "Adds, removes, drains, undrains or weighs replicas of an application, whole or not at all.",
+            "Adds, removes, drains, undrains or weighs replicas of an application, whole or not at all. Where replicas are discovered, the change is laid over what is discovered, and ends for a replica that its source no longer names.",
             Some(describe::<PoolPatch>),
+            describe::<PoolView>,
+        ),
+    ),
+    with(
+        Verb::Delete,
+        post(
+            "/api/applications/{name}/replicas",
+            Endpoint::ResetReplicas,
+            "Drops what PUT and PATCH have changed: the replicas are those of the file and of its discovery again.",
+            None,
             describe::<PoolView>,
         ),
     ),
@@ -300,6 +314,13 @@ pub(super) static ROUTES: [Route; 34] = [
         "As /api/maintenance, of one application.",
         Some(describe::<Switch>),
         describe::<Switch>,
+    ),
+    post(
+        "/api/applications/{name}/reload",
+        Endpoint::ReloadOf,
+        "Reads the file again and puts it in force, whole or not at all; live changes of this application are dropped. Those of another one stay unless the file changes that one's sections.",
+        None,
+        describe::<ReloadStatus>,
     ),
     get(
         "/api/config",
@@ -358,7 +379,7 @@ pub(super) static ROUTES: [Route; 34] = [
     post(
         "/api/reload",
         Endpoint::Reload,
-        "Reads the file again and puts it in force, whole or not at all; live changes are dropped.",
+        "Reads the file again and puts it in force, whole or not at all; live changes of all applications are dropped.",
         None,
         describe::<ReloadStatus>,
     ),

@@ -11,6 +11,8 @@ use super::status::ShedSample;
 
 /// Time between two looks at events and samples of refusals.
 const LOOK: Duration = Duration::from_millis(100);
+/// Looks of which one is enough for an application at rest.
+const AT_REST_EVERY: usize = 20;
 /// Time between two pictures for the figures of the last seconds, and between two keep-alives.
 const PICTURE_EVERY: Duration = Duration::from_secs(1);
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
@@ -19,10 +21,10 @@ const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 pub(super) async fn run(operator: Arc<Operator>) {
     let mut picture_due = Instant::now();
     let mut keep_alive_due = Instant::now() + KEEP_ALIVE_EVERY;
-    loop {
+    for look in 0_usize.. {
         sleep(LOOK).await;
         operator.observe();
-        publish_refusals(&operator);
+        publish_refusals(&operator, look);
         let now = Instant::now();
         if now >= picture_due {
             picture_due = now + PICTURE_EVERY;
@@ -35,10 +37,14 @@ pub(super) async fn run(operator: Arc<Operator>) {
     }
 }
 
-fn publish_refusals(operator: &Operator) {
-    for application in operator.state.applications().iter() {
-        let config = application.config();
+/// An application in which nothing happens is looked at from time to time, in turn.
+fn publish_refusals(operator: &Operator, look: usize) {
+    for (number, application) in operator.state.applications().iter().enumerate() {
+        if application.is_at_rest() && !(look + number).is_multiple_of(AT_REST_EVERY) {
+            continue;
+        }
         for refusal in application.metrics().take_shed_samples() {
+            let config = application.config();
             let sample = ShedSample::new(application.name(), &refusal, &config.protect);
             operator.publish("shed", SystemTime::now(), &sample);
         }

@@ -62,6 +62,13 @@ impl Default for Upstream {
     }
 }
 
+impl Upstream {
+    /// Whether `replicas` has this one.
+    pub(crate) fn names(&self, url: &Origin) -> bool {
+        self.replicas.iter().any(|replica| replica.url == *url)
+    }
+}
+
 impl From<Vec<Replica>> for Upstream {
     fn from(replicas: Vec<Replica>) -> Self {
         Self {

@@ -15,11 +15,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::application::Application;
 use crate::config::Discover;
-use crate::pool::Member;
+use crate::pool::{Discovered, Member};
 use crate::state::State;
 
 /// How long an answer without a time to live is believed, within the bounds of its source.
@@ -27,6 +28,10 @@ const TTL_DEFAULT: Duration = Duration::from_secs(5);
 
 /// How often settings without sources are looked at, should a change of them be missed.
 const LOOK: Duration = Duration::from_secs(60);
+
+/// How long a proxy that starts waits for replicas to be found before it serves. Chosen: as long as
+/// one question to the DNS that is not answered.
+const FIRST_MAX: Duration = Duration::from_secs(5);
 
 /// What a source says.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,6 +46,8 @@ struct Known {
     source: Discover,
     members: Vec<Member>,
     due: Instant,
+    /// Whether it has ever answered.
+    answered: bool,
     /// Why it could not be used when it was last looked at.
     failure: Option<String>,
     /// Begun at the first look.
@@ -54,6 +61,7 @@ impl Known {
             source: source.clone(),
             members: Vec::new(),
             due: Instant::now(),
+            answered: false,
             failure: None,
             #[cfg(feature = "kubernetes")]
             watch: None,
@@ -84,13 +92,13 @@ impl Known {
                     notice(&format!("{} is found again", self.source));
                 }
                 self.members = found.members;
+                self.answered = true;
                 found.ttl.unwrap_or(TTL_DEFAULT)
             }
             Err(failure) => {
                 if self.failure.as_ref() != Some(&failure) {
-                    let stay = self.members.len();
                     notice(&format!(
-                        "{}: {failure}; {stay} known replicas stay",
+                        "{}: {failure}; the replicas known so far stay",
                         self.source
                     ));
                     self.failure = Some(failure);
@@ -108,6 +116,8 @@ pub(crate) async fn run(state: Arc<State>, application: Arc<Application>, notice
     let mut known: Vec<Known> = Vec::new();
     let changed = Arc::new(Notify::new());
     loop {
+        // Before the settings are read, so that no change of them is missed.
+        let settings_changed = application.changed();
         let sources = application.config().upstream.discover.clone();
         if !known.iter().map(|it| &it.source).eq(&sources) {
             known = sources.iter().map(Known::new).collect();
@@ -117,25 +127,28 @@ pub(crate) async fn run(state: Arc<State>, application: Arc<Application>, notice
                 it.look(&changed, &notice).await;
             }
         }
-        let members = union(&known);
+        let mut members = union(&known);
+        if known.iter().any(|it| !it.answered) {
+            // What was known before this process, or before the sources were made anew.
+            add(
+                &mut members,
+                &state.known_replicas(application.name(), &sources),
+            );
+        }
         if !members.is_empty() {
-            let (state, name) = (Arc::clone(&state), application.name().to_owned());
-            let set = move || {
-                state
-                    .set_discovered(&name, members)
-                    .map_err(|it| it.to_string())
-            };
-            if let Err(error) = blocking(set).await {
-                notice(&format!(
-                    "the replicas that were found cannot be used: {error}"
-                ));
-            }
+            put_in_force(
+                &state,
+                &application,
+                Discovered { sources, members },
+                &notice,
+            )
+            .await;
         }
         let due = known.iter().map(|it| it.due).min();
         let due = due.unwrap_or_else(|| Instant::now() + LOOK);
         // The settings have changed, a source has, or one is due.
         tokio::select! {
-            () = application.changed() => {}
+            () = settings_changed => {}
             () = changed.notified() => {
                 let followed = known.iter_mut().filter(|it| it.source.kubernetes.is_some());
                 followed.for_each(|it| it.due = Instant::now());
@@ -143,6 +156,53 @@ pub(crate) async fn run(state: Arc<State>, application: Arc<Application>, notice
             () = tokio::time::sleep_until(due) => {}
         }
     }
+}
+
+async fn put_in_force(
+    state: &Arc<State>,
+    application: &Application,
+    found: Discovered,
+    notice: &impl Fn(&str),
+) {
+    let (state, name) = (Arc::clone(state), application.name().to_owned());
+    let set = move || {
+        let set = state.set_discovered(&name, found);
+        set.map_err(|error| error.to_string())
+    };
+    if let Err(error) = blocking(set).await {
+        notice(&format!(
+            "the replicas that were found cannot be used: {error}"
+        ));
+    }
+}
+
+/// Looks once at the sources of every application that has no replica yet, so that a proxy that
+/// begins to serve has some. Returns when all have answered, or after `FIRST_MAX`: a source that is
+/// away must not keep the proxy from the other applications. What fails is looked at again, and
+/// told of, by [`run`].
+pub(crate) async fn first(state: &Arc<State>) {
+    let mut looks = JoinSet::new();
+    for application in state.applications().iter().cloned() {
+        let sources = application.config().upstream.discover.clone();
+        if sources.is_empty() || !application.settings().replica_ids().is_empty() {
+            continue;
+        }
+        let state = Arc::clone(state);
+        looks.spawn(async move {
+            let mut known: Vec<_> = sources.iter().map(Known::new).collect();
+            let changed = Arc::new(Notify::new());
+            for it in &mut known {
+                it.look(&changed, &|_: &str| {}).await;
+            }
+            let members = union(&known);
+            if !members.is_empty() {
+                let found = Discovered { sources, members };
+                put_in_force(&state, &application, found, &|_: &str| {}).await;
+            }
+        });
+    }
+    let all = async { while looks.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(FIRST_MAX, all).await;
 }
 
 /// Does what reads files, away from the thread of the admin API.
@@ -155,11 +215,17 @@ async fn blocking<T: Send + 'static>(
 
 /// The replicas of all sources, each once.
 fn union(known: &[Known]) -> Vec<Member> {
-    let mut members: Vec<Member> = Vec::new();
-    for member in known.iter().flat_map(|it| &it.members) {
+    let mut members = Vec::new();
+    for it in known {
+        add(&mut members, &it.members);
+    }
+    members
+}
+
+fn add(members: &mut Vec<Member>, more: &[Member]) {
+    for member in more {
         if members.iter().all(|it| it.url != member.url) {
             members.push(member.clone());
         }
     }
-    members
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tidegate_control::Timestamp;
 use tidegate_sentry::{ReplicaId, Report};
+use tokio::sync::futures::Notified;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
@@ -14,9 +15,12 @@ use super::{Action, Machine, explain};
 use crate::application::Application;
 use crate::config::{Config, Origin};
 
-/// How often the driver looks for a new configuration when nothing else wakes it: a change that
-/// falls between two waits is found by then.
+/// How often replicas are looked at while one of them is not well: nothing wakes the driver when
+/// requests show that it is well again.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// The same while all are well: one that fails wakes the driver.
+const LOOK_WELL: Duration = Duration::from_secs(60);
 
 /// Looks after the replicas' health until it is dropped; `notice` gets a line for every replica
 /// that is taken out or let back.
@@ -31,10 +35,13 @@ pub async fn run(application: Arc<Application>, seed: u64, notice: impl Fn(&str)
         probes: JoinSet::new(),
         notice,
     };
+    let application = Arc::clone(&driver.application);
     loop {
+        // Before the settings are read, so that no change of them is missed.
+        let changed = application.changed();
         driver.take_over_config();
         driver.handle_timeout();
-        driver.wait().await;
+        driver.wait(changed).await;
     }
 }
 
@@ -158,18 +165,24 @@ impl<N: Fn(&str)> Driver<N> {
             .for_each(|action| self.carry_out(now, action));
     }
 
-    /// Until a timer is due, a replica trips, a probe ends or it is time to look for a new
-    /// configuration.
-    async fn wait(&mut self) {
+    /// Until a timer is due, a replica trips, a probe ends, the settings change, or it is time to
+    /// look.
+    async fn wait(&mut self, changed: Notified<'_>) {
+        let board = self.application.board();
+        let is_well = |id: &ReplicaId| self.machine.is_up(*id) && board.trip(*id).is_none();
+        let look = match self.roster.keys().all(is_well) {
+            true => LOOK_WELL,
+            false => LOOK,
+        };
         let due = self
             .application
             .clock()
             .instant(self.machine.poll_timeout());
-        let until = Instant::from_std(due).min(Instant::now() + LOOK);
+        let until = Instant::from_std(due).min(Instant::now() + look);
         tokio::select! {
             () = sleep_until(until) => {}
             () = self.application.board().alarmed() => {}
-            () = self.application.changed() => {}
+            () = changed => {}
             Some(ended) = self.probes.join_next() => {
                 if let Ok((id, answer)) = ended {
                     self.on_answer(id, answer);

@@ -5,8 +5,10 @@
 //! log, in the status and in the metrics. Certificates, texts and tokens are read again even when
 //! the file itself is the same.
 //!
-//! Live changes (mode, parameters, dry run) last until the file changes or a reload is asked for:
-//! then the file is right again. A renewed certificate alone does not undo them.
+//! Live changes of an application (mode, parameters, dry run, maintenance) last until its sections
+//! of the file change, those that it takes from the top included, or a reload is asked for: then
+//! the file is right again. A renewed certificate does not undo them, nor does a change of another
+//! application.
 
 mod watch;
 
@@ -57,13 +59,27 @@ impl fmt::Debug for Source {
     }
 }
 
-/// Why a reload happens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why a reload happens. Each puts the whole file in force; they differ in which live changes stay.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trigger {
-    /// Somebody asked: SIGHUP or the admin API. The file is right, live changes are dropped.
+    /// Somebody asked: SIGHUP or the admin API. Live changes are dropped.
     Asked,
-    /// A file has changed. Live changes stay if the configuration itself has not.
+    /// Somebody asked for one application. Its live changes are dropped; those of the others stay
+    /// if their sections have not changed.
+    AskedOf(String),
+    /// A file has changed. Live changes stay where the sections of the application have not.
     Changed,
+}
+
+impl Trigger {
+    /// Whether live changes of an application may stay.
+    fn spares(&self, application: &str) -> bool {
+        match self {
+            Self::Asked => false,
+            Self::AskedOf(name) => name != application,
+            Self::Changed => true,
+        }
+    }
 }
 
 /// Why the configuration in force stays.
@@ -123,14 +139,16 @@ impl Reloader {
     #[must_use]
     pub fn new(state: Arc<State>, source: Source) -> Self {
         let file = source.file.as_ref().map(|path| path.display().to_string());
-        let in_file = Mutex::new(state.config());
+        let in_file = state.take_in_file();
+        let changed_live = *in_file != *state.config();
         let reloader = Self {
             state,
             source,
-            in_file,
+            in_file: Mutex::new(in_file),
             watch: Mutex::default(),
             status: Mutex::new(ReloadStatus {
                 file,
+                changed_live,
                 ..ReloadStatus::default()
             }),
         };
@@ -155,7 +173,7 @@ impl Reloader {
     ///
     /// # Errors
     /// The cause; the configuration in force stays.
-    pub fn reload(&self, trigger: Trigger) -> Result<(), ReloadError> {
+    pub fn reload(&self, trigger: &Trigger) -> Result<(), ReloadError> {
         // Files that cannot be read to their end stop nobody else: nothing is held meanwhile.
         let before = self.stamps();
         let loaded = self.load();
@@ -205,25 +223,20 @@ impl Reloader {
 
     fn put_in_force(
         &self,
-        trigger: Trigger,
+        trigger: &Trigger,
         new: Config,
         in_file: &mut Arc<Config>,
     ) -> Result<(), ReloadError> {
         if let Some(fixed) = self.state.config().fixed_difference(&new) {
             return Err(ReloadError::NeedsRestart(fixed));
         }
-        let same = **in_file == new;
-        *in_file = match same && trigger == Trigger::Changed {
-            true => {
-                let with_live_changes = Config::clone(&self.state.config());
-                self.state.apply(with_live_changes)?;
-                Arc::new(new)
-            }
-            false => {
-                self.state.apply(new)?;
-                self.state.config()
-            }
-        };
+        let live = self.state.config();
+        let mut with_live_changes = new.clone();
+        if **in_file != *live {
+            keep_live_changes(trigger, in_file, &live, &mut with_live_changes);
+        }
+        self.state.apply(with_live_changes)?;
+        *in_file = Arc::new(new);
         Ok(())
     }
 
@@ -283,6 +296,31 @@ impl Reloader {
             .chain(named)
             .map(Stamp::of)
             .collect()
+    }
+}
+
+/// Carries over into `new` what was changed live, for every application whose sections the file
+/// does not change.
+fn keep_live_changes(trigger: &Trigger, in_file: &Config, live: &Config, new: &mut Config) {
+    let names: Vec<_> = new.application_names().map(str::to_owned).collect();
+    for name in names.iter().filter(|name| trigger.spares(name)) {
+        let [before, after] = [in_file, &*new].map(|config| config.of_application(name));
+        let (Some(before), Some(live)) = (before, live.of_application(name)) else {
+            continue;
+        };
+        if after.as_ref() != Some(&before) {
+            continue;
+        }
+        if live.protect != before.protect
+            && let Some(protect) = new.protect_mut(name)
+        {
+            *protect = live.protect;
+        }
+        if live.edge != before.edge
+            && let Some(edge) = new.edge_mut(name)
+        {
+            *edge = live.edge;
+        }
     }
 }
 

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tidegate_proxy::Running;
 use tidegate_proxy::config::Config;
-use tidegate_proxy::pool::{Member, MemberState};
-use tidegate_proxy::settings::SettingsError;
+use tidegate_proxy::pool::{Member, MemberState, PoolCommand};
 
 use crate::support::{Client, Service, ask, eventually, proxy, proxy_from, text, within};
 
@@ -134,6 +133,104 @@ async fn overload_of_one_application_leaves_the_others_alone() {
     for answer in inside {
         assert_eq!(within(answer).await.unwrap().status, 200);
     }
+}
+
+/// Many clients at once for each of three applications with different modes. What each engine
+/// counted is what its own clients met with.
+#[tokio::test]
+async fn three_modes_on_one_listener_under_load_decide_each_for_themselves() {
+    const CLIENTS: usize = 12;
+    const EACH: usize = 25;
+    let services = [
+        Service::echo().await,
+        Service::echo().await,
+        Service::echo().await,
+    ];
+    let [tight, auto, off] = services.each_ref().map(|service| service.addr);
+    let full = "hosts = ['tight']\nprotect = { mode = 'static', static.window = 100, \
+                limits.slots = 1, queue.max_requests = 1, target = '20s' }";
+    let file = [
+        TOP.to_owned(),
+        application("tight", full, &[tight]),
+        application("auto", "hosts = ['auto']\nprotect.target = '20s'", &[auto]),
+        application("off", "hosts = ['off']\nprotect.mode = 'off'", &[off]),
+    ];
+    let proxy = proxy_from(&file.concat());
+    let addr = proxy.local_addr();
+    let client = |host: &'static str| async move {
+        let mut client = Client::connect(addr).await;
+        let mut statuses = Vec::new();
+        for _ in 0..EACH {
+            statuses.push(client.ask(get(host, "/")).await.status);
+        }
+        statuses
+    };
+    let crowds = ["tight", "auto", "off"].map(|host| {
+        let clients = (0..CLIENTS).map(|_| tokio::spawn(client(host)));
+        (host, clients.collect::<Vec<_>>())
+    });
+    for (host, clients) in crowds {
+        let mut statuses = Vec::new();
+        for client in clients {
+            statuses.extend(within(client).await.unwrap());
+        }
+        let count = |status| statuses.iter().filter(|&&it| it == status).count() as u64;
+        let (served, refused) = (count(200), count(503));
+        assert_eq!(
+            served + refused,
+            (CLIENTS * EACH) as u64,
+            "{host}: {statuses:?}"
+        );
+        let its = proxy.state().application(host).unwrap();
+        let class = || its.sentry().status(its.now()).classes.remove(0);
+        eventually("the last answer is counted", || class().served == served).await;
+        let shed: u64 = class().shed.iter().map(|(_, count)| count).sum();
+        assert_eq!(
+            (class().arrived, shed),
+            (served + refused, refused),
+            "{host}"
+        );
+        if host == "tight" {
+            assert!(refused > 0, "one is inside, one waits, and ten ask");
+        } else {
+            assert_eq!(refused, 0, "{host}");
+        }
+    }
+}
+
+/// One application whose requests do not end holds half of the client connections and its share of
+/// the other half; others have theirs.
+#[tokio::test]
+async fn client_connections_have_a_share_for_each_application() {
+    let ((stuck, permits), other) = (Service::held().await, named("other").await);
+    let endless = "hosts = ['stuck']\nprotect.mode = 'off'";
+    let file = [
+        "listen = '127.0.0.1:0'\nthreads = 1\nlimits.connections = 12\n\
+         limits.connections_per_address = '100%'\n"
+            .to_owned(),
+        application("stuck", endless, &[stuck.addr]),
+        application("other", "hosts = ['other']", &[other.addr]),
+    ];
+    let proxy = proxy_from(&file.concat());
+    let addr = proxy.local_addr();
+    let mut inside = Vec::new();
+    // Six are for whoever comes first, and three of the other six are its own.
+    for number in 1..=6 {
+        inside.push(tokio::spawn(ask(addr, get("stuck", "/"))));
+        eventually("it is inside", || stuck.count() == number).await;
+    }
+    let refused = ask(addr, get("stuck", "/")).await;
+    assert_eq!(refused.status, 503);
+    assert_eq!(refused.header("connection"), Some("close"));
+    for _ in 0..20 {
+        assert_eq!(asked(&proxy, "other", "/").await.0, 200);
+    }
+    permits.add_permits(6);
+    for answer in inside {
+        assert_eq!(within(answer).await.unwrap().status, 200);
+    }
+    permits.add_permits(1);
+    assert_eq!(asked(&proxy, "stuck", "/").await.0, 200);
 }
 
 /// Clients that ask one host without a pause until they are told to stop.
@@ -273,6 +370,20 @@ async fn reload_is_whole_or_not_at_all_over_applications() {
         "{error}"
     );
     assert_eq!(target(), 1000, "the first application is as it was");
+    let crowded: Vec<_> = (1..=10_001)
+        .map(|port| ([10, 0, 0, 1], port).into())
+        .collect();
+    let first = "hosts = ['a']\nprotect.target = '2s'";
+    let too_many = [
+        TOP.to_owned(),
+        application("first", first, &[a.addr]),
+        application("second", "hosts = ['b']", &crowded),
+    ];
+    let config = Config::from_text("t.toml", &too_many.concat()).unwrap();
+    let error = proxy.state().apply(config).unwrap_err();
+    assert!(error.to_string().contains("replicas"), "{error}");
+    assert_eq!(target(), 1000, "the first application is as it was");
+    assert_eq!(asked(&proxy, "b", "/").await, (200, "b".to_owned()));
     let config = Config::from_text("t.toml", &file("", "3s")).unwrap();
     proxy.state().apply(config).unwrap();
     assert_eq!(target(), 3000);
@@ -287,9 +398,8 @@ fn member(addr: SocketAddr, state: MemberState) -> Member {
 }
 
 fn set_pool(proxy: &Running, members: Vec<Member>) {
-    let set = proxy
-        .state()
-        .set_pool::<SettingsError>("default", |_| Ok(members));
+    let put = PoolCommand::Put(members);
+    let set = proxy.state().change_pool("default", &put);
     assert!(set.unwrap().is_some());
 }
 
@@ -341,6 +451,35 @@ async fn draining_replica_finishes_what_is_inside() {
     permits.add_permits(1);
     assert_eq!(within(inside).await.unwrap().text(), "served");
     assert_eq!(slow.count(), 1);
+}
+
+#[tokio::test]
+async fn sticky_session_moves_on_when_its_replica_is_drained_and_stays_there() {
+    let (a, b) = (named("a").await, named("b").await);
+    let proxy = proxy(&[a.addr, b.addr], "sticky.cookie = 'lane'");
+    let mut client = Client::connect(proxy.local_addr()).await;
+    let cookie_of = |answer: &tidegate_testing::Answer| {
+        let set = answer.header("set-cookie")?;
+        set.split(';').next().map(str::to_owned)
+    };
+    let first = client.ask(get("x", "/")).await;
+    let cookie = cookie_of(&first).unwrap();
+    let with = |cookie: &str| format!("GET / HTTP/1.1\r\nhost: x\r\ncookie: {cookie}\r\n\r\n");
+    let (lane, other) = match first.text() == "a" {
+        true => (&a, &b),
+        false => (&b, &a),
+    };
+    let drained = member(lane.addr, MemberState::Draining);
+    let active = member(other.addr, MemberState::Active);
+    set_pool(&proxy, vec![drained, active.clone()]);
+    let moved = client.ask(with(&cookie)).await;
+    assert_ne!(moved.text(), first.text());
+    let cookie = cookie_of(&moved).unwrap();
+    set_pool(&proxy, vec![member(lane.addr, MemberState::Active), active]);
+    for _ in 0..20 {
+        let answer = client.ask(with(&cookie)).await;
+        assert_eq!(answer.text(), moved.text(), "it does not move back");
+    }
 }
 
 #[tokio::test]
