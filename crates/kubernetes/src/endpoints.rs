@@ -1,7 +1,7 @@
 //! The endpoints of a Service, from EndpointSlices or from the older Endpoints.
 //!
 //! Only the parts that are needed are read, so that `discovery.k8s.io/v1` and `v1beta1` are the
-//! same. An endpoint that several slices name is one, and so is a pod of a dual-stack Service, which
+//! same. An endpoint that several slices name is one. So is a pod of a dual-stack Service, which
 //! has slices for IPv4 and for IPv6. What is not known (`ready` is absent) counts as true, as
 //! Kubernetes has it.
 

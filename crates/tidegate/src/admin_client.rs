@@ -53,6 +53,16 @@ impl Admin {
         self.read(sent).await
     }
 
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<Value, CliError> {
+        let sent = self.send_by(Method::PUT, path, Some(body)).await?;
+        self.read(sent).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Result<Value, CliError> {
+        let sent = self.send_by(Method::DELETE, path, None).await?;
+        self.read(sent).await
+    }
+
     /// Why a request was refused, by its `x-request-id`.
     pub(crate) async fn refusal(&self, id: &str) -> Result<Value, CliError> {
         self.get(&format!("/api/requests?id={}", escaped(id))).await

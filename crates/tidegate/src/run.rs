@@ -178,6 +178,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     }
     // Ends last: what was recorded until then is sent.
     let _exporter = export(&operations)?;
+    runtime.block_on(operations.find_replicas());
     let running = bound.start()?;
     let state = Arc::clone(running.state());
     systemd::ready();

@@ -2,7 +2,8 @@
 //!
 //! On SIGUSR2 the proxy starts its own command line again, which by now may be another binary, and
 //! passes its listening sockets on, in the way of systemd's socket activation: from descriptor 3
-//! on, `LISTEN_FDS` many, `LISTEN_FDNAMES` says which is which. What it has learnt goes with them.
+//! on, `LISTEN_FDS` many, `LISTEN_FDNAMES` says which is which. What it has learnt goes with them:
+//! in a variable, or through standard input where that would be too long.
 //! Once the new process serves it tells the old one by SIGTERM, which finishes what it has and
 //! ends. If the new process fails before that, the old one goes on as if nothing had happened.
 
@@ -10,12 +11,13 @@ use std::env;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::process::{self, ExitStatus};
+use std::process::{self, ExitStatus, Stdio};
 
 use command_fds::{CommandFdExt, FdMapping};
 use listenfd::ListenFd;
 use rustix::process::{Pid, Signal, getppid, kill_process};
-use tidegate_proxy::{Inherited, SavedState};
+use tidegate_proxy::{Inherited, SavedState, notice};
+use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
 
 use crate::systemd::WATCHDOG_PID;
@@ -27,10 +29,12 @@ const NAMES: &str = "LISTEN_FDNAMES";
 /// Where passed descriptors begin.
 const FIRST: i32 = 3;
 
-/// What the predecessor has learnt ([`SavedState`]).
+/// What the predecessor has learnt ([`SavedState`]), or [`BY_STDIN`].
 const SAVED_STATE: &str = "TIDEGATE_SAVED_STATE";
 /// A variable with its name takes less than this (execve(2), `MAX_ARG_STRLEN`).
 const VARIABLE_MAX: usize = 128 << 10;
+/// What has been learnt is read from standard input.
+const BY_STDIN: &str = "stdin";
 
 /// What was passed to this process. To be called first of all: it changes the
 /// environment, which other threads may read.
@@ -43,10 +47,22 @@ pub(crate) fn inherited() -> Inherited {
     });
     Inherited {
         sockets: sockets.collect(),
-        saved_state: env::var(SAVED_STATE)
-            .ok()
-            .and_then(|text| SavedState::parse(&text).ok()),
+        saved_state: env::var(SAVED_STATE).ok().and_then(passed_on),
     }
+}
+
+/// What the predecessor has learnt; nothing where that is not to be had.
+fn passed_on(variable: String) -> Option<SavedState> {
+    let parsed = match variable.as_str() {
+        BY_STDIN => io::read_to_string(io::stdin()).and_then(|it| Ok(SavedState::parse(&it)?)),
+        text => SavedState::parse(text).map_err(io::Error::from),
+    };
+    let lost = |error: &io::Error| {
+        notice(format_args!(
+            "what was learnt before was not passed on and is learnt again: {error}"
+        ));
+    };
+    parsed.inspect_err(lost).ok()
 }
 
 /// Whether this process takes over from one that waits for it.
@@ -66,13 +82,6 @@ pub(crate) fn relieve_predecessor() {
 fn predecessor() -> Option<Pid> {
     let named: i32 = env::var(PREDECESSOR).ok()?.parse().ok()?;
     getppid().filter(|parent| parent.as_raw_nonzero().get() == named)
-}
-
-/// What has been learnt, as a variable of the successor; nothing where it is longer than the system
-/// lets a variable be.
-fn variable(saved: &SavedState) -> Option<(&'static str, String)> {
-    let text = saved.to_string();
-    (SAVED_STATE.len() + text.len() < VARIABLE_MAX).then_some((SAVED_STATE, text))
 }
 
 /// What is needed to start a successor.
@@ -106,12 +115,23 @@ impl Handover {
             .env_remove("LISTEN_PID")
             .env(NAMES, names.join(":"))
             .env(PREDECESSOR, process::id().to_string())
-            .env_remove(SAVED_STATE)
             .env_remove(WATCHDOG_PID)
-            .envs(variable(saved))
             .fd_mappings(self.mappings()?)
             .map_err(io::Error::other)?;
-        self.successor = Some(Command::from(command).spawn()?);
+        let saved = saved.to_string();
+        let fits = SAVED_STATE.len() + saved.len() < VARIABLE_MAX;
+        if fits {
+            command.env(SAVED_STATE, saved);
+            self.successor = Some(Command::from(command).spawn()?);
+            return Ok(());
+        }
+        command.env(SAVED_STATE, BY_STDIN).stdin(Stdio::piped());
+        let mut successor = Command::from(command).spawn()?;
+        if let Some(mut stdin) = successor.stdin.take() {
+            // A successor that does not read it has ended, which is noticed elsewhere.
+            tokio::spawn(async move { stdin.write_all(saved.as_bytes()).await });
+        }
+        self.successor = Some(successor);
         Ok(())
     }
 

@@ -323,3 +323,40 @@ fn what_was_learnt_goes_from_the_file_to_one_process_and_the_next() {
     assert!(status(&old).contains(r#""window":77"#));
     drop(successor);
 }
+
+/// What an application discovers goes with the rest, however much that is.
+#[test]
+fn new_process_has_the_replicas_that_were_discovered_when_the_source_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidegate.toml");
+    let upstream = format!("http://{}", service());
+    let many: String = (1..4000)
+        .map(|port| format!("http://a.test:{port}\n"))
+        .collect();
+    std::fs::write(dir.path().join("shop"), &upstream).unwrap();
+    std::fs::write(dir.path().join("other"), &many).unwrap();
+    let application = |name: &str| {
+        format!(
+            "[[application]]\nname = '{name}'\nhosts = ['{name}.test']\n\
+             upstream.discover = [{{ file = '{name}' }}]\n"
+        )
+    };
+    let text = format!(
+        "default_application = 'shop'\n{}{}",
+        application("shop"),
+        application("other")
+    );
+    std::fs::write(&file, text).unwrap();
+    let mut old = start(&flags(&["-c", file.to_str().unwrap()]));
+    assert_eq!(ask(&old, "listen", "/").text(), "hello");
+    std::fs::remove_file(dir.path().join("shop")).unwrap();
+    std::fs::remove_file(dir.path().join("other")).unwrap();
+    let pid = old.id();
+    old.signal(Signal::USR2);
+    assert!(old.wait().success());
+    let successor = successor_of(pid, file.to_str().unwrap()).unwrap();
+    assert_eq!(ask(&old, "listen", "/").text(), "hello");
+    let pool = ask(&old, "admin", "/api/applications/other/replicas").text();
+    assert_eq!(pool.matches("http://a.test:").count(), 3999);
+    drop(successor);
+}

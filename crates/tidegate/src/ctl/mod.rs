@@ -12,6 +12,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tidegate_config::Dur;
 use tidegate_http1::event_stream::Reader;
+use tidegate_proxy::config::Replica;
 
 use crate::admin_client::{Admin, application, escaped};
 use crate::check::print;
@@ -32,7 +33,8 @@ pub(crate) struct Args {
     /// Print the proxy's answer as JSON.
     #[arg(long, global = true)]
     json: bool,
-    /// Which application, where the proxy has several.
+    /// Which application, where the proxy has several. Without it `kill-switch`, `drain`,
+    /// `maintenance` and `reload` concern all of them.
     #[arg(long, global = true, value_name = "NAME")]
     application: Option<String>,
     #[command(subcommand)]
@@ -52,7 +54,7 @@ enum Command {
     },
     /// Replicas, with window, requests in flight and service time.
     Replicas,
-    /// Adds, removes, drains or weighs a replica, until the file names other replicas.
+    /// Adds, removes, drains or weighs replicas, until the file names others or `reset`.
     #[command(subcommand)]
     Replica(ReplicaCall),
     /// What the configuration of `[shadow]` would do, beside the one in force.
@@ -66,7 +68,8 @@ enum Command {
     },
     /// Events: of the past with --since, as they happen with --follow.
     Events {
-        /// Types, separated by commas: overload, window, step, mode, health, aside, notice, shed …
+        /// Types, separated by commas: overload, window, step, mode, health, ejected, notice,
+        /// shed …
         #[arg(long, value_name = "TYPES")]
         types: Option<String>,
         /// From when on: how long ago, as 10m, or a time as 2026-01-02T03:04:05Z.
@@ -101,7 +104,7 @@ enum Command {
         /// On or off.
         switch: OnOff,
     },
-    /// Answer everything with the maintenance page; of one application with --application.
+    /// Answer everything with the maintenance page.
     Maintenance {
         /// On or off.
         switch: OnOff,
@@ -111,7 +114,8 @@ enum Command {
         /// On or off.
         switch: OnOff,
     },
-    /// Puts the file in force again; changes made here are dropped.
+    /// Puts the file in force again; changes made here are dropped, or with --application those of
+    /// one application alone.
     Reload,
     /// The configuration in force, secrets redacted.
     Config,
@@ -123,6 +127,21 @@ enum Command {
         /// A command for it, as JSON; its state if not given.
         command: Option<String>,
     },
+}
+
+impl Command {
+    /// What it is about, if that is no single application.
+    fn concerns_the_proxy(&self) -> Option<&'static str> {
+        match self {
+            Self::Fleet => Some("the fleet shares all applications of a proxy"),
+            Self::Why { .. } => Some("an id is looked for in all applications"),
+            Self::Events { .. } => Some("the events are those of all applications"),
+            Self::Config => Some("the configuration is that of the proxy"),
+            Self::Record(_) => Some("a recording is one of the whole proxy"),
+            Self::Channel { .. } => Some("the channel is that of the proxy"),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -140,28 +159,32 @@ enum RecordCall {
 
 #[derive(Debug, Subcommand)]
 enum ReplicaCall {
-    /// Adds a replica.
+    /// Adds replicas.
     Add {
-        /// Its URL, as http://10.0.0.7:3000.
-        url: String,
-        /// What it is meant to carry, relative to the others.
+        /// Their URLs, as http://10.0.0.7:3000.
+        #[arg(required = true, value_name = "URL")]
+        urls: Vec<String>,
+        /// What each of them is meant to carry, relative to the others.
         #[arg(long, default_value = "1")]
         weight: NonZeroU32,
     },
-    /// Removes a replica; requests inside finish.
+    /// Removes replicas; requests inside finish.
     Remove {
-        /// Its URL, as `tidegate ctl replicas` has it.
-        url: String,
+        /// Their URLs, as `tidegate ctl replicas` has them.
+        #[arg(required = true, value_name = "URL")]
+        urls: Vec<String>,
     },
-    /// Gives a replica no new requests.
+    /// Gives replicas no new requests.
     Drain {
-        /// Its URL, as `tidegate ctl replicas` has it.
-        url: String,
+        /// Their URLs, as `tidegate ctl replicas` has them.
+        #[arg(required = true, value_name = "URL")]
+        urls: Vec<String>,
     },
-    /// Gives a drained replica requests again.
+    /// Gives drained replicas requests again.
     Undrain {
-        /// Its URL, as `tidegate ctl replicas` has it.
-        url: String,
+        /// Their URLs, as `tidegate ctl replicas` has them.
+        #[arg(required = true, value_name = "URL")]
+        urls: Vec<String>,
     },
     /// Sets what a replica is meant to carry, relative to the others.
     Weight {
@@ -170,27 +193,67 @@ enum ReplicaCall {
         /// One of weight 2 gets twice the requests of one of weight 1.
         weight: NonZeroU32,
     },
+    /// Several changes at once, whole or not at all, as JSON.
+    Change {
+        /// As '{"add":[{"url":"http://b:1"}],"drain":["http://a:1"]}'; also `remove`, `undrain`
+        /// and `weight`.
+        patch: String,
+    },
+    /// Sets all replicas: these and no others, whatever the file names or discovers.
+    Set {
+        /// Each as http://10.0.0.7:3000 or 'http://10.0.0.7:3000 weight=2'.
+        #[arg(required = true, value_name = "URL")]
+        replicas: Vec<Replica>,
+    },
+    /// Drops all these changes: the replicas are those that the file names or discovers.
+    Reset,
+}
+
+/// A call of a pool.
+enum PoolCall {
+    Patch(Value),
+    Put(Value),
+    Delete,
 }
 
 impl ReplicaCall {
     /// The change of the pool, and what it is in words.
-    fn patch(&self) -> (Value, String) {
-        match self {
-            Self::Add { url, weight } => (
-                json!({ "add": [{ "url": url, "weight": weight }] }),
-                format!("{url} added"),
-            ),
-            Self::Remove { url } => (json!({ "remove": [url] }), format!("{url} removed")),
-            Self::Drain { url } => (json!({ "drain": [url] }), format!("{url} drains")),
-            Self::Undrain { url } => (
-                json!({ "undrain": [url] }),
-                format!("{url} gets requests again"),
+    fn call(&self) -> Result<(PoolCall, String), CliError> {
+        let all = |urls: &[String]| urls.join(", ");
+        let (patch, words) = match self {
+            Self::Add { urls, weight } => {
+                let added = urls
+                    .iter()
+                    .map(|url| json!({ "url": url, "weight": weight }));
+                let patch = json!({ "add": added.collect::<Value>() });
+                (patch, format!("{} added", all(urls)))
+            }
+            Self::Remove { urls } => (json!({ "remove": urls }), format!("{} removed", all(urls))),
+            Self::Drain { urls } => (json!({ "drain": urls }), format!("{}: draining", all(urls))),
+            Self::Undrain { urls } => (
+                json!({ "undrain": urls }),
+                format!("{}: requests again", all(urls)),
             ),
             Self::Weight { url, weight } => (
                 json!({ "weight": { url: weight } }),
                 format!("{url} has weight {weight}"),
             ),
-        }
+            Self::Change { patch } => (parse("the change", patch)?, "replicas: changed".to_owned()),
+            Self::Set { replicas } => {
+                let all = replicas.iter();
+                let all = all.map(|it| json!({ "url": it.url.to_string(), "weight": it.weight }));
+                let put = json!({ "replicas": all.collect::<Value>() });
+                return Ok((
+                    PoolCall::Put(put),
+                    "replicas: these and no others".to_owned(),
+                ));
+            }
+            Self::Reset => {
+                let words = "replicas: those that the file names or discovers";
+                return Ok((PoolCall::Delete, words.to_owned()));
+            }
+        };
+        Ok((PoolCall::Patch(patch), words))
     }
 }
 
@@ -207,10 +270,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
 
 impl Args {
     async fn call(&self) -> Result<(), CliError> {
+        if let (Some(name), Some(concern)) = (&self.application, self.command.concerns_the_proxy())
+        {
+            return Err(CliError::Usage(format!(
+                "{concern}, not application `{name}` alone; leave --application out"
+            )));
+        }
         match &self.command {
             Command::Status => self.look(show::status).await,
             Command::Warnings => self.look(show::warnings).await,
-            Command::Replicas => self.look(show::replicas).await,
+            Command::Replicas => self.replicas().await,
             Command::Replica(call) => self.replica(call).await,
             Command::Shadow => self.shadow().await,
             Command::Class { name } => self.class(name.as_deref()).await,
@@ -229,27 +298,23 @@ impl Args {
             Command::Why { id } => self.why(id).await,
             Command::Target { target } => self.target(target).await,
             Command::Mode { mode } => {
-                self.change("/api/mode", &json!({ "mode": mode }), "mode")
+                self.change(&self.of("mode"), &json!({ "mode": mode }), "mode")
                     .await
             }
             Command::Set { patch } => {
                 let patch = parse("the patch", patch)?;
-                self.change("/api/parameters", &patch, "parameters").await
-            }
-            Command::DryRun { switch } => self.switch("/api/dry-run", "dry run", *switch).await,
-            Command::KillSwitch { switch } => {
-                self.switch("/api/kill-switch", "kill switch", *switch)
+                self.change(&self.of("parameters"), &patch, "parameters")
                     .await
             }
-            Command::Maintenance { switch } => {
-                let path = match &self.application {
-                    Some(name) => format!("/api/applications/{}/maintenance", escaped(name)),
-                    None => "/api/maintenance".to_owned(),
-                };
-                self.switch(&path, "maintenance", *switch).await
+            Command::DryRun { switch } => self.switch("dry-run", "dry run", *switch).await,
+            Command::KillSwitch { switch } => {
+                self.switch("kill-switch", "kill switch", *switch).await
             }
-            Command::Drain { switch } => self.switch("/api/drain", "drain", *switch).await,
-            Command::Reload => self.change("/api/reload", &json!({}), "reload").await,
+            Command::Maintenance { switch } => {
+                self.switch("maintenance", "maintenance", *switch).await
+            }
+            Command::Drain { switch } => self.switch("drain", "drain", *switch).await,
+            Command::Reload => self.change(&self.of("reload"), &json!({}), "reload").await,
             Command::Config => self.print_json(&self.admin.get("/api/config").await?),
             Command::Record(call) => self.record(call).await,
             Command::Channel { command: None } => {
@@ -264,6 +329,20 @@ impl Args {
         }
     }
 
+    /// The path of a call: of the application that was named, else of the proxy.
+    fn of(&self, call: &str) -> String {
+        match &self.application {
+            Some(name) => format!("/api/applications/{}/{call}", escaped(name)),
+            None => format!("/api/{call}"),
+        }
+    }
+
+    /// The application that was named, at the beginning of what is printed.
+    fn prefix(&self) -> String {
+        let name = self.application.as_ref();
+        name.map_or_else(String::new, |name| format!("application {name}: "))
+    }
+
     async fn look(&self, show: fn(&Value) -> String) -> Result<(), CliError> {
         let status = self.admin.get("/api/status").await?;
         let chosen = application(&status, self.application.as_deref())?;
@@ -273,17 +352,34 @@ impl Args {
         }
     }
 
-    async fn replica(&self, call: &ReplicaCall) -> Result<(), CliError> {
+    async fn replicas(&self) -> Result<(), CliError> {
+        if self.json {
+            return self.look(show::replicas).await;
+        }
+        self.look(show::replicas).await?;
+        print(&show::pool(&self.admin.get(&self.pool().await?).await?))
+    }
+
+    /// The path of the pool.
+    async fn pool(&self) -> Result<String, CliError> {
         let name = match &self.application {
             Some(name) => name.clone(),
             None => self.only_application().await?,
         };
-        let path = format!("/api/applications/{}/replicas", escaped(&name));
-        let (patch, words) = call.patch();
-        let pool = self.admin.patch(&path, &patch).await?;
+        Ok(format!("/api/applications/{}/replicas", escaped(&name)))
+    }
+
+    async fn replica(&self, call: &ReplicaCall) -> Result<(), CliError> {
+        let (call, words) = call.call()?;
+        let path = self.pool().await?;
+        let pool = match call {
+            PoolCall::Patch(patch) => self.admin.patch(&path, &patch).await?,
+            PoolCall::Put(pool) => self.admin.put(&path, &pool).await?,
+            PoolCall::Delete => self.admin.delete(&path).await?,
+        };
         match self.json {
             true => self.print_json(&pool),
-            false => print(&format!("{words}\n")),
+            false => print(&format!("{}{words}\n", self.prefix())),
         }
     }
 
@@ -356,16 +452,18 @@ impl Args {
                 text.parse::<Dur>().map(|_| text.into()).map_err(wrong)?
             }
         };
-        self.change("/api/parameters", &json!({ "target": target }), "target")
-            .await
+        let patch = json!({ "target": target });
+        self.change(&self.of("parameters"), &patch, "target").await
     }
 
-    async fn switch(&self, path: &str, name: &str, to: OnOff) -> Result<(), CliError> {
+    async fn switch(&self, call: &str, name: &str, to: OnOff) -> Result<(), CliError> {
         let on = to == OnOff::On;
-        let answer = self.admin.post(path, &json!({ "enabled": on })).await?;
+        let body = json!({ "enabled": on });
+        let answer = self.admin.post(&self.of(call), &body).await?;
+        let position = if on { "on" } else { "off" };
         match self.json {
             true => self.print_json(&answer),
-            false => print(&format!("{name} {}\n", if on { "on" } else { "off" })),
+            false => print(&format!("{}{name} {position}\n", self.prefix())),
         }
     }
 
@@ -389,7 +487,7 @@ impl Args {
         let answer = self.admin.post(path, body).await?;
         match self.json {
             true => self.print_json(&answer),
-            false => print(&format!("{name}: in force\n")),
+            false => print(&format!("{}{name}: in force\n", self.prefix())),
         }
     }
 

@@ -237,6 +237,36 @@ pub(super) fn replicas(application: &Value) -> String {
     out
 }
 
+/// Where the replicas come from, and what was changed about them.
+pub(super) fn pool(pool: &Value) -> String {
+    let whose = |source: &Value| match text(source) {
+        "api" => "by the admin API",
+        "discovery" => "by discovery",
+        _ => "by the file",
+    };
+    let mut out = format!("\nnamed {}", whose(&pool["source"]));
+    if pool["changed"] == true {
+        out += ", with live changes; `tidegate ctl replica reset` drops them";
+    }
+    out.push('\n');
+    for replica in pool["replicas"].as_array().into_iter().flatten() {
+        let mut about = Vec::new();
+        if replica["source"] != pool["source"] {
+            about.push(format!("named {}", whose(&replica["source"])));
+        }
+        if replica["weight"] != 1 {
+            about.push(format!("weight {}", replica["weight"]));
+        }
+        if replica["state"] == "draining" {
+            about.push("drained".to_owned());
+        }
+        if !about.is_empty() {
+            let _ = writeln!(out, "  {}: {}", text(&replica["url"]), about.join(", "));
+        }
+    }
+    out
+}
+
 /// The fleet as a proxy sees it.
 pub(super) fn fleet(fleet: &Value) -> String {
     if fleet.is_null() {
