@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! seed 1
-//! 0.4 w0 16>19 grow            the window of replica 0 goes from 16 to 19, and why
+//! 0.4 w0 16>19 slow_start      the window of replica 0 goes from 16 to 19, and why
 //! 2.3 overload 812/s of 401/s  an overload begins: requests that arrive, and the capacity
 //! 9.1 calm                     it ends
 //! 9.4 target 163ms             the derived target has moved by a tenth since the last such line

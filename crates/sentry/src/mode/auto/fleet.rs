@@ -76,6 +76,8 @@ struct Member {
     shared: Option<Shared>,
     /// Ticks in a row in which nothing happened in it.
     idle_ticks: usize,
+    /// The window of the last tick and why it changed since then, if it did.
+    changed_between: Option<(u32, Cause)>,
 }
 
 /// What was seen of a replica in a tick: with its window full, and all, unless it is down or warms
@@ -107,7 +109,7 @@ impl Fleet {
         self.initial = config.limits.window_initial;
         self.warm_up = config.warm_up.0.0;
         for member in &mut self.members {
-            member.search.set_bounds(self.bounds);
+            member.change_window(Cause::Bounds, |search| search.set_bounds(self.bounds));
         }
     }
 
@@ -148,7 +150,9 @@ impl Fleet {
     pub(crate) fn resume(&mut self, now: Timestamp, windows: &[(ReplicaId, u32)]) {
         for &(id, window) in windows {
             if let Some(member) = self.members.get_mut(usize::from(id.0)) {
-                member.search = WindowSearch::new(window, self.bounds, now);
+                member.change_window(Cause::Resumed, |search| {
+                    *search = WindowSearch::new(window, self.bounds, now);
+                });
                 member.replica.set_limit(member.search.window());
             }
         }
@@ -199,9 +203,8 @@ impl Fleet {
         };
         for (index, member) in self.members.iter_mut().enumerate() {
             member.search.set_lag(lag);
-            member
-                .search
-                .set_bounds(if shared { bounds } else { self.bounds });
+            let bounds = if shared { bounds } else { self.bounds };
+            member.change_window(Cause::Bounds, |search| search.set_bounds(bounds));
             member.shared = share.of(ReplicaId(index as u16)).map(Shared::of);
         }
         let after = self.own_capacity();
@@ -261,6 +264,9 @@ impl Fleet {
             stopped: self.stopped.as_ref(),
         };
         for (index, (member, saw)) in self.members.iter_mut().zip(saw).enumerate() {
+            if let Some(change) = member.take_change(step.now, ReplicaId(index as u16)) {
+                step.observe(&change);
+            }
             if !member.up {
                 continue;
             }
@@ -371,7 +377,31 @@ impl Member {
             generation_ends: now,
             shared: None,
             idle_ticks: 0,
+            changed_between: None,
         }
+    }
+
+    /// Changes the window between two ticks; the next tick reports it.
+    fn change_window(&mut self, cause: Cause, change: impl FnOnce(&mut WindowSearch)) {
+        let before = self.search.window();
+        change(&mut self.search);
+        if self.search.window() != before {
+            let first = self.changed_between.map_or(before, |(first, _)| first);
+            self.changed_between = Some((first, cause));
+        }
+    }
+
+    /// The window's change since the last tick, as it is reported.
+    fn take_change(&mut self, at: Timestamp, replica: ReplicaId) -> Option<Event> {
+        let (from, cause) = self.changed_between.take()?;
+        let to = self.search.window();
+        (from != to).then_some(Event::Window {
+            at,
+            replica,
+            from,
+            to,
+            cause,
+        })
     }
 
     /// What the engine that searches has found, where that is another.
@@ -409,7 +439,7 @@ impl Member {
         let alone = self.shared.is_none() && self.warming_since.is_none();
         let idle = alone && !waiting && self.replica.is_untouched();
         self.idle_ticks = if idle { self.idle_ticks + 1 } else { 0 };
-        self.idle_ticks > Tuning::IDLE_TICKS.get()
+        self.idle_ticks > Tuning::IDLE_DURATION.ticks()
     }
 
     fn rate(&self) -> Option<f64> {
