@@ -157,17 +157,6 @@ impl Ablated for usize {
     }
 }
 
-impl Ablated for [usize; 2] {
-    fn parts(&self) -> Parts {
-        vec![("first", self[0] as f64), ("second", self[1] as f64)]
-    }
-
-    fn changed(mut self, part: usize, change: Change) -> Self {
-        self[part] = self[part].changed(0, change);
-        self
-    }
-}
-
 impl Ablated for Duration {
     fn parts(&self) -> Parts {
         vec![("", self.as_secs_f64())]
@@ -260,13 +249,14 @@ mod tests {
     }
 
     #[test]
-    fn quantile_stays_below_one_and_ticks_change_by_one_at_least() {
+    fn quantile_stays_below_one_and_whole_numbers_change_by_one_at_least() {
         let quantile = with(&[scaled("ANSWERED_MOST", "", 1.25)], || {
             Tuning::ANSWERED_MOST.get()
         });
         assert!((quantile - 0.9375).abs() < 1e-12, "{quantile}");
-        let ticks = [scaled("ARRIVALS_GROUP_TICKS", "first", 1.25)];
-        assert_eq!(with(&ticks, || Tuning::ARRIVALS_GROUP_TICKS.get()), [2, 5]);
+        let samples = [scaled("DISPERSION_GROUP_SAMPLES", "", 1.05)];
+        let group = with(&samples, || Tuning::DISPERSION_GROUP_SAMPLES.get());
+        assert_eq!(group, 6);
     }
 
     #[test]

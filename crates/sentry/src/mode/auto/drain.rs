@@ -6,7 +6,7 @@
 //!
 //! How far back to look adapts to what is seen (ADWIN, Bifet and Gavaldà 2007, for counts). The
 //! history is cut where the ticks before and after differ by more than chance allows
-//! ([`Counts::z_above`]), with an index of dispersion of the counts (1 for Poisson) that is
+//! ([`Tuning::CAPACITY_CHANGE`]), with an index of dispersion of the counts (1 for Poisson) that is
 //! estimated, because long requests leave in bunches. In the long run it is the squared coefficient
 //! of variation of the work (renewal theory), so no cut goes by less: a few ticks do not show it.
 //! So a loss of three quarters of 100 requests/s is noticed after 0.3 s, and a steady rate is known
@@ -44,7 +44,7 @@ impl DrainMeter {
     /// Takes what was done in some time at full window; little of it is added to the last.
     pub(crate) fn on_tick(&mut self, tick: &Counts) {
         self.sum = self.sum.plus(tick);
-        let shortest = Tuning::CAPACITY_TICK_MIN.get() * f64::from(1 << self.coarseness);
+        let shortest = Tuning::CAPACITY_SAMPLE_SECONDS_MIN.get() * f64::from(1 << self.coarseness);
         match self.ticks.back_mut().filter(|last| last.seconds < shortest) {
             Some(last) => *last = last.plus(tick),
             None => self.ticks.push_back(*tick),
@@ -55,7 +55,7 @@ impl DrainMeter {
         {
             self.forget_oldest();
         }
-        if self.ticks.len() > Tuning::CAPACITY_TICKS_MAX.get() {
+        if self.ticks.len() > Tuning::CAPACITY_SAMPLES_MAX.get() {
             self.coarsen();
         }
         self.cut();
@@ -114,12 +114,12 @@ impl DrainMeter {
         let old = self
             .ticks
             .len()
-            .saturating_sub(Tuning::DISPERSION_TICKS_NEW.get());
-        if old < Tuning::DISPERSION_TICKS.get() {
+            .saturating_sub(Tuning::DISPERSION_SAMPLES_NEW.get());
+        if old < Tuning::DISPERSION_SAMPLES_MIN.get() {
             return self.dispersion_before.max(Tuning::DISPERSION_UNKNOWN.get());
         }
         let single = self.dispersion_of_groups(old, 1);
-        let grouped = self.dispersion_of_groups(old, Tuning::DISPERSION_GROUP_TICKS.get());
+        let grouped = self.dispersion_of_groups(old, Tuning::DISPERSION_GROUP_SAMPLES.get());
         single
             .max(grouped)
             .clamp(Tuning::DISPERSION_MIN.get(), Tuning::DISPERSION_MAX.get())
@@ -152,13 +152,14 @@ impl DrainMeter {
     fn cut(&mut self) {
         let dispersion = self.dispersion().max(self.variation);
         let mut recent = Counts::default();
-        let mut worst = (Tuning::CUT_Z.get(), 0);
+        let change = Tuning::CAPACITY_CHANGE.get();
+        let mut worst = (0.0, 0);
         for (index, tick) in self.ticks.iter().enumerate().rev() {
             let older = self.sum.minus(&recent);
-            if recent.seconds >= Tuning::CAPACITY_TICK_MIN.get() && older.seconds > 0.0 {
-                let z = recent.z_above(&older, dispersion).abs();
-                if z > worst.0 {
-                    worst = (z, index + 1);
+            if recent.seconds >= Tuning::CAPACITY_SAMPLE_SECONDS_MIN.get() && older.seconds > 0.0 {
+                match change.difference(&recent, &older, dispersion) {
+                    Some(z) if z > worst.0 => worst = (z, index + 1),
+                    _ => {}
                 }
             }
             recent = recent.plus(tick);
@@ -301,7 +302,7 @@ mod tests {
         for tick in 0..36_000 {
             let done = f64::from(u32::from(tick % 20 == 0));
             meter.on_tick(&Counts::of(done, TICK));
-            assert!(meter.ticks.len() <= Tuning::CAPACITY_TICKS_MAX.get());
+            assert!(meter.ticks.len() <= Tuning::CAPACITY_SAMPLES_MAX.get());
         }
         let rate = meter.rate().unwrap();
         assert!((rate / 0.5 - 1.0).abs() < 0.05, "{rate}");

@@ -101,7 +101,7 @@ impl Default for Counted {
     fn default() -> Self {
         Self {
             before: 0,
-            recent: TickCounts::new(Tuning::RATE_TICKS.get()),
+            recent: TickCounts::new(Tuning::RATE_PERIOD.ticks()),
         }
     }
 }
@@ -113,7 +113,7 @@ impl Counted {
     }
 
     fn rate(&self) -> f64 {
-        self.recent.rate_over(Tuning::RATE_TICKS.get())
+        self.recent.rate_over(Tuning::RATE_PERIOD.ticks())
     }
 }
 
@@ -153,9 +153,9 @@ impl Auto {
             drain_known: false,
             clumps: Clumps::default(),
             overload: Overload::new(),
-            served: TickCounts::new(Tuning::RATE_TICKS.get()),
-            left: TickCounts::new(Tuning::RATE_TICKS.get()),
-            tolls: TickCounts::new(Tuning::RATE_TICKS.get()),
+            served: TickCounts::new(Tuning::RATE_PERIOD.ticks()),
+            left: TickCounts::new(Tuning::RATE_PERIOD.ticks()),
+            tolls: TickCounts::new(Tuning::RATE_PERIOD.ticks()),
             classes: Vec::new(),
             residence: Residence::default(),
             target: DerivedTarget::new(&config.auto),
@@ -196,16 +196,16 @@ impl Auto {
 
     /// Whether most clients give up, and more of them than are served.
     fn most_clients_abandon(&self) -> bool {
-        let left = self.left.rate_over(Tuning::RATE_TICKS.get());
+        let left = self.left.rate_over(Tuning::RATE_PERIOD.ticks());
         left > Tuning::LEAVING_MOST_OF_OFFERED.get() * self.offered()
-            && left > self.served.rate_over(Tuning::RATE_TICKS.get())
+            && left > self.served.rate_over(Tuning::RATE_PERIOD.ticks())
     }
 
     /// Whether those who give up are inside: fewer at once would be answered sooner.
     fn admitted_clients_abandon(&self) -> bool {
         let admitted: f64 = self.classes.iter().map(|class| class.admitted.rate()).sum();
         self.most_clients_abandon()
-            && self.served.rate_over(Tuning::RATE_TICKS.get())
+            && self.served.rate_over(Tuning::RATE_PERIOD.ticks())
                 < Tuning::ANSWERED_OF_ADMITTED.get() * admitted
     }
 
@@ -213,9 +213,9 @@ impl Auto {
     /// they will.
     fn follow_patience(&mut self) {
         let step = if self.most_clients_abandon() {
-            Tuning::PATIENCE_DOWN.get()
+            Tuning::PATIENCE_DOWN.per_tick()
         } else {
-            Tuning::PATIENCE_UP.get()
+            Tuning::PATIENCE_UP.per_tick()
         };
         self.patience = within(
             self.patience * step,
@@ -300,7 +300,7 @@ impl Auto {
     /// What can be served per second: what was done with all windows full, and no less than what
     /// is being done anyway.
     fn drain(&self) -> Option<f64> {
-        let done = self.served.rate_over(Tuning::RATE_TICKS.get());
+        let done = self.served.rate_over(Tuning::RATE_PERIOD.ticks());
         let rate = self.total.rate().filter(|_| self.drain_known);
         rate.map(|rate| rate.max(done))
     }
@@ -312,7 +312,7 @@ impl Auto {
 
     /// Whether clients give up rather than wait.
     fn clients_leave(&self) -> bool {
-        let left = self.left.rate_over(Tuning::RATE_TICKS.get());
+        let left = self.left.rate_over(Tuning::RATE_PERIOD.ticks());
         left > Tuning::LEAVING_OF_OFFERED.get() * self.offered() && left > 0.0
     }
 
@@ -434,7 +434,7 @@ impl Auto {
     fn situation(&self, plan: &Plan, drain: f64) -> Situation {
         // By Little's law, if the replicas are full; otherwise they may be faster than that.
         let full = f64::from(plan.in_flight()) / drain;
-        let tolls = self.tolls.rate_over(Tuning::RATE_TICKS.get());
+        let tolls = self.tolls.rate_over(Tuning::RATE_PERIOD.ticks());
         // Where some take far longer than the others they are most of those inside.
         let residence = match plan.queued() > 0 && tolls <= 0.0 {
             true => full,

@@ -83,7 +83,7 @@ impl Overload {
     pub(crate) fn new() -> Self {
         Self {
             overloaded: false,
-            arrivals: TickCounts::new(Tuning::LOAD_TICKS.get()),
+            arrivals: TickCounts::new(Tuning::LOAD_PERIOD.ticks()),
             queue_self_inflicted: true,
             quiet_seconds: 0.0,
             burstiness: 1.0,
@@ -97,7 +97,7 @@ impl Overload {
 
     /// Requests arrived per second lately, each as often as it counts.
     pub(crate) fn arrival_rate(&self) -> f64 {
-        self.arrivals.rate_over(Tuning::RATE_TICKS.get())
+        self.arrivals.rate_over(Tuning::RATE_PERIOD.ticks())
     }
 
     /// Whether the load of the last while leaves room, so that a long queue can be a burst.
@@ -121,7 +121,7 @@ impl Overload {
         self.burstiness = match self.clump_dispersion > 1.0 {
             true => self
                 .arrivals
-                .dispersion(Tuning::OVERLOAD_TICKS.get())
+                .dispersion(Tuning::OVERLOAD_PERIOD.ticks())
                 .max(self.clump_dispersion),
             false => 1.0,
         };
@@ -176,11 +176,11 @@ impl Overload {
         match pressure.backlog() > 1.0 {
             true => self
                 .arrivals
-                .stretches(Tuning::OVERLOAD_TICKS.get())
+                .stretches(Tuning::OVERLOAD_PERIOD.ticks())
                 .any(more),
             false => self
                 .arrivals
-                .stretches_without_crowd(Tuning::OVERLOAD_TICKS.get())
+                .stretches_without_crowd(Tuning::OVERLOAD_PERIOD.ticks())
                 .any(more),
         }
     }

@@ -20,7 +20,8 @@ struct Moments {
 
 impl Moments {
     fn add(&mut self, new: &Histogram) {
-        let fade = |old: f64, new: f64| old * Tuning::SERVICE_TIME_MOMENTS_FADE.get() + new;
+        let kept = Tuning::SERVICE_TIME_MOMENTS_FADE.per_tick();
+        let fade = |old: f64, new: f64| old * kept + new;
         let mean = new.mean_seconds().unwrap_or(0.0);
         self.count = fade(self.count, new.count());
         self.sum = fade(self.sum, new.count() * mean);
@@ -34,7 +35,7 @@ impl Residence {
         if interval.residence.count() <= 0.0 {
             return;
         }
-        self.recent.fade(Tuning::SERVICE_TIME_FADE.get());
+        self.recent.fade(Tuning::SERVICE_TIME_FADE.per_tick());
         self.recent.merge(&interval.residence);
         self.moments.add(&interval.residence);
     }

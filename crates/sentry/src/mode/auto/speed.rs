@@ -39,7 +39,7 @@ impl Speed {
             now: 1.0,
             unit_rate: None,
             measured: false,
-            done: TickCounts::new(Tuning::SPEED_TICKS.get()),
+            done: TickCounts::new(Tuning::SPEED_PERIOD.ticks()),
             lasting: 0.0,
             done_most: 0.0,
         }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     fn do_for_a_while(speed: &mut Speed, per_tick: f64) {
-        (0..Tuning::SPEED_TICKS.get()).for_each(|_| speed.on_done(Counts::of(per_tick, 0.1)));
+        (0..Tuning::SPEED_PERIOD.ticks()).for_each(|_| speed.on_done(Counts::of(per_tick, 0.1)));
     }
 
     #[test]

@@ -69,11 +69,8 @@ impl TickCounts {
     /// a few times is a change of the load and no burst. So are the `newest` ticks.
     pub(crate) fn dispersion(&self, newest: usize) -> f64 {
         let of = |size| self.dispersion_of_groups(newest, size);
-        Tuning::ARRIVALS_GROUP_TICKS
-            .get()
-            .into_iter()
-            .map(of)
-            .fold(1.0, f64::max)
+        let sizes = [1, Tuning::ARRIVALS_GROUP_DURATION.ticks()];
+        sizes.into_iter().map(of).fold(1.0, f64::max)
     }
 
     fn dispersion_of_groups(&self, newest: usize, size: usize) -> f64 {

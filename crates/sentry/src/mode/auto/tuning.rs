@@ -39,12 +39,6 @@ impl Shown for usize {
     }
 }
 
-impl Shown for [usize; 2] {
-    fn shown(&self) -> String {
-        format!("{} and {}", self[0], self[1])
-    }
-}
-
 impl Shown for Duration {
     fn shown(&self) -> String {
         self.as_secs_f64().shown()
@@ -102,6 +96,22 @@ impl<T: super::ablation::Ablated> Number<T> {
     }
 }
 
+impl Number<Duration> {
+    /// The time in whole ticks, of which it is one at least.
+    pub(crate) fn ticks(self) -> usize {
+        let ticks = self.get().as_secs_f64() / Tuning::INTERVAL.get().as_secs_f64();
+        // `as` saturates.
+        (ticks.round() as usize).max(1)
+    }
+}
+
+impl Number<f64> {
+    /// A factor per second as a factor per tick.
+    pub(crate) fn per_tick(self) -> f64 {
+        self.get().powf(Tuning::INTERVAL.get().as_secs_f64())
+    }
+}
+
 /// Numbers of [`Tuning`] from a table, and the table for the documentation.
 macro_rules! tuning {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $value:expr, $unit:literal, $by:literal;)+) => {
@@ -144,8 +154,8 @@ const fn seconds(seconds: u64) -> Duration {
 }
 
 tuning! {
-    /// How often windows and forecast are brought up to date: a tick. Histories are counted in
-    /// ticks, so another interval would change every one of them.
+    /// How often windows and forecast are brought up to date: a tick. Times are in seconds, and
+    /// those of a history are whole ticks.
     INTERVAL: Duration = Duration::from_millis(100), "s", "0220";
     /// Mean service time above this share of the target makes a window smaller.
     SERVICE_TIME_OF_TARGET: f64 = 0.4, "share of the target", "0010";
@@ -164,9 +174,9 @@ tuning! {
     /// moment in which a crowd is accepted and its connections are opened.
     CAPACITY_FIRST_SECONDS: f64 = 0.25, "s", "600 of 25 000 requests/s seen with 512 clients";
     /// How far back rates of arrivals, completions and clients that leave look.
-    RATE_TICKS: usize = 10, "ticks", "a second";
+    RATE_PERIOD: Duration = seconds(1), "s", "0220";
     /// A replica in which nothing has happened for this long is left alone until something does.
-    IDLE_TICKS: usize = 40, "ticks", "longer than any history of a replica";
+    IDLE_DURATION: Duration = seconds(4), "s", "longer than any history of a replica";
     /// Share of clients that has to leave for a whole target of waiting to be pointless.
     LEAVING_OF_OFFERED: f64 = 0.05, "share of arrivals", "0014";
     /// Share of clients that has to leave for the work to be done for no client.
@@ -174,10 +184,10 @@ tuning! {
     /// If less than this share of admitted requests is answered, clients abandon inside the replica
     /// and not in our queue. While windows grow two are admitted for each that is answered.
     ANSWERED_OF_ADMITTED: f64 = 0.3333333333333333, "share of admissions", "0061";
-    /// Factor per tick of the longest wait, while most clients abandon: a half in 0.7 s.
-    PATIENCE_DOWN: f64 = 0.9, "per tick", "0058";
-    /// Factor per tick of the longest wait otherwise.
-    PATIENCE_UP: f64 = 1.05, "per tick", "0058";
+    /// Factor of the longest wait, while most clients abandon: a half in 0.7 s, 0.9 in a tick.
+    PATIENCE_DOWN: f64 = 0.3486784401000001, "per second", "0058";
+    /// Factor of the longest wait otherwise: 1.05 in a tick.
+    PATIENCE_UP: f64 = 1.628894626777442, "per second", "0058";
     /// The longest wait is no shorter than this.
     PATIENCE_OF_TARGET_MIN: f64 = 0.05, "share of the target", "0058";
     /// Share of the capacity that is left for a class in its forecast, whatever is above it.
@@ -327,31 +337,32 @@ tuning! {
     /// work it rises by 1.85 by itself, because the short ones leave first.
     CROWD_BASES_FILLING: f64 = 2.2, "base service times", "0061";
     /// How long a throughput has to last to be a bound of the speed.
-    SPEED_TICKS: usize = 30, "ticks", "three seconds";
+    SPEED_PERIOD: Duration = seconds(3), "s", "0220";
     /// Chance deviations taken off it.
     SPEED_Z: f64 = 2.0, "chance deviations", "one of forty";
 
-    /// Chance deviations that a change of the throughput has to exceed. The place to cut is the
-    /// worst of a hundred at each tick: needless cuts are as rare as refusals with room.
-    CUT_Z: f64 = 5.5, "chance deviations", "0013";
+    /// Throughput that is above that of the history before, or below it, is a change. The place to
+    /// cut is the worst of a hundred at each tick: needless cuts are as rare as refusals with room.
+    CAPACITY_CHANGE: Significance = Significance { share: 1.0, reference: 0.0, z: 5.5 }, "throughput", "0013";
     /// Longest history of the throughput.
     CAPACITY_SECONDS_MAX: f64 = 10.0, "s", "0013";
     /// Completions that it has at least: what 200 say is off by 7 %.
     CAPACITY_COMPLETIONS_MIN: f64 = 400.0, "completions", "0053";
-    /// Less time at full window makes no tick of its own: a pause of the scheduler is no change.
-    CAPACITY_TICK_MIN: f64 = 0.08, "s", "0060";
-    /// Ticks of the history: of a service that takes longer for its completions each is longer.
-    CAPACITY_TICKS_MAX: usize = 256, "ticks", "0250";
+    /// Less time at full window makes no sample of its own: a pause of the scheduler is no change.
+    CAPACITY_SAMPLE_SECONDS_MIN: f64 = 0.08, "s", "0060";
+    /// Samples of the history: of a service that takes longer for its completions each is longer.
+    CAPACITY_SAMPLES_MAX: usize = 256, "samples", "0250";
     /// Completions without which there is no throughput.
     CAPACITY_COMPLETIONS_FIRST: f64 = 10.0, "completions", "good for ±30 %";
-    /// Ticks from which on the dispersion of completions is estimated.
-    DISPERSION_TICKS: usize = 20, "ticks", "0013";
+    /// Samples from which on the dispersion of completions is estimated. What an estimate needs is
+    /// their number, however long each of them is.
+    DISPERSION_SAMPLES_MIN: usize = 20, "samples", "0013";
     /// What it is taken for before.
     DISPERSION_UNKNOWN: f64 = 1.5, "variance over mean", "0013";
-    /// Ticks that are too new to tell dispersion from a change.
-    DISPERSION_TICKS_NEW: usize = 10, "ticks", "0013";
-    /// Ticks in a group: long requests make neighbouring ticks alike.
-    DISPERSION_GROUP_TICKS: usize = 5, "ticks", "0013";
+    /// Samples that are too new to tell dispersion from a change.
+    DISPERSION_SAMPLES_NEW: usize = 10, "samples", "0013";
+    /// Samples in a group: long requests make neighbouring samples alike.
+    DISPERSION_GROUP_SAMPLES: usize = 5, "samples", "0013";
     /// Least dispersion of completions.
     DISPERSION_MIN: f64 = 1.0, "variance over mean", "Poisson";
     /// Greatest dispersion of completions.
@@ -363,9 +374,9 @@ tuning! {
     /// Arrivals beyond the capacity are an overload.
     OVERLOAD_EXCESS: Significance = Significance { share: 1.0, reference: 0.0, z: 4.0 }, "capacity", "0053";
     /// How far back an excess of arrivals is looked for.
-    OVERLOAD_TICKS: usize = 30, "ticks", "three seconds";
+    OVERLOAD_PERIOD: Duration = seconds(3), "s", "0053";
     /// How far back the load is looked at that leaves room for bursts, or none.
-    LOAD_TICKS: usize = 200, "ticks", "twenty seconds";
+    LOAD_PERIOD: Duration = seconds(20), "s", "0053";
     /// Arrivals of that time that leave no room for bursts.
     LOAD_WITHOUT_ROOM: Significance = Significance { share: 0.95, reference: 10.0, z: 3.0 }, "capacity", "0053";
     /// Quiet for this long ends an overload.
@@ -407,8 +418,8 @@ tuning! {
     TARGET_REQUESTS: f64 = 60.0, "requests", "0010";
     /// A derived target before anything is known.
     TARGET_FIRST_SECONDS: f64 = 0.5, "s", "what people accept of a page";
-    /// Share of the way that a derived target goes.
-    TARGET_STEP: f64 = 0.05, "per tick", "a time constant of two seconds";
+    /// Time constant by which a derived target follows what the service needs.
+    TARGET_FOLLOWING_SECONDS: f64 = 2.0, "s", "0010";
 
     /// A gap between arrivals below this share of the mean is short.
     CLUMP_GAP_SHORT: f64 = 0.16666666666666666, "mean gaps", "0110";
@@ -426,8 +437,8 @@ tuning! {
     CLUMP_BLOCKS_SINGLE: f64 = 0.25, "share of blocks", "0110";
     /// Greatest dispersion of arrivals.
     CLUMP_DISPERSION_MAX: f64 = 64.0, "variance over mean", "0110";
-    /// Ticks in a group, for the dispersion of arrivals.
-    ARRIVALS_GROUP_TICKS: [usize; 2] = [1, 5], "ticks", "0110";
+    /// Length of a group, for the dispersion of arrivals beside that of single ticks.
+    ARRIVALS_GROUP_DURATION: Duration = Duration::from_millis(500), "s", "0110";
     /// Groups that it takes.
     ARRIVALS_GROUPS_MIN: usize = 20, "groups", "0110";
     /// Chance deviations that are taken off it.
@@ -435,10 +446,11 @@ tuning! {
     /// Mean of the squares of a normal deviate without the greatest tenth of them.
     ARRIVALS_TRIMMED: f64 = 0.623, "variance", "the normal distribution";
 
-    /// What is left of service times after a tick: a time constant of three seconds.
-    SERVICE_TIME_FADE: f64 = 0.967, "per tick", "thirty ticks";
-    /// What is left of their moments, which a few long ones decide: twenty seconds.
-    SERVICE_TIME_MOMENTS_FADE: f64 = 0.995, "per tick", "two hundred ticks";
+    /// What is left of service times: a time constant of three seconds, 0.967 in a tick.
+    SERVICE_TIME_FADE: f64 = 0.7149320074478499, "per second", "0010";
+    /// What is left of their moments, which a few long ones decide: a time constant of twenty
+    /// seconds, 0.995 in a tick.
+    SERVICE_TIME_MOMENTS_FADE: f64 = 0.9511101304657719, "per second", "0018";
     /// Completions from which on service times have a shape.
     SERVICE_TIME_COMPLETIONS: f64 = 50.0, "completions", "a quantile of 0.95 has two above it";
     /// Bound of a high quantile over the mean.
@@ -485,6 +497,17 @@ pub fn markdown() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_whole_ticks_and_factors_per_second_are_taken_apart() {
+        assert_eq!(Tuning::RATE_PERIOD.ticks(), 10);
+        assert_eq!(Tuning::LOAD_PERIOD.ticks(), 200);
+        assert_eq!(Tuning::ARRIVALS_GROUP_DURATION.ticks(), 5);
+        assert!((Tuning::PATIENCE_DOWN.per_tick() - 0.9).abs() < 1e-15);
+        assert!((Tuning::PATIENCE_UP.per_tick() - 1.05).abs() < 1e-15);
+        assert!((Tuning::SERVICE_TIME_FADE.per_tick() - 0.967).abs() < 1e-15);
+        assert!((Tuning::SERVICE_TIME_MOMENTS_FADE.per_tick() - 0.995).abs() < 1e-15);
+    }
 
     #[test]
     fn documentation_has_every_number() {
