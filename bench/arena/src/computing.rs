@@ -1,4 +1,4 @@
-//! A replica that really computes, for the scenario that is about processor time: so many
+//! A replica that really computes, for the scenario that is about processor time: this many
 //! requests at once, each in a thread of its own, and every one a drawn amount of processor time.
 //!
 //! Work is measured on the thread's own processor clock, so that a request costs the same on a fast
@@ -25,7 +25,7 @@ use tokio::sync::Semaphore;
 /// Part of a processor that is one core of the scenario, at nominal speed.
 pub(crate) const CORE: f64 = 0.25;
 
-/// Checked against the clock after so many steps: about twenty microseconds.
+/// Checked against the clock after this many steps: about twenty microseconds.
 const STEPS: u64 = 10_000;
 
 const PAGE: &[u8] = &[b'.'; 1024];

@@ -30,7 +30,7 @@ impl Default for LivenessConfig {
 /// What changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing was heard for too long: fall back.
+    /// No message came for too long: fall back.
     Partitioned,
     /// The channel speaks again, or for the first time.
     Connected,
@@ -86,7 +86,7 @@ impl Liveness {
         Some(Change::Partitioned)
     }
 
-    /// Whether nothing was heard for too long.
+    /// Whether no message came for too long.
     #[must_use]
     pub fn is_partitioned(&self) -> bool {
         self.partitioned

@@ -49,7 +49,7 @@ pub const REGISTRATIONS_PER_SECOND: u32 = 5;
 /// A relay need not register more often than this.
 pub const REGISTER_EVERY: Duration = Duration::from_secs(30);
 
-/// A relay that has missed so many registrations is not given to anybody.
+/// A relay that has missed this many registrations is not given to anybody.
 const MISSED_MAX: u32 = 3;
 
 /// A relay that was never reached is forgotten after this long.

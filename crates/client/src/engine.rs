@@ -71,7 +71,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// A client that has heard nothing yet.
+    /// A client without any message yet.
     #[must_use]
     pub fn new(config: EngineConfig, now: Timestamp) -> Self {
         let silence = config.silence;

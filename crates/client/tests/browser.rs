@@ -252,7 +252,7 @@ fn browse(url: &str, profile: &std::path::Path) -> Option<Browser> {
     })
 }
 
-/// A relay of the publisher's, once it has heard something.
+/// A relay of the publisher's, once it has a message.
 async fn relay(publisher: &Node) -> Node {
     let (listener, addr) = listener().await;
     let parents = Parents::Tracked {
@@ -290,7 +290,7 @@ async fn a_browser_verifies_paces_holds_back_and_sends() {
         }
     };
     assert_eq!(result, "ok");
-    // What the browser heard came by the relay too.
+    // What the browser received came by the relay too.
     assert!(beside.hub.copies() > 0);
     // The second was replaced before it went.
     let items: Vec<u64> = stamps.iter().map(|stamp| stamp.item).collect();

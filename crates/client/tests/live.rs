@@ -97,7 +97,7 @@ fn config(publisher: &str, folder: &Path) -> Config {
     }
 }
 
-/// A client that has heard that it may send once an hour.
+/// A client that may send once an hour by the last message.
 async fn once_an_hour(folder: &Path) -> (Node, Client) {
     let publisher = publisher().await;
     publisher.say(1, Strategy::Interval(Duration::from_secs(3600)));
@@ -149,7 +149,7 @@ async fn an_item_has_a_deadline_of_its_own() {
     assert!(matches!(soon(first.outcome()).await, Outcome::Answered(_)));
     let short = client.submit_within(bid(addr, "2"), None, Duration::from_millis(1));
     let usual = client.submit(bid(addr, "3"), None).unwrap();
-    // It is given up when the server is heard after its time, by the server's clock.
+    // It is given up when a message of the server comes after its time, by the server's clock.
     until(|| client.status().overdue == 1).await;
     let short = short.unwrap();
     let outcome = short.outcome();

@@ -53,7 +53,7 @@ const SHARE_CHANGE_Z: f64 = 3.0;
 /// have none by rounding (experiments/fleet/overload.toml).
 const SLOTS_PER_PROXY_MIN: f64 = 2.0;
 
-/// Until the others do what the leader found, and it has heard how that went: its report, their
+/// Until the others do what the leader found, and it has their results: its report, their
 /// step, their tick, a report about the time after it, and that report's way.
 const LAG_INTERVALS: u32 = 5;
 
@@ -76,7 +76,7 @@ pub struct MemberConfig {
     pub interval: Duration,
     /// A peer that is silent for so long is lost.
     pub hold: Duration,
-    /// The same while nothing is heard of any peer; without it the last known peers stay.
+    /// The same while no peer reports; without it the last known peers stay.
     pub hold_cut_off: Option<Duration>,
     /// What carries the reports, for people.
     pub carrier: String,
@@ -107,7 +107,7 @@ pub enum Lost {
     Left,
     /// Its connections are refused.
     Gone,
-    /// Nothing was heard of it.
+    /// It did not report in time.
     Silent,
 }
 
@@ -138,9 +138,9 @@ pub enum FleetEvent {
         /// Why.
         why: Lost,
     },
-    /// Nothing is heard of any peer any longer, or again.
+    /// No peer reports any longer, or one does again.
     CutOff {
-        /// Whether nothing is heard.
+        /// Whether no peer reports.
         on: bool,
     },
 }
@@ -150,7 +150,7 @@ pub enum FleetEvent {
 pub struct PeerStatus {
     /// Its name.
     pub proxy: String,
-    /// Seconds since it was last heard of.
+    /// Seconds since its last report.
     pub age_seconds: f64,
 }
 
@@ -165,7 +165,7 @@ pub struct FleetStatus {
     pub carrier: String,
     /// Why it does not, where it does not.
     pub trouble: Option<String>,
-    /// Nothing is heard of any peer: the last known shares stay in force.
+    /// No peer reports: the last known shares stay in force.
     pub cut_off: bool,
     /// The others.
     pub peers: Vec<PeerStatus>,
@@ -207,10 +207,10 @@ pub struct Member {
     /// Start and number of the last report of another proxy of this name.
     namesake: Option<(u64, u64)>,
     trouble: Option<String>,
-    /// The peers of this moment were heard of, or could be: the exchange works.
+    /// The peers of this moment report, or could: the exchange works.
     works: Timestamp,
     cut_off: bool,
-    /// When it ended last that nothing was heard. The others need a moment to be heard of again.
+    /// When peers began to report again. All of them need a moment for that.
     heard_again: Timestamp,
     force: BTreeMap<String, Force>,
     events: Vec<FleetEvent>,
@@ -309,7 +309,7 @@ impl Member {
         }
     }
 
-    /// The exchange could be used, whether anybody was heard of or not.
+    /// The exchange could be used, whether a peer reported or not.
     pub fn on_exchange(&mut self, now: Timestamp) {
         self.works = self.works.max(now);
         self.trouble = None;

@@ -24,9 +24,9 @@ const ARRIVALS_UNSHOWN: f64 = 50.0;
 pub(crate) struct Peer {
     pub(crate) boot: u64,
     pub(crate) sequence: u64,
-    /// When it was first heard of since it was last lost.
+    /// Its first report since it was last lost.
     pub(crate) since: Timestamp,
-    /// When it was last heard of.
+    /// Its last report.
     pub(crate) heard: Timestamp,
     /// Connections to it are refused since then.
     pub(crate) gone: Option<Timestamp>,

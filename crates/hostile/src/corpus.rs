@@ -38,7 +38,7 @@ pub enum CorpusError {
     Empty(PathBuf),
 }
 
-/// One line. Other keys are notes of whoever collected it.
+/// One line. Other keys are notes of its collector.
 #[derive(Deserialize)]
 struct Line {
     id: String,

@@ -10,7 +10,7 @@ use tidegate_hostile::frames::{
 use tidegate_testing::within;
 use tokio::task::JoinSet;
 
-/// Requests of one connection that may reach the upstream before it is sent away.
+/// Requests of one connection that may reach the upstream before it is closed.
 const REACH_MAX: usize = 100;
 
 /// Far more attempts than are allowed.

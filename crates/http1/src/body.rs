@@ -11,7 +11,7 @@ use super::{HeadLimits, Violation, field};
 /// How a body is framed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// So many bytes.
+    /// This many bytes.
     Length(u64),
     /// In chunks, with trailers behind them.
     Chunked,

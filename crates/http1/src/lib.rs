@@ -1,12 +1,12 @@
 //! HTTP/1.1 on the wire: heads and bodies read and written, without sockets.
 //!
-//! Two parties that read the same bytes must not disagree about where a message ends: whoever
+//! Two parties that read the same bytes must not disagree about where a message ends: one that
 //! exploits a disagreement gets a request past the one into the other ("request smuggling"). So
 //! what clients send is read by the strict grammar of RFC 9112 sections 2.2, 3, 5, 6 and 7.1 and
 //! refused where it deviates, and what goes out is always written anew, in one spelling.
 //!
-//! Bytes in, a message or a [`Violation`] out. The proxy, the load generator and whoever else has a
-//! socket puts them on it. A head that comes in pieces is not read from its start again.
+//! Bytes in, a message or a [`Violation`] out. The proxy, the load generator and others that have a
+//! socket put them on it. A head that comes in pieces is not read from its start again.
 //!
 //! | module | what it holds |
 //! | --- | --- |

@@ -4,7 +4,7 @@
 //! made for look-ups, and pays for them with a table that is filled, grown and dropped with every
 //! message. A proxy looks up few names and passes everything on: a list in the order of arrival
 //! does with less (`docs/decisions/0050-headers-in-a-list.md`). The number of headers is bounded by
-//! `limits.headers`, so a walk over them is short whoever sent them.
+//! `limits.headers`, so a walk over them is short for every sender.
 
 use std::borrow::Borrow;
 
@@ -26,14 +26,14 @@ impl Fields {
         Self::default()
     }
 
-    /// With room for so many headers of a request, and for what we add on their way.
+    /// With room for this many headers of a request, and for what we add on their way.
     #[inline]
     #[must_use]
     pub fn with_room(fields: usize) -> Self {
         Self(Vec::with_capacity(fields + OURS))
     }
 
-    /// With room for so many headers of a response.
+    /// With room for this many headers of a response.
     #[inline]
     #[must_use]
     pub fn of_response(fields: usize) -> Self {

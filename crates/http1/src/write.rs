@@ -68,8 +68,8 @@ impl Encoder {
     }
 }
 
-/// Trailers that are announced and may be trailers (RFC 9110 section 6.5.1): whoever merges them
-/// into the headers must not be misled by them.
+/// Trailers that are announced and may be trailers (RFC 9110 section 6.5.1): a recipient that
+/// merges them into the headers must not be misled by them.
 fn announced(headers: &Fields) -> Vec<HeaderName> {
     let forbidden = |name: &HeaderName| {
         matches!(

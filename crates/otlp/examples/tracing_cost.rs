@@ -2,7 +2,7 @@
 //!
 //! usage: tracing_cost REQUESTS ROUNDS
 //!
-//! Each round sends so many requests without traces and with 0 %, 1 % and 100 % of them recorded,
+//! Each round sends this many requests without traces and with 0 %, 1 % and 100 % of them recorded,
 //! one after the other through the same proxy and connection, and compares within the round.
 //! Instruction counts would be steadier, but callgrind cannot run programs of rustix.
 

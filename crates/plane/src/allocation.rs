@@ -203,7 +203,7 @@ fn only_minima(pool: u32, bids: &[Bid]) -> Vec<u32> {
     bids.iter().map(give).collect()
 }
 
-/// Dynamic programming: the best that the first bids can do with so many servers.
+/// Dynamic programming: the best that the first bids can do with this many servers.
 fn exact(pool: u32, bids: &[Bid], prices: Prices) -> Vec<u32> {
     let size = pool as usize + 1;
     let mut best = vec![f64::NEG_INFINITY; size];

@@ -267,7 +267,8 @@ impl Application {
         self.need(rate.rate, margin + reached - rate.rate)
     }
 
-    /// The rate of the last interval, where it is more than so many servers can do, beyond chance.
+    /// The rate of the last interval, where it is more than this many servers can do, beyond
+    /// chance.
     pub(crate) fn beyond(&self, servers: u32) -> Option<f64> {
         let [.., last] = self.demand.last_rates()?;
         let capacity = self.capacity()? * f64::from(servers);

@@ -448,7 +448,7 @@ fn proxy_that_is_away_is_said_and_decides_nothing() {
     assert!(!plane.get("/api/events").contains("\"decision\""));
 }
 
-/// A daemon that acts, with at least so many servers that are ready.
+/// A daemon that acts, with at least this many servers that are ready.
 fn acting(folder: &Path, servers: usize) -> (Arc<Mutex<Admin>>, Plane) {
     let (admin, base) = admin();
     let daemon = "mode = 'act'\non_exit = 'stop'";

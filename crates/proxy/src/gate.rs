@@ -157,7 +157,7 @@ impl Drop for Wait {
         let Some(ticket) = self.ticket.take() else {
             return;
         };
-        // From here on whoever frees a slot keeps it; one that has been given already goes back.
+        // From here on a slot that gets free is kept; one that has been given already goes back.
         self.answer.close();
         let application = &self.application.shared;
         match self.answer.try_recv() {

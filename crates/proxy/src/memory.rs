@@ -15,7 +15,7 @@ pub(crate) struct CrowdWatch {
 }
 
 impl CrowdWatch {
-    /// With so many connections now: whether more than half of a crowd has gone.
+    /// With this many connections now: whether more than half of a crowd has gone.
     pub(crate) fn has_gone(&mut self, connections: usize) -> bool {
         self.most = self.most.max(connections);
         let gone = self.most >= CROWD_MIN && connections <= self.most / 2;

@@ -31,7 +31,7 @@ const RESTING_TICK: Duration = Duration::from_secs(1);
 /// The same for other modes, which decide nothing while nothing happens.
 const RESTING_TICK_QUIET: Duration = Duration::from_secs(10);
 
-/// With that many applications ticks this close together are done together. Chosen: short against
+/// With this many applications ticks this close together are done together. Chosen: short against
 /// the shortest interval of a mode.
 const TOGETHER: Duration = Duration::from_millis(5);
 

@@ -621,7 +621,7 @@ async fn controllers_show_their_terms() {
     );
 }
 
-/// Sends so many requests over one connection, each with a long target.
+/// Sends this many requests over one connection, each with a long target.
 async fn ask_at_length(addr: SocketAddr, requests: usize) {
     let mut stream = TcpStream::connect(addr).await.unwrap();
     let request = format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "x".repeat(8000));

@@ -99,7 +99,8 @@ impl Forecast {
         (nanos != NEVER).then(|| Duration::from_nanos(nanos))
     }
 
-    /// Refuses newcomers with so many waiters at their importance or above; at least one may wait.
+    /// Refuses newcomers with this many waiters at their importance or above; at least one may
+    /// wait.
     pub(crate) fn set_ahead_limit(&self, waiters: f64) {
         // `as` saturates.
         let waiters = (waiters.ceil() as u32).max(1);
@@ -339,7 +340,7 @@ impl Counters {
         add_one(&self.would_shed[reason.index()]);
     }
 
-    /// So many more that enforcing would have refused.
+    /// This many more that enforcing would have refused.
     pub(crate) fn would_shed_more(&self, reason: ShedReason, count: u64) {
         self.would_shed[reason.index()].fetch_add(count, Ordering::Relaxed);
     }

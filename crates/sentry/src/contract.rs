@@ -11,7 +11,7 @@ use crate::config::ClassConfig;
 use crate::gate::LeakyBucket;
 use crate::status::GuaranteeStatus;
 
-/// A guarantee is kept through bursts of so many seconds' worth, and of so many requests at
+/// A guarantee is kept through bursts of this many seconds' worth, and of this many requests at
 /// least. Chosen: random arrivals at nine tenths of the guaranteed rate find it used up less than
 /// once in a hundred.
 const BURST_SECONDS: f64 = 1.0;

@@ -7,9 +7,9 @@
 //!
 //! Memory is bounded: a key has a place in one set of [`WAYS`] entries. In a full set the entry
 //! with the most allowance left and nothing inside makes room: keys seen once go first, and a key
-//! that has used much of its allowance stays. Whoever is forgotten begins with a whole allowance,
-//! so a flood of new keys never costs an honest one anything. Where every entry of a set has
-//! requests inside, a new key is let in and not counted.
+//! that has used much of its allowance stays. A key that is forgotten begins with a whole
+//! allowance, so a flood of new keys never costs an honest one anything. Where every entry of a set
+//! has requests inside, a new key is let in and not counted.
 
 use std::time::Duration;
 
@@ -138,7 +138,7 @@ impl QuotaTable {
         }
     }
 
-    /// Keys of which at least so many requests came since the last call, with their number.
+    /// Keys of which at least this many requests came since the last call, with their number.
     pub fn take_busy_keys(&mut self, least: u32) -> Vec<(u64, u32)> {
         let arrived = |entry: &mut Entry| (entry.key, std::mem::take(&mut entry.arrived));
         let used = self.entries.iter_mut().filter(|entry| entry.used);

@@ -218,7 +218,7 @@ impl Replica {
         }
     }
 
-    /// Lets it hold so many requests, within what it is trusted with.
+    /// Lets it hold this many requests, within what it is trusted with.
     pub(crate) fn grant(&self, wanted: u32, most: u32) -> u32 {
         let trusted = self.trusted.load(Ordering::Relaxed);
         let limit = wanted.min(most).min(trusted);
@@ -265,7 +265,7 @@ impl Replica {
         self.take_within(now, limit)
     }
 
-    /// Takes a slot if there is one and fewer than so many are taken.
+    /// Takes a slot if there is one and fewer than this many are taken.
     pub(crate) fn take_below(&self, now: Timestamp, most: u32) -> bool {
         self.take_within(now, self.limit().min(most))
     }
@@ -379,7 +379,7 @@ impl Replica {
         self.pace.record(residence.as_secs_f64());
     }
 
-    /// Residence by concurrency, up to now.
+    /// Service times by concurrency, up to now.
     pub(crate) fn occupancy(&self, now: Timestamp) -> &Occupancy {
         self.occupancy
             .on_change(now, self.in_flight(), self.limit());
@@ -504,7 +504,7 @@ const FAILURE_SECONDS_MAX: f64 = 10.0;
 /// that gets the first requests of a burst is not shut out by its share of a moment ago.
 const SHARE_MIN: f64 = 0.05;
 
-/// A replica is believed to hold at most so many requests of other proxies for each of ours.
+/// A replica is believed to hold at most this many requests of other proxies for each of ours.
 /// Chosen: 32 proxies that share a pool evenly are seen in full, and one that lies cannot close the
 /// gate for good.
 const OTHERS_OF_OURS: i32 = 31;

@@ -55,8 +55,8 @@ impl ReplicaReports {
         }
     }
 
-    /// Whoever answers demand, its own service time or what it included has a nucleus, and with it
-    /// the flag.
+    /// A replica that reports demand, its own service time or what it included has a nucleus, and
+    /// with it the flag.
     pub(crate) fn on_report(&self, report: &Report) {
         let measures = report.demand.is_some() || report.service_seconds.is_some();
         if measures || report.optional.is_some() {

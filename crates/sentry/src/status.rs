@@ -117,7 +117,7 @@ pub struct BrownoutStatus {
     pub quantile: f64,
     /// That quantile as it was measured last; absent before the first full response.
     pub measured_seconds: Option<f64>,
-    /// `psi`: whoever waits longer is served without optional content.
+    /// `psi`: a request that waits longer is served without optional content.
     pub threshold_seconds: f64,
     /// Mean service time replicas are to aim at, where the mode has one.
     pub service_target_seconds: Option<f64>,

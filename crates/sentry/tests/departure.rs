@@ -57,7 +57,7 @@ impl Loop {
         }
     }
 
-    /// Time passes; whoever is answered asks again.
+    /// Time passes; a client that is answered asks again.
     fn run(&mut self, millis: u64) {
         self.run_at(DONE_PER_MS, millis);
     }

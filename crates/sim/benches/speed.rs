@@ -46,7 +46,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The sizes of the scaling table, up to so many replicas.
+/// The sizes of the scaling table, up to this many replicas.
 fn scales(most: f64) -> std::io::Result<()> {
     for replicas in [30, 300, 3_000, 10_000] {
         for load in [0.8, 2.0] {
@@ -59,8 +59,8 @@ fn scales(most: f64) -> std::io::Result<()> {
 }
 
 /// Replicas of two workers of 100 ms behind the engine in mode `auto`, from a cold start, for
-/// twenty seconds and at least so many requests that thirty replicas can be measured. Tells what a
-/// request costs, simulated whole, and the share of the ideal by second.
+/// twenty seconds and at least this many requests that thirty replicas can be measured. Tells what
+/// a request costs, simulated whole, and the share of the ideal by second.
 fn scale(replicas: u32, load: f64) -> Value {
     let capacity = 20.0 * f64::from(replicas);
     let seconds = (200_000.0 / capacity).clamp(SCALE_S, 200.0);

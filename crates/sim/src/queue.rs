@@ -64,7 +64,7 @@ pub struct QueueRun {
     pub arrived: u64,
     /// Customers that had to wait.
     pub delayed: u64,
-    /// Customers turned away.
+    /// Customers refused.
     pub blocked: u64,
     /// Time in the system of those who left.
     pub response: Moments,
@@ -87,7 +87,7 @@ impl QueueRun {
         self
     }
 
-    /// Share of arrivals turned away.
+    /// Share of arrivals refused.
     #[must_use]
     pub fn blocking(&self) -> f64 {
         self.blocked as f64 / self.arrived as f64

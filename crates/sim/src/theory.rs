@@ -13,7 +13,7 @@ pub struct Steady {
     pub waiting: f64,
     /// Chance that an arrival has to wait (of all arrivals).
     pub delayed: f64,
-    /// Chance that an arrival is turned away.
+    /// Chance that an arrival is refused.
     pub blocked: f64,
     /// Share of the servers' time in use.
     pub utilization: f64,

@@ -3,7 +3,7 @@
 //! Goodput within the target is compared with what is possible: of the requests that arrive, or
 //! that the capacity allows, those whose bare service fits into the target at the speed of the
 //! moment. A request of 200 ms on average, exponential, with a target of 1 s at a quarter of the
-//! speed is late in 29 % of the cases whoever decides.
+//! speed is late in 29 % of the cases with every controller.
 //!
 //! Runs are deterministic: the margins are there for changes of the code, not for chance.
 
@@ -153,8 +153,8 @@ impl Bars {
         }
     }
 
-    /// 95 % of what is possible, and the 99th percentile within so many targets, on the mean of the
-    /// runs; says both.
+    /// 95 % of what is possible, and the 99th percentile within this many targets, on the mean of
+    /// the runs; says both.
     fn in_time(
         &mut self,
         what: &str,

@@ -210,8 +210,8 @@ fn replicas_that_come_and_go_lose_no_request_and_bring_their_capacity() {
     }
 }
 
-/// The engine gives numbers of removed replicas again: whoever takes one for another sends requests
-/// to a replica that left.
+/// The engine gives numbers of removed replicas again: a driver that takes one for another sends
+/// requests to a replica that left.
 #[test]
 fn numbers_that_the_engine_gives_again_are_not_mistaken() {
     let mut text = format!("{SERVICE}{}\n[[replica]]\ncores = 4\n", PROTECTIONS[0]);

@@ -86,7 +86,7 @@ impl Service {
         tidegate_config::parse("slow-replica.toml", &text).expect("the scenario is valid")
     }
 
-    /// A run of so many seconds.
+    /// A run of this many seconds.
     fn run(&self, mode: &str, seed: u64, seconds: u32, speed: f64) -> Run {
         let scenario = self.scenario(mode, seconds, speed);
         let Protect::Sentry(config) = &scenario.protect else {

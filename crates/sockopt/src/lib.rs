@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Lets the kernel hand a connection of a listening socket over only when its client has said
-/// something, or has been silent for about so many seconds (`TCP_DEFER_ACCEPT`).
+/// something, or has been silent for about this many seconds (`TCP_DEFER_ACCEPT`).
 ///
 /// # Errors
 /// What the system says.

@@ -33,7 +33,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LAW", default_value = "exp:20ms", value_parser = parse_law,
           help = format!("Work per request: {LAW_FORMS}"))]
     service: Law,
-    /// Share the workers among at most so many requests (`unlimited` for all) instead of a queue.
+    /// Share the workers among at most this many requests (`unlimited` for all) instead of a queue.
     #[arg(long, value_name = "AT_ONCE", value_parser = parse_bound)]
     sharing: Option<Bound>,
     /// How many requests may wait; the next one is answered 503.

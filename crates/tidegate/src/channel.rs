@@ -50,7 +50,7 @@ enum Command {
         /// File with the authorities to believe instead of the system's, for https.
         #[arg(long, value_name = "FILE")]
         ca: Option<PathBuf>,
-        /// Ends after so many messages.
+        /// Ends after this many messages.
         #[arg(long, value_name = "N")]
         count: Option<u64>,
     },

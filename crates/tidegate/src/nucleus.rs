@@ -28,8 +28,8 @@ pub(crate) struct Args {
     /// Where to listen; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// The service's process, whose CPU time counts; by default, whoever listens on the upstream's
-    /// address.
+    /// The service's process, whose CPU time counts; by default, the one that listens on the
+    /// upstream's address.
     #[arg(long, value_name = "N", conflicts_with = "cgroup")]
     pid: Option<u32>,
     /// The directory of the service's cgroup, instead of a process.

@@ -64,7 +64,7 @@ pub(crate) struct Args {
     /// Plan for this many times the rate.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     growth: f64,
-    /// Also with so many replicas lost.
+    /// Also with this many replicas lost.
     #[arg(long, value_name = "N", default_value_t = 0)]
     kill: u32,
     /// Of the simulations.

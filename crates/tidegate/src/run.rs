@@ -172,7 +172,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     drop(inherited);
     let handover = Handover::of(sockets(&bound, &operations)?);
     match announce(args, &bound, &operations) {
-        // Whoever listened to the predecessor's first line may have stopped listening.
+        // The reader of the predecessor's first line may have stopped listening.
         Err(_) if upgrade::is_successor() => {}
         announced => announced?,
     }

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// A recording: a file, or a directory with its files.
     #[arg(value_name = "FILE|DIR", required_unless_present = "self_test")]
     recording: Option<PathBuf>,
-    /// Instead: forecasts for so many random services against the truth, both by the simulator,
+    /// Instead: forecasts for this many random services against the truth, both by the simulator,
     /// with the errors by load.
     #[arg(long, value_name = "N", conflicts_with_all = ["recording", "set", "mode", "variant"])]
     self_test: Option<u64>,

@@ -1,8 +1,9 @@
 //! The language of the repository: what a stranger reads is plain, short and in the field's words.
 //!
 //! Comments and Markdown have at most 100 columns; a type is described where it stands; words that
-//! the glossary of ARCHITECTURE.md replaced do not come back. Tables, code and what cannot be
-//! broken (a link, a code span) may be longer.
+//! the glossary of ARCHITECTURE.md replaced do not come back, as far as a word shows that it means
+//! what the glossary says. Tables, code and what cannot be broken (a link, a code span) may be
+//! longer. Records of the past (`docs/decisions`, `docs/history`, CHANGELOG.md) keep their words.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,15 +24,25 @@ const SKIPPED: [&str; 7] = [
     "artifacts",
 ];
 
-/// Phrases of comments, and what stands for them.
-const PHRASES: [(&str, &str); 4] = [
+/// Phrases of comments and Markdown in lower case, and what stands for them.
+const PHRASES: [(&str, &str); 14] = [
     (
-        "See the module's description",
+        "see the module's description",
         "a sentence on the type itself",
     ),
-    ("turned away for load", "shed"),
+    ("turned away", "shed, or refused"),
+    ("turns away", "sheds, or refuses"),
+    ("turn away", "shed, or refuse"),
+    ("sent away", "shed, or closed"),
     ("policed away", "shed"),
-    ("is dimmed away", "left out (optional content)"),
+    ("dimmed away", "left out (optional content)"),
+    ("dismissed", "shed, or closed"),
+    ("set aside", "ejected"),
+    ("residence", "service time"),
+    ("visitor", "client"),
+    ("whoever", "the thing's name, or anyone who"),
+    ("so many", "this many, or the quantity's name"),
+    ("heard", "received, read or reported"),
 ];
 
 fn root() -> PathBuf {
@@ -97,6 +108,31 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
+/// The lines of Markdown that are no code.
+fn without_code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut code = false;
+    text.lines().enumerate().filter(move |(_, line)| {
+        let fence = line.trim_start().starts_with("```");
+        code ^= fence;
+        !(code || fence)
+    })
+}
+
+/// Whether a page says what was, in the words of its time.
+fn is_record(path: &Path) -> bool {
+    path.ends_with("CHANGELOG.md") || path.parent().is_some_and(|at| at.ends_with("decisions"))
+}
+
+/// What to write instead of phrases of a line, outside of its code spans.
+fn replaced(line: &str) -> impl Iterator<Item = String> {
+    let plain: Vec<&str> = line.split('`').step_by(2).collect();
+    let plain = plain.join("`").to_lowercase();
+    let found = PHRASES
+        .iter()
+        .filter(move |(phrase, _)| plain.contains(phrase));
+    found.map(|(phrase, instead)| format!("`{phrase}`: write {instead}"))
+}
+
 fn report(problems: &[String]) {
     assert!(
         problems.is_empty(),
@@ -150,16 +186,37 @@ fn comments_use_the_words_of_the_glossary() {
     for path in all(".rs") {
         let text = fs::read_to_string(&path).unwrap();
         for (number, line) in text.lines().enumerate() {
-            let Some(text) = comment(line) else { continue };
-            for (phrase, instead) in PHRASES {
-                if text.contains(phrase) {
-                    let what = format!("`{phrase}`: write {instead}");
-                    problems.push(place(&path, number, &what));
-                }
+            if let Some(text) = comment(line) {
+                let phrases = replaced(text).map(|what| place(&path, number, &what));
+                problems.extend(phrases);
             }
         }
     }
     report(&problems);
+}
+
+#[test]
+fn markdown_uses_the_words_of_the_glossary() {
+    let mut problems = Vec::new();
+    for path in all(".md").iter().filter(|path| !is_record(path)) {
+        let text = fs::read_to_string(path).unwrap();
+        for (number, line) in without_code(&text) {
+            let phrases = replaced(line).map(|what| place(path, number, &what));
+            problems.extend(phrases);
+        }
+    }
+    report(&problems);
+}
+
+#[test]
+fn replaced_words_are_found_outside_of_code_whatever_their_case() {
+    let found = |text: &str| replaced(text).count();
+    assert_eq!(found("Whoever waits, by its residence."), 2);
+    assert_eq!(found("a `residence` and `whoever`"), 0);
+    assert_eq!(found("the residences"), 1);
+    let fenced = "```\nwhoever\n```\nwhoever";
+    let lines: Vec<_> = without_code(fenced).collect();
+    assert_eq!(lines, [(3, "whoever")]);
 }
 
 #[test]

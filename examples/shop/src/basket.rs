@@ -1,5 +1,5 @@
 //! The basket lives in a cookie, so that any replica can show it: `basket=7:2.31:1` is two of
-//! product 7 and one of product 31. Whoever edits the cookie edits their own basket only.
+//! product 7 and one of product 31. Anyone who edits the cookie edits their own basket only.
 
 use axum::http::HeaderMap;
 use axum::http::header::COOKIE;
@@ -54,7 +54,7 @@ impl Basket {
         self.set(product, had.saturating_add(quantity));
     }
 
-    /// Has so many of a product; 0 removes it.
+    /// Has this many of a product; 0 removes it.
     pub(crate) fn set(&mut self, product: i64, quantity: u32) {
         let quantity = quantity.min(QUANTITY_MAX);
         let has_room = self.lines.len() < LINES_MAX;

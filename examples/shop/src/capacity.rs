@@ -1,9 +1,9 @@
 //! A capacity that the shop does not have: for experiments on machines that others use too.
 //!
 //! Pages take turns on one server that exists only on paper. A page that needs `cost` of it is done
-//! `cost` after those before it, by the clock; whoever oversleeps loses nothing, because the next
-//! one's turn does not depend on it. So a replica answers `1 / cost` pages per second, whatever
-//! else the machine does, as long as it has time for the real work.
+//! `cost` after those before it, by the clock; a thread that oversleeps loses nothing, because the
+//! next one's turn does not depend on it. So a replica answers `1 / cost` pages per second,
+//! whatever else the machine does, as long as it has time for the real work.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

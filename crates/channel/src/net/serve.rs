@@ -47,7 +47,8 @@ pub const RELAY_LISTENERS_MAX: usize = 1000;
 const PROBES_MAX: usize = 16;
 /// How long a relay may take to show a message.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-/// A relay that has just joined may have heard nothing yet: so many attempts, so far apart.
+/// A relay that has just joined may have no message yet: this is how often it is asked, and how far
+/// apart.
 const PROBE_ATTEMPTS: (u32, Duration) = (4, Duration::from_millis(250));
 /// When those come back who found no room, or asked too often.
 const RETRY_S: u16 = 5;

@@ -26,9 +26,9 @@ use super::{Clock, Dialer, Hub, JOIN_PATH, STAMP_HEADER};
 use crate::stamp::{Stamper, join_stamp};
 use crate::tracker::{Assignment, PARENTS, REGISTER_EVERY};
 
-/// After so many failures in a row a parent is reported as dead, and another is asked for: one that
-/// was restarted is found again, and one that is gone costs a tenth of a second. When half of all
-/// relays die together, every second one that the tracker knows is dead, and must be found out.
+/// After this many failures in a row a parent is reported as dead, and another is asked for: one
+/// that was restarted is found again, and one that is gone costs a tenth of a second. When half of
+/// all relays die together, every second one that the tracker knows is dead, and must be found out.
 const FAILURES_MAX: u32 = 2;
 
 /// A tracker that has not answered after this long is asked again.

@@ -4,7 +4,7 @@ use super::*;
 
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
-/// Reads until so many bytes of the answer have come; the length of every frame of them.
+/// Reads until this many bytes of the answer have come; the length of every frame of them.
 async fn pieces(reader: &mut Reader, wanted: usize) -> Vec<usize> {
     let mut pieces = Vec::new();
     let reading = async {

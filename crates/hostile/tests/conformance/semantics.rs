@@ -84,7 +84,7 @@ async fn section_8_1_messages() {
     .await;
 }
 
-/// A POST that announces so many bytes.
+/// A POST that announces this many bytes.
 fn length(bytes: u32) -> Vec<u8> {
     let bytes = bytes.to_string();
     request(

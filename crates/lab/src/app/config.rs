@@ -94,7 +94,7 @@ pub enum Discipline {
     Fifo,
     /// All alike, each the slower the more there are: threads on shared cores.
     Sharing {
-        /// At most so many; the others wait.
+        /// At most this many; the others wait.
         at_once: Bound,
     },
 }

@@ -133,7 +133,7 @@ impl<R> Core<R> {
         reply: R,
     ) -> Result<JobId, R> {
         self.counts.arrivals += 1;
-        // Drawn for every arrival, refused or not: the same seed gives the same visitor the
+        // Drawn for every arrival, refused or not: the same seed gives the same request the
         // same work under every protection.
         let drawn = factor * self.service.sample(&mut self.rng);
         let work = if with_optional || self.optional == 0.0 {

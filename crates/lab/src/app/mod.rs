@@ -1,6 +1,6 @@
 //! The demo upstream: an HTTP server whose capacity is virtual.
 //!
-//! It behaves like a service with so many workers and so much work per request, but its work is
+//! It behaves like a service with this many workers and so much work per request, but its work is
 //! waiting, not computing: a hundred replicas fit into one process, and an experiment gives the
 //! same result on a fast and on a slow machine.
 //!

@@ -14,7 +14,7 @@ use tokio::time::{Interval, interval};
 /// Streams end by themselves: a day of events per second is a mistake.
 const EVENTS_MAX: u64 = 100_000;
 
-/// So many events, one after each interval.
+/// This many events, one after each interval.
 #[derive(Debug)]
 pub(super) struct Events {
     ticks: Interval,

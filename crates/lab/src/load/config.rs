@@ -34,7 +34,7 @@ pub struct LoadConfig {
     pub protocol: Protocol,
     /// How `https` targets are verified, and the protocols that are offered to them.
     pub tls: Option<Arc<ClientConfig>>,
-    /// At most so many connections per target.
+    /// At most this many connections per target.
     pub connections: usize,
     /// A client leaves when its answer is not complete by then.
     pub timeout: Duration,
@@ -173,7 +173,7 @@ pub enum Protocol {
     Http1,
     /// Many per connection; with prior knowledge, or by ALPN under TLS.
     Http2 {
-        /// At most so many at a time per connection.
+        /// At most this many at a time per connection.
         streams: usize,
     },
 }

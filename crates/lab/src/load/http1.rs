@@ -1,4 +1,4 @@
-//! HTTP/1.1 connections of one target: at most so many, reused while the server keeps them open.
+//! HTTP/1.1 connections of one target: at most this many, reused while the server keeps them open.
 //!
 //! A lease is the right to one connection, counted whether it is open, opening or idle. A lease
 //! that is dropped instead of given back closes its connection at once: that is how a client

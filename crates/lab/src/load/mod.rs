@@ -1,6 +1,6 @@
 //! The open-loop load generator.
 //!
-//! Requests leave at the times of an arrival process, whatever the server does: real visitors do
+//! Requests leave at the times of an arrival process, whatever the server does: real users do
 //! not wait for each other. Three things follow.
 //! - Latency counts from the time a request was meant to leave (see `tally`).
 //! - The generator never blocks. When every connection it may open is busy the request is counted

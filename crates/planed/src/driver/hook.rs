@@ -23,7 +23,7 @@ pub(crate) struct Hook {
 #[derive(Debug, Clone, Copy)]
 struct Order {
     servers: u32,
-    /// The proxies' pools have had that many servers since: from then on another number is foreign.
+    /// The proxies' pools have had this many servers since: from then on another number is foreign.
     reached: bool,
 }
 

@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk with so many bytes left.
+    /// A disk with this many bytes left.
     #[derive(Clone)]
     struct Disk(Arc<Mutex<(Vec<u8>, usize)>>);
 

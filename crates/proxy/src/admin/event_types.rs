@@ -96,12 +96,12 @@ pub static ALL: [EventType; 19] = [
     ),
     kept(
         "peer_joined",
-        "Another proxy of the fleet is heard of; windows, guarantees and quotas are shared with it.",
+        "Another proxy of the fleet reports; windows, guarantees and quotas are shared with it.",
         "nothing",
     ),
     kept(
         "peer_lost",
-        "A proxy of the fleet left, or is heard of no longer; the others share what it had.",
+        "A proxy of the fleet left, or reports no longer; the others share what it had.",
         "if it was not stopped on purpose, see its own log",
     ),
     kept(

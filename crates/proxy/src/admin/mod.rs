@@ -81,7 +81,7 @@ const CHANNEL: &str = "channel";
 /// Events of the engines that wait for the ticker; more than a tenth of a second brings.
 const SEEN_MAX: usize = 4096;
 
-/// Of many applications one in which nothing happens is looked at every so many seconds, in turn.
+/// Of many applications one in which nothing happens is looked at every this many seconds, in turn.
 const PICTURES_OF_QUIET_EVERY: u32 = 10;
 
 /// Why operations cannot start.
@@ -260,7 +260,7 @@ impl Operations {
         }
     }
 
-    /// Reloads on every one of these signals, as long as the future is polled. Whoever owns the
+    /// Reloads on every one of these signals, as long as the future is polled. The owner of the
     /// process brings the signal, caught before anybody can send it.
     pub fn reload_on(&self, mut hangups: Signal) -> impl Future<Output = ()> + use<> {
         let operator = Arc::clone(&self.operator);
@@ -384,7 +384,7 @@ fn prefix(operator: &Operator, application: &str) -> String {
     }
 }
 
-/// A task that ends with whoever started it.
+/// A task that ends with its owner.
 struct AbortOnDrop(JoinHandle<()>);
 
 impl Drop for AbortOnDrop {

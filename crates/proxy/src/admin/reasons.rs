@@ -8,7 +8,7 @@ use tidegate_sentry::ShedReason;
 pub fn meaning(reason: ShedReason) -> (&'static str, &'static str) {
     match reason {
         ShedReason::Predicted => (
-            "With so many requests ahead it would not be answered within its target or deadline.",
+            "With the requests ahead of it, it would not be answered within its target or deadline.",
             "add replicas, raise the target, or let the class be shed",
         ),
         ShedReason::Expired => (

@@ -229,7 +229,7 @@ impl Channel {
         match ledger.look(now, stamp) {
             Known::Conflict => return Err(Held::Conflict),
             Known::TooSoon(wait) => return Err(Held::Again(wait)),
-            // Whoever saw it on its way can repeat it: it says nothing about the client.
+            // Anyone who saw it on its way can repeat it: it says nothing about the client.
             Known::Repeated => {}
             Known::New => self.judge_client(now, client)?,
         }

@@ -114,7 +114,7 @@ pub enum Tuning {
 pub enum ChannelCommand {
     /// Forgives a client, by its number in hexadecimal digits.
     Pardon(String),
-    /// Adds so many seconds to the longest delay of every item, after an outage; 0 takes it back.
+    /// Adds this many seconds to the longest delay of every item, after an outage; 0 takes it back.
     Prolong(f64),
     /// Moves the deadline for making items: seconds since the Unix epoch.
     Deadline(u64),

@@ -1,8 +1,9 @@
 //! HTTP/1.1 with a client: one request after the other on a connection.
 //!
-//! The connection's task reads a head, runs its request and writes the response. While a request
-//! is in service it also watches whether the client leaves. Bytes are read and written by the
-//! [`Wire`], which it shares with whoever passes the body of a request on ([`super::inbound`]).
+//! The connection's task reads a head, runs its request and writes the response. While a request is
+//! in service it also watches whether the client leaves. Bytes are read and written by the
+//! [`Wire`], which it shares with the task that passes the body of a request on
+//! ([`super::inbound`]).
 
 use std::future::{Future, poll_fn};
 use std::io;

@@ -2,14 +2,14 @@
 //!
 //! A task is what a request needs: two kilobytes, a place in the runtime's tables, and on each
 //! event a dozen atomic operations to be woken, scheduled and put to sleep again. A client that is
-//! told time and again that there is no room needs none of it, nor does one that has been idle for
-//! a while. They take a seat here: one `epoll` of our own, which the runtime watches as a whole,
-//! says who has spoken, and whoever is to be refused is refused on the spot. All others get a task
-//! again, and begin there with what has come.
+//! refused again and again needs none of it, nor does one that has been idle for a while. Their
+//! connections rest here: one `epoll` of our own, which the runtime watches as a whole, says which
+//! have bytes to read. A request that is to be refused is refused on the spot. All other
+//! connections get a task again, and begin there with what was read.
 //!
-//! While clients are refused here they are listened to once in a millisecond, all together. A proxy
-//! that hurries finds one or two of them at a time, and asks the system as often: the faster it is,
-//! the more it asks.
+//! While requests are refused here the connections are read once in a millisecond, all together. A
+//! proxy that hurries finds one or two of them at a time, and asks the system as often: the faster
+//! it is, the more it asks.
 //!
 //! Only HTTP/1.1 without TLS rests: the others have more to do than to read and to write.
 
@@ -86,7 +86,7 @@ impl Lobby {
         let of = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(key as u64);
         let watched = connection.rest(|socket| Ok(epoll::add(&self.epoll, socket, data, of)?));
-        // One that cannot be watched would never be heard again: it is closed.
+        // One that cannot be watched would never be read again: it is closed.
         if watched.is_ok() {
             client.set_seat(Some(key));
             let worker = Rc::clone(client.worker());
@@ -140,7 +140,7 @@ impl Lobby {
         refused.iter().filter(answer).count()
     }
 
-    /// Does something for whoever has spoken; whether it rests on.
+    /// Reads a connection that has bytes; whether it rests on.
     fn greet(
         &self,
         worker: &Rc<Worker>,
@@ -161,7 +161,7 @@ impl Lobby {
         false
     }
 
-    /// Gives whoever has this seat a task, which finds out what it was called for.
+    /// Gives the connection of this seat a task, which finds out what it was called for.
     pub(crate) fn call(&self, worker: &Rc<Worker>, key: usize) {
         self.leave(worker, key, None);
     }

@@ -132,7 +132,7 @@ pub(crate) async fn obey<F: Future>(
         if client.command() == ConnectionCommand::Abort {
             return Poll::Ready(None);
         }
-        // What the client has said before it could know that it is to go is heard.
+        // Bytes received before the close are still processed.
         match future.as_mut().poll(cx) {
             Poll::Pending
                 if client.command() == ConnectionCommand::Close && after_close == After::End =>

@@ -28,7 +28,7 @@ pub(crate) struct Socket {
 #[derive(Debug, Clone, Copy)]
 enum Closing {
     Not,
-    /// Our side is closed; so many bytes of the other side may still be swallowed.
+    /// Our side is closed; this many bytes of the other side may still be swallowed.
     Lingering(u32),
 }
 

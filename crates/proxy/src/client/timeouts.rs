@@ -102,7 +102,7 @@ impl ConnectionTimeouts {
     }
 
     /// Whether it was told to go, has nothing in flight and stays all the same. An HTTP/2 client
-    /// has to confirm that it heard, and one that means ill does not.
+    /// has to confirm that it read that, and one that means ill does not.
     fn overstays(&mut self, client: &Client, now: Timestamp) -> bool {
         if client.command() < ConnectionCommand::Close {
             return false;

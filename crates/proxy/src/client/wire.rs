@@ -1,7 +1,7 @@
 //! The wire of an HTTP/1.1 connection: bytes read, bytes to be written, and the body of the request
 //! in service.
 //!
-//! It is shared by the connection's task ([`super::http1`]) and whoever passes the body on
+//! It is shared by the connection's task ([`super::http1`]) and the task that passes the body on
 //! ([`super::inbound`]).
 
 use std::cell::RefCell;
@@ -390,8 +390,8 @@ impl Inner {
     }
 
     /// Reads on; whether something came. A connection that `leaves` does so when nothing has come:
-    /// what the client has said before it could know is answered, be it that the runtime has not
-    /// heard of it yet.
+    /// what the client sent before it could know is answered, even if the runtime has not reported
+    /// it yet.
     fn poll_more(&mut self, cx: &mut Context<'_>, leaves: bool) -> Poll<bool> {
         if self.ended {
             return Poll::Ready(false);
@@ -441,7 +441,7 @@ impl Inner {
     }
 
     /// Whether the client has left, as far as that can be seen by reading on. While its body is
-    /// being read, whoever does that will see it.
+    /// being read, the reader will see it.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> bool {
         while self.decoder.is_end() && !self.ended && self.input.len() < AHEAD_MAX {
             if self.poll_read(cx, STEP).is_pending() {

@@ -51,7 +51,7 @@ pub struct Fleet {
     pub interval: Dur,
     /// A proxy that is silent for so long is taken for dead; the others share what it had.
     pub hold: Dur,
-    /// The same while nothing is heard of any other: it may be this proxy that is cut off, so that
+    /// The same while no other proxy reports: it may be this proxy that is cut off, so that
     /// it goes on with the last known shares. 60 s by default; through `nats` and `plane` without a
     /// bound, since it is more likely that the server is gone.
     #[schemars(example = &"60s")]
@@ -203,7 +203,7 @@ impl Fleet {
         }
     }
 
-    /// How long the last known shares stay while nothing is heard; `None` without a bound.
+    /// How long the last known shares stay while no proxy reports; `None` without a bound.
     #[must_use]
     pub fn cut_off_after(&self) -> Option<Duration> {
         let default = (!self.carrier().is_server()).then_some(HOLD_CUT_OFF);

@@ -205,7 +205,7 @@ impl Edge {
     }
 
     /// Keys that use much of a quota, with their requests per second, by the quota's name: those
-    /// that could use more than all of it at so many proxies.
+    /// that could use more than all of it at this many proxies.
     pub(crate) fn take_busy_keys(
         &self,
         elapsed: Duration,

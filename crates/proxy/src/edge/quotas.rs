@@ -119,7 +119,7 @@ impl Quotas {
         Ok(permits)
     }
 
-    /// Keys that could use more than their quota at so many proxies, with their rates.
+    /// Keys that could use more than their quota at this many proxies, with their rates.
     pub(super) fn take_busy_keys(
         &self,
         elapsed: Duration,

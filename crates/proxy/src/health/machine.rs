@@ -1,6 +1,6 @@
 //! Which replicas get requests: the rules, without a clock or a socket.
 //!
-//! A replica is taken out by checks (`active`: so many failed in a row) or by its vitals
+//! A replica is taken out by checks (`active`: this many failed in a row) or by its vitals
 //! (`passive`: it tripped, see [`Board`]). What took it out decides how it comes back:
 //!
 //! | cause | back when |

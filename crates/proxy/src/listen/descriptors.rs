@@ -1,4 +1,4 @@
-//! File descriptors, of which a process has only so many.
+//! File descriptors, of which a process has only this many.
 //!
 //! When they are used up nothing can be opened any more: no connection to a replica, no admin
 //! call, no file. So the last of them are not for clients. The system gives out the lowest number
@@ -70,7 +70,7 @@ impl Descriptors {
         }
     }
 
-    /// What is wrong and what to do, while clients are turned away for it.
+    /// What is wrong and what to do, while connections are refused for it.
     pub(crate) fn shortage(&self) -> Option<String> {
         self.short.load(Ordering::Relaxed).then(|| self.text())
     }

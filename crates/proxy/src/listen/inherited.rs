@@ -1,8 +1,8 @@
 //! What another process passes on: listening sockets, of the predecessor of this one or of systemd,
 //! and what a predecessor has learnt.
 //!
-//! A socket that is passed on keeps its queue of connections. Whoever connects while one process
-//! takes over from another is answered by the one or by the other, and never refused.
+//! A socket that is passed on keeps its queue of connections. A client that connects while one
+//! process takes over from another is answered by the one or by the other, and never refused.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

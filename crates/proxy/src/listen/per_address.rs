@@ -1,6 +1,6 @@
 //! Client connections by address.
 //!
-//! Whoever may open as many connections as it likes keeps the others out. So one address has at
+//! A client that may open any number of connections keeps the others out. So one address has at
 //! most a share of `limits.connections` (`limits.connections_per_address`). An IPv6 network of 64
 //! bits counts as one address: that is what one customer is given (RFC 6177). Proxies in
 //! `forward.trust` speak for many clients and are not counted; behind a balancer with the PROXY

@@ -395,7 +395,7 @@ impl Core {
         bump(&self.closed);
     }
 
-    /// So many client connections wait without a task.
+    /// This many client connections wait without a task.
     pub fn record_resting(&self, connections: usize) {
         self.resting.store(connections as u64, Ordering::Relaxed);
     }

@@ -66,12 +66,12 @@ impl Row {
         });
     }
 
-    /// So many bytes of its body were received.
+    /// This many bytes of its body were received.
     pub(crate) fn count_request_bytes(&self, bytes: u64) {
         self.change(|request| request.request_bytes += bytes);
     }
 
-    /// So many bytes of its response's body were passed on.
+    /// This many bytes of its response's body were passed on.
     pub(crate) fn count_response_bytes(&self, bytes: u64) {
         self.change(|request| request.response_bytes += bytes);
     }

@@ -1,7 +1,7 @@
 //! When an answer is worthless: the proxy's own limit, or earlier if the client says so.
 //!
 //! `grpc-timeout` is a number and a unit ([`grpc::timeout`]), `tidegate-deadline-ms` a number. A
-//! client can only shorten its time: whoever lies to us gets a 504 for it, and the replica is not
+//! client can only shorten its time: one that lies gets a 504 for it, and the replica is not
 //! held to blame.
 
 use std::time::Duration;

@@ -4,7 +4,7 @@
 //! The engine gets hashes only, under a key drawn at start, so that nobody can aim at the place of
 //! another. A tenant that cannot be told by what the operator chose, because the request does not
 //! say or because its word does not count (the headers and cookies of strangers), is told by
-//! address: whoever changes its name with every request stays one tenant.
+//! address: a client that changes its name with every request stays one tenant.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::IpAddr;

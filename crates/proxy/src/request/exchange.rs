@@ -241,7 +241,7 @@ impl Exchange {
         metrics.remember_refusal(&self.id, self.now(), refusal, trace);
     }
 
-    /// So many bytes of the body were passed on.
+    /// This many bytes of the body were passed on.
     pub(crate) fn count(&mut self, bytes: u64) {
         if let Some(record) = &mut self.record {
             record.bytes += bytes;

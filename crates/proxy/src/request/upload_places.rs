@@ -75,7 +75,7 @@ impl UploadPlaces {
 }
 
 /// Whether one more body may be read ahead, of the process and of its application. Half of the
-/// memory is for whoever comes first, the other half is divided: an application that fills the
+/// memory is for the first that come, the other half is divided: an application that fills the
 /// first half leaves every other one its share.
 pub(crate) fn has_memory(
     (process, own): (&UploadPlaces, &UploadPlaces),

@@ -304,7 +304,7 @@ impl Relay {
             if self.worker.state.now() >= due {
                 return Poll::Ready(());
             }
-            // It was heard since: the alarm is set again only now, not for every frame.
+            // Bytes came since: the alarm is set again only now, not for every frame.
             silence.reset(due);
         }
         Poll::Pending

@@ -71,7 +71,7 @@ struct Configured {
 }
 
 impl Traces {
-    /// For so many worker threads; nothing is recorded before [`Traces::configure`].
+    /// For this many worker threads; nothing is recorded before [`Traces::configure`].
     pub(crate) fn new(cores: usize) -> Self {
         Self {
             on: AtomicBool::new(false),
@@ -210,12 +210,12 @@ pub struct Exports {
 }
 
 impl Exports {
-    /// The collector took so many spans or data points.
+    /// The collector took this many spans or data points.
     pub fn sent(&self, items: usize) {
         self.sent.fetch_add(items as u64, Ordering::Relaxed);
     }
 
-    /// So many were given up.
+    /// This many were given up.
     pub fn lost(&self, items: usize) {
         self.lost.fetch_add(items as u64, Ordering::Relaxed);
     }

@@ -96,7 +96,7 @@ impl Replica {
         }
     }
 
-    /// Remembers why it could not be connected to, for whoever wants to know.
+    /// Remembers why it could not be connected to, for status and log.
     pub(crate) fn note_unreachable(&self, cause: &io::Error) {
         *self.unreachable.lock() = Some(cause.to_string());
     }

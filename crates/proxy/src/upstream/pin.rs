@@ -1,10 +1,10 @@
 //! Replicas whose certificate is itself among the authorities to trust.
 //!
 //! `openssl req -x509` makes a certificate that signs itself and says that it is an authority. The
-//! rules of the public web have no such server (webpki: `CaUsedAsEndEntity`), yet whoever names
-//! this very certificate in `upstream.tls.ca` means this very server. So a certificate that is,
-//! byte for byte, one of those is held to its name and its dates alone: who issued it need not be
-//! asked. All others go the usual way.
+//! rules of the public web have no such server (webpki: `CaUsedAsEndEntity`), yet an operator that
+//! names this very certificate in `upstream.tls.ca` means this very server. So a certificate that
+//! is, byte for byte, one of those is held to its name and its dates alone: who issued it need not
+//! be asked. All others go the usual way.
 
 use std::sync::Arc;
 

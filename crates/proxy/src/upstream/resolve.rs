@@ -1,9 +1,9 @@
 //! Addresses of a replica.
 //!
-//! A name is looked up when it is first needed, and again by whoever needs it when the answer is
+//! A name is looked up when it is first needed, and again at the first use when the answer is
 //! older than `upstream.resolve_interval`. Only the first look-up is waited for: afterwards the
 //! last known addresses are used until a new answer is there, so that a name service that fails,
-//! or does not answer, costs nobody anything. Connections that work are kept whatever it says.
+//! or does not answer, costs no request anything. Connections that work are kept whatever it says.
 
 use std::future::Future;
 use std::io;
@@ -120,7 +120,7 @@ mod tests {
 
     type Answer = io::Result<Vec<SocketAddr>>;
 
-    /// Answers what it is given, in turn; until then whoever asks waits.
+    /// Answers what it is given, in turn; until then a look-up waits.
     struct Scripted(tokio::sync::Mutex<UnboundedReceiver<Answer>>);
 
     impl Resolve for Scripted {

@@ -1,4 +1,4 @@
-//! Attacks on the channel that worked once: by strangers, by members, by whoever sees a request on
+//! Attacks on the channel that worked once: by strangers, by members, by observers of a request on
 //! its way.
 
 use std::net::{IpAddr, SocketAddr};

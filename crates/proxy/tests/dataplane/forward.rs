@@ -145,7 +145,7 @@ async fn a_request_in_pieces_is_served_on_a_new_connection() {
         "content-length: 5\r\n\r\n",
     ] {
         client.send(piece).await;
-        // Whoever is answered came later: the piece has been seen.
+        // A request that is answered came later: the piece has been seen.
         assert_eq!(ask(proxy.local_addr(), GET).await.status, 200);
     }
     let text = client.ask("hello").await.text();

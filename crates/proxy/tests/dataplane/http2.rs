@@ -81,8 +81,8 @@ async fn http1_clients_reach_an_http2_service_over_one_connection() {
     );
 }
 
-/// Waits for a request and so many bytes of its body, and closes the connection with the word that
-/// it has not been looked at.
+/// Waits for a request and this many bytes of its body, and closes the connection with the word
+/// that it has not been looked at.
 async fn take_leave(stream: &mut TcpStream, body: u32) {
     const PREFACE: usize = 24;
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];

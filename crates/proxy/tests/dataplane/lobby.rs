@@ -7,7 +7,7 @@ use crate::support::*;
 
 const SHEDS: &str = "protect.mode = 'static'\nprotect.static.share = '0%'";
 
-/// Requests after which whoever is refused rests, and a few more.
+/// Refusals after which a connection rests, and a few more.
 const MANY: usize = 12;
 
 fn resting(proxy: &Running) -> u64 {

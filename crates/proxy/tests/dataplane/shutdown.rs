@@ -43,7 +43,7 @@ async fn busy_connections_lose_no_request() {
         clients.push(tokio::spawn(async move {
             let mut client = Client::connect(addr).await;
             loop {
-                // Whoever has not been told to go may send, and is answered.
+                // A client without a `close` may send, and is answered.
                 let answer = client.ask(GET).await;
                 assert_eq!(answer.status, 200);
                 answered.fetch_add(1, Ordering::SeqCst);

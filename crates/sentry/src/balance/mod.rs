@@ -8,7 +8,7 @@
 //! A decision looks at a bounded number of replicas, however many there are: which of them have
 //! room is known by [`Vacancies`].
 //!
-//! A replica that takes far longer than the others is set aside ([`pace`]).
+//! A replica that takes far longer than the others is ejected ([`pace`]).
 //!
 //! Replicas have weights: one of weight 2 is meant to carry twice what one of weight 1 carries.
 //! Chance and turns follow the weights, and in flight counts per weight.

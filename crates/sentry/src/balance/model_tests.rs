@@ -207,8 +207,8 @@ proptest! {
     }
 }
 
-/// Words and replicas that a decision looks at, at most, over many decisions with so many replicas
-/// of two slots that have `free` slots in all.
+/// Words and replicas that a decision looks at, at most, over many decisions with this many
+/// replicas of two slots that have `free` slots in all.
 fn visits(policy: Balance, count: usize, free: usize) -> u64 {
     let (replicas, balancer) = (pool(count, 2), Balancer::new(1));
     balancer.follow(policy, &replicas);

@@ -2,11 +2,11 @@
 //! longer.
 //!
 //! Peak EWMA cannot keep requests from a slow replica for good: the peak of a fast one is the worst
-//! of the thousands it was given lately, that of a slow one the worst of a few, fading while nobody
-//! asks. So every answer is held against what the replicas take on the median, and whoever answers
-//! too late too often is set *aside*: while another one has room it gets a request now and then,
-//! one at a time and a bounded share of all, to see how it does. The better it does the more it
-//! gets, until it is one of the others again.
+//! of the thousands it was given lately, that of a slow one the worst of a few, fading while
+//! nothing is sent. So every answer is held against what the replicas take on the median, and a
+//! replica that answers too late too often is *ejected*: while another one has room it gets a
+//! request now and then, one at a time and a bounded share of all, to see how it does. The better
+//! it does the more it gets, until it is one of the others again.
 //!
 //! As they are compared with the median, never more than half of them are aside.
 //!
@@ -24,7 +24,7 @@ use crate::atomic::AtomicF64;
 use crate::event::Event;
 use crate::replica::Replica;
 
-/// An answer is late beyond so many times what the others take on average: one in twenty of
+/// An answer is late beyond this many times what the others take on average: one in twenty of
 /// exponential times, hardly more where work varies more (7 % of log-normal times with squared
 /// coefficients of variation of 4 and 10), and three of four if the replica is ten times slower.
 const LATE: f64 = 3.0;
@@ -33,7 +33,7 @@ const LATE: f64 = 3.0;
 const NOTICEABLE: f64 = 0.001;
 
 /// An answer that is late counts twice one that is not: the log-likelihoods are 2.7 and -1.3 by the
-/// shares above. Their sum is Page's test (1954), both ways: a replica is set aside at the top, and
+/// shares above. Their sum is Page's test (1954), both ways: a replica is ejected at the top, and
 /// back at zero at the latest. Chosen: one false alarm in a million answers that are late
 /// independently of each other. They are not where requests share a core and work varies much: one
 /// long request makes a dozen others late, and now and then a replica is aside for some tenths of a
@@ -47,7 +47,7 @@ const DOUBT_HALF: u32 = DOUBT_MAX / 2;
 /// Samples that the mean looks back on, and that it takes to be judged.
 const MEMORY: u32 = 16;
 
-/// A sample counts as at most so many times the mean: one stall says little.
+/// A sample counts as at most this many times the mean: one stall says little.
 const OUTLIER: f64 = 8.0;
 
 /// The pace of one replica.
@@ -234,7 +234,7 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// Somebody was set aside: if it only had a crowd, it is asked as soon as that is gone.
+    /// A replica was ejected: if it only had a queue inside, it is asked as soon as that is gone.
     fn begin(&self) {
         self.credit.store(PROBE_EVERY, Ordering::Relaxed);
     }

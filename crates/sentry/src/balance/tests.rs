@@ -158,7 +158,7 @@ fn equal_dimmers_gives_less_to_who_leaves_out_more() {
     assert_eq!(others, [500; 2], "weights are for this policy alone");
 }
 
-/// A balancer in front of replicas that take so many milliseconds, one request after the other.
+/// A balancer in front of replicas that take this many milliseconds, one request after the other.
 struct Bench {
     balancer: Balancer,
     replicas: Replicas,
@@ -194,7 +194,7 @@ impl Bench {
             .on_tick(self.now, policy, &self.replicas, &mut |_| {});
     }
 
-    /// Answers to so many requests that it was given while nobody knew.
+    /// Answers to this many requests that it was given while nobody knew.
     fn answer(&mut self, index: usize, times: u32, millis: u64) {
         for _ in 0..times {
             assert!(self.replicas[index].take(self.now, Slots::Any));
@@ -202,7 +202,7 @@ impl Bench {
         }
     }
 
-    /// How many of so many requests each gets.
+    /// How many of the requests each gets.
     fn serve(&mut self, requests: u32, millis: &[u64]) -> Vec<u32> {
         let mut shares = vec![0; self.replicas.len()];
         for _ in 0..requests {

@@ -6,7 +6,7 @@
 //! at every speed. An interval without a full response repeats the last error.
 //!
 //! `u_a` is `u` rounded up (eq. after 8), at least 1: a replica that asks for nothing would never
-//! be heard of again. Only full responses are samples.
+//! report again. Only full responses are samples.
 //!
 //! The balancer is told by *demand*: each completed request asks for `1 + (u_a_new - u_a)` others
 //! ([`ServiceControl::on_completion`]). Anti-windup: `u` stays between 0 and five more than the
@@ -122,7 +122,7 @@ impl ServiceControl {
         }
     }
 
-    /// The replica may hold so many requests at once from now on, whoever decided it: what it takes
+    /// What the replica may hold at once from now on, by whatever decision: what it takes
     /// for one is measured against this.
     pub fn grant(&mut self, concurrency: u32) {
         self.asked = i64::from(concurrency.max(1));

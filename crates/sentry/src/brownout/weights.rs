@@ -13,7 +13,7 @@ pub struct EqualDimmers {
 }
 
 impl EqualDimmers {
-    /// Equal weights for so many replicas; also what a change of their number does.
+    /// Equal weights for this many replicas; also what a change of their number does.
     pub fn reset(&mut self, replicas: usize) {
         self.weights.clear();
         self.weights.resize(replicas, 1.0 / replicas.max(1) as f64);

@@ -51,7 +51,7 @@ pub struct IlacConfig {
     pub service_gain: f64,
     /// How many more requests than it holds a replica may be allowed.
     pub headroom: f64,
-    /// A replica is suspect when it takes so many times as long for a request as the others, at
+    /// A replica is suspect when it takes this many times as long for a request as the others, at
     /// the same concurrency. It is then given one request at a time.
     pub fault_ratio: f64,
     /// A replica that holds requests and has answered none for so long gets nothing more until it

@@ -40,7 +40,7 @@ pub struct SentryModeConfig {
     pub late_max: Share,
     /// Longest time that a class is held, as a share of its target.
     pub delay_max: Share,
-    /// A class is held so many times longer than the next more important one.
+    /// A class is held this many times longer than the next more important one.
     pub delay_ratio: f64,
     /// How long the classes are held, the most important first, in place of what is computed.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]

@@ -466,7 +466,7 @@ impl<T> Sentry<T> {
         let waited = (now - last.arrived).as_secs_f64();
         let ahead = plan.queued_at_or_above(class).saturating_sub(1);
         let limit = f64::from(forecast.ahead_limit.load(Ordering::Relaxed));
-        // Whoever is late already loses nothing by waiting.
+        // A request that is late already loses nothing by waiting.
         let counted = if last.late { 0.0 } else { waited };
         let allowed = limit * TRIM_TOLERANCE + 1.0 - counted * forecast.drain.load();
         (f64::from(ahead) > allowed).then(|| Refusal {
@@ -505,8 +505,8 @@ impl<T> Sentry<T> {
     }
 }
 
-/// Whoever has waited for so long that it cannot be answered in time lets the others of its class
-/// pass: they still can. Nobody is refused for that, and while a queue may be a burst or an
+/// A request that has waited so long that it cannot be answered in time lets the others of its
+/// class pass: they still can. Nobody is refused for that, and while a queue may be a burst or an
 /// overload nothing is lost by not knowing: those who are late are served when there is room, and
 /// expire when there is none.
 fn set_late_aside<T>(plan: &Plan, now: Timestamp, queue: &mut Queue<T>) {
@@ -518,6 +518,6 @@ fn set_late_aside<T>(plan: &Plan, now: Timestamp, queue: &mut Queue<T>) {
     }
 }
 
-/// Whoever was let in is not thrown out again because the estimate wavers. Chosen: above the
+/// A request in the queue is not shed because the estimate wavers. Chosen: above the
 /// noise of the drain rate's estimate, far below a real change.
 const TRIM_TOLERANCE: f64 = 1.3;

@@ -6,10 +6,10 @@
 //!
 //! and no more than a bound wait (004 eq. 1; the prediction and the bound are ours: when load steps
 //! up, the queue is long before its head has waited for long). What counts as waited is the wait of
-//! whoever has waited longest at that moment: the same in a queue of one class, and in a queue of
-//! several the less important are not kept waiting for the optional content of others. The limit
-//! comes from the adaptation; requests only compare and count. Off, nothing is said about content
-//! and nothing is counted.
+//! the request that has waited longest at that moment: the same in a queue of one class, and in a
+//! queue of several the less important are not kept waiting for the optional content of others. The
+//! limit comes from the adaptation; requests only compare and count. Off, nothing is said about
+//! content and nothing is counted.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;

@@ -32,7 +32,7 @@ impl DynamicWindow {
         }
     }
 
-    /// Enters if there is room; whoever entered has to [`leave`](Self::leave).
+    /// Enters if there is room; every entry has its [`leave`](Self::leave).
     pub fn try_enter(&self) -> bool {
         let limit = self.limit();
         let enter = |inside: u32| (inside < limit).then(|| inside + 1);

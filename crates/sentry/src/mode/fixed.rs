@@ -37,7 +37,7 @@ impl Fixed {
 }
 
 impl Fixed {
-    /// A share of requests is the same whoever decides; rates and windows are divided.
+    /// A share of requests is the same for every proxy; rates and windows are divided.
     fn shared(&self) -> f64 {
         match self.kind {
             GateKind::Percent => self.command,

@@ -2,8 +2,8 @@
 //!
 //! The variance of the times between arrivals comes from counts per tick: for a renewal process the
 //! variance of a count over its mean tends to the squared coefficient of variation of the gaps (Cox
-//! 1962). That costs a request nothing. Service times are those of the residence histogram. Both
-//! are remembered for about a minute.
+//! 1962). That costs a request nothing. Service times are those of the histogram of service times.
+//! Both are remembered for about a minute.
 //!
 //! What breaks it: a rate that changes within seconds counts as variation.
 

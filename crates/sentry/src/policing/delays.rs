@@ -37,7 +37,7 @@ pub struct DelayBounds {
     pub epsilon: f64,
     /// No class is held longer: it has a response-time target of its own.
     pub delay_max_s: f64,
-    /// A class is held so many times longer than the next more important one (`k_i`).
+    /// A class is held this many times longer than the next more important one (`k_i`).
     pub ratio: f64,
 }
 

@@ -126,7 +126,7 @@ impl Policer {
         self.of_tenants.age();
     }
 
-    /// So many requests were judged, and so many of them refused.
+    /// This many requests were judged, and this many of them refused.
     pub(crate) fn examined(&self, requests: u32, refused: u32) {
         self.examined
             .fetch_add(u64::from(requests), Ordering::Relaxed);

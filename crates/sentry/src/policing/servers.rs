@@ -15,7 +15,7 @@
 //!
 //! What breaks it: requests of one path that differ a lot, by more than that share has room for.
 
-/// So many requests in a server pass for the mean's sake, however much is to be kept free: with
+/// This many requests in a server pass for the mean's sake, however much is to be kept free: with
 /// fewer, a server with several cores might stand idle.
 pub(crate) const SPARED: f64 = 4.0;
 
@@ -53,7 +53,7 @@ impl Servers {
         f64::from(self.in_service) / f64::from(self.count.max(1))
     }
 
-    /// So many more are in service.
+    /// This many more are in service.
     pub(crate) fn admit(&mut self, batch: u32) {
         self.in_service = self.in_service.saturating_add(batch);
     }

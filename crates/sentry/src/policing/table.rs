@@ -66,7 +66,7 @@ impl ServiceTable {
         self.entries.len() * (size_of::<AtomicU64>() + size_of::<AtomicU8>())
     }
 
-    /// Whether it has room for so many paths, and not for many more.
+    /// Whether it has room for this many paths, and not for many more.
     pub(crate) fn holds(&self, slots: usize) -> bool {
         self.entries.len() == slots_for(slots)
     }

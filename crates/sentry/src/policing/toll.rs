@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// checkout must not starve for costing twice as much as a product page.
 const FREE: f64 = 3.0;
 
-/// One in so many pays nothing.
+/// One in this many pays nothing.
 const SAMPLE: u64 = 50;
 
 /// Tolls are added up in this part of a request.

@@ -5,9 +5,9 @@
 //! ones (of a session that was admitted) have lanes of their own and go first; before all of them
 //! go those who were admitted once and *returned* because their replica was dead. These do not take
 //! every replica, so a newcomer does not wait behind them for a slot that they do not want. After
-//! all of them go those who are *late*: an answer in time is out of reach for them, and whoever
-//! waits behind them can still get one. They take any replica: one that waited for a certain one
-//! would hold up the others in that lane.
+//! all of them go those who are *late*: an answer in time is out of reach for them, and a request
+//! that waits behind them can still get one. They take any replica: one that waited for a certain
+//! one would hold up the others in that lane.
 //!
 //! Among the others it is the turn of the one with the smallest *tag* (start-time fair queueing,
 //! Goyal 1996, with requests of equal weight): a waiter gets

@@ -220,7 +220,7 @@ impl<T> Queue<T> {
         (slot.previous, slot.next) = (tail, NONE);
     }
 
-    /// Removes whoever holds the ticket, if it still waits.
+    /// Removes the waiter with the ticket, if it still waits.
     pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<Waiter<T>> {
         let index = (ticket.0 & u64::from(CAPACITY_MAX - 1)) as u32;
         let slot = self.slots.get(index as usize)?;

@@ -18,7 +18,7 @@
 
 /// Concurrencies up to `2^BINS`.
 const BINS: usize = 20;
-/// A stretch ends with so many completions and after so long, or after the longest time.
+/// A stretch ends with this many completions and after so long, or after the longest time.
 const STRETCH_COUNT_MIN: f64 = 30.0;
 const STRETCH_SECONDS_MIN: f64 = 0.5;
 const STRETCH_SECONDS_MAX: f64 = 5.0;

@@ -43,7 +43,7 @@ pub struct RandomService {
     halves: bool,
 }
 
-/// So many services of a seed.
+/// This many services of a seed.
 ///
 /// # Errors
 /// A text that is no scenario; a test keeps this from happening.

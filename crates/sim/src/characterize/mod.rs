@@ -2,7 +2,7 @@
 //!
 //! 1. **Sweep.** Loads from light to more than can be served; at each, goodput `G` and mean
 //!    response time `R`. Peak goodput, and the load of maximum power `λ*` (000 eq. 1).
-//! 2. **Operating point.** Between the two: at `λ*` some work is turned away that could have been
+//! 2. **Operating point.** Between the two: at `λ*` some work is shed that could have been
 //!    served, near the peak every ripple is an overload.
 //! 3. **Excitation.** More load than is admitted, the admission rate a slow sine over the whole
 //!    operating range, `R` and `G` filtered as the controller will filter them (000 eq. 2).

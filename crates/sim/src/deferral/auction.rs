@@ -25,7 +25,7 @@ const WORK_MIN: f64 = 0.1;
 pub enum Demand {
     /// Always.
     Always,
-    /// So many items each, at normally distributed times.
+    /// This many items each, at normally distributed times.
     Peak {
         /// Items per client.
         items: usize,
@@ -80,7 +80,7 @@ pub struct Setup {
     /// First wait of a refused client, doubled each time without a bound: RFC 2988, which 001
     /// refers to, allows one but asks for none.
     pub backoff_first: Duration,
-    /// The controller sees the number of requests inside, of which so many count as a second,
+    /// The controller sees the number of requests inside, of which this many count as a second,
     /// instead of the delay (001 §5.1).
     pub queue_per_s: Option<f64>,
 }

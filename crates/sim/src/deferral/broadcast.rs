@@ -2,7 +2,7 @@
 //!
 //! Client `p` (by its place in a tree) receives from place `(p - arity)/arity`, the first `arity`
 //! places from the server; every further tree has the clients in another random order, so that
-//! whoever feeds many in one tree is likely to be a leaf in another. A client passes on what it
+//! a node that feeds many in one tree is likely to be a leaf in another. A client passes on what it
 //! got from whichever parent was first. These are the paper's trees.
 //!
 //! The channel's own are formed by its [`Tracker`]: every client is a relay, joins after the one

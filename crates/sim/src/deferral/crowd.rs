@@ -115,7 +115,7 @@ impl Run<'_> {
                 self.outcome.count_made(now_s);
                 let older = backlog.add((), now_s);
                 self.outcome.replaced += u64::from(older.is_some());
-                // Whoever waits for a retry does not try again for a new item.
+                // A client that waits for a retry does not try again for a new item.
                 if wake.is_finite() {
                     continue;
                 }

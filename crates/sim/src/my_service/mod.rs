@@ -180,24 +180,24 @@ pub struct Change {
     #[serde(default)]
     #[schemars(example = 1)]
     pub dead: Option<u32>,
-    /// So many replicas are added; they serve after `start_delay`.
+    /// This many replicas are added; they serve after `start_delay`.
     #[serde(default)]
     #[schemars(example = 1)]
     pub add: Option<u32>,
-    /// So many of those that serve, the last ones, get no new requests and finish those inside.
+    /// This many of those that serve, the last ones, get no new requests and finish those inside.
     #[serde(default)]
     #[schemars(example = 1)]
     pub drain: Option<u32>,
-    /// So many of those that are drained, the last drained first, are back.
+    /// This many of those that are drained, the last drained first, are back.
     #[serde(default)]
     #[schemars(example = 1)]
     pub undrain: Option<u32>,
-    /// So many leave the pool: drained ones first, then those that start, then the last ones. What
-    /// is inside finishes.
+    /// This many leave the pool: drained ones first, then those that start, then the last ones.
+    /// What is inside finishes.
     #[serde(default)]
     #[schemars(example = 1)]
     pub remove: Option<u32>,
-    /// The pool has so many that are not drained from then on: the missing ones are added, others
+    /// The pool has this many that are not drained from then on: the missing ones are added, others
     /// removed. A list of changes with this key is a schedule.
     #[serde(default)]
     #[schemars(example = 3)]

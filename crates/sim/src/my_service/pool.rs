@@ -165,7 +165,7 @@ impl Pool {
         self.leave(count, those)
     }
 
-    /// The pool has so many that are not drained.
+    /// The pool has this many that are not drained.
     fn set(&mut self, replicas: u32) -> Result<(), String> {
         let mut those = self.older(true);
         those.extend(self.older(false));

@@ -30,7 +30,7 @@ pub struct Question {
     pub replicas: Vec<u32>,
     /// The rate is multiplied by this.
     pub growth: f64,
-    /// So many replicas die in the middle.
+    /// This many replicas die in the middle.
     pub kill: u32,
     /// Of the simulations.
     pub seed: u64,

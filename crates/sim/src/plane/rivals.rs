@@ -49,7 +49,7 @@ impl Each {
         }
     }
 
-    /// The dearest requests first, whoever asked first.
+    /// The dearest requests first, whatever came first.
     pub(super) fn by_revenue(self, applications: &[Trace]) -> Self {
         let mut order: Vec<usize> = (0..applications.len()).collect();
         let revenue = |index: &usize| applications[*index].revenue;

@@ -73,7 +73,7 @@ pub enum Rival {
     Vegas,
     /// Gradient2.
     Gradient2,
-    /// CoDel in front of so many slots.
+    /// CoDel in front of this many slots.
     Codel {
         /// Requests in flight at once.
         slots: usize,
@@ -82,7 +82,7 @@ pub enum Rival {
         /// How long it may stand.
         interval: Dur,
     },
-    /// Breakwater in front of so many slots.
+    /// Breakwater in front of this many slots.
     Breakwater {
         /// Objective of the response time.
         target: Dur,
@@ -96,14 +96,14 @@ pub enum Rival {
         /// Credits at first.
         slots: usize,
     },
-    /// DAGOR in front of so many slots.
+    /// DAGOR in front of this many slots.
     Dagor {
         /// Objective of the response time.
         target: Dur,
         /// Requests in service at once.
         slots: usize,
     },
-    /// Rajomon in front of so many slots.
+    /// Rajomon in front of this many slots.
     Rajomon {
         /// Objective of the response time.
         target: Dur,

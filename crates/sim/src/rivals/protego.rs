@@ -117,7 +117,7 @@ impl ServerRule for Protego {
 mod tests {
     use super::*;
 
-    /// Credits after so many intervals in front of a server of this throughput.
+    /// Credits after this many intervals in front of a server of this throughput.
     fn settle(protego: &mut Protego, intervals: usize, throughput: impl Fn(f64) -> f64) -> f64 {
         for _ in 0..intervals {
             protego.on_interval(throughput(protego.credits));

@@ -11,7 +11,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// So many requests in flight, always.
+    /// This many requests in flight, always.
     #[must_use]
     pub fn new(limit: f64) -> Self {
         Self { limit }

@@ -83,7 +83,7 @@ struct Step {
 }
 
 impl SentryProtector {
-    /// An engine in front of that many replicas.
+    /// An engine in front of this many replicas.
     ///
     /// # Errors
     /// What the engine refuses about the configuration.

@@ -26,7 +26,7 @@ impl Offers {
         self.0.push(Offer { revenue, work_s });
     }
 
-    /// The most that so many seconds on a core can earn.
+    /// The most that this many seconds on a core can earn.
     pub(super) fn optimum(mut self, mut core_s: f64) -> f64 {
         self.0
             .sort_unstable_by(|a, b| b.density().total_cmp(&a.density()));

@@ -109,7 +109,7 @@ pub struct LoadSpec {
     pub phases: Phases,
     /// Recorded arrivals.
     pub times: Option<Vec<Dur>>,
-    /// Closed loop: so many users, each of which waits for its answer and thinks before the next
+    /// Closed loop: this many users, each of which waits for its answer and thinks before the next
     /// request.
     pub users: Option<NonZeroU32>,
     /// Think time of a user.

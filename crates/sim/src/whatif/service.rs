@@ -57,7 +57,7 @@ pub struct ReplicaModel {
 const STAYS_MIN: usize = 100;
 /// Correlations within this many standard errors of 0 are none.
 const Z: f64 = 2.5;
-/// Of the requests that wait inside a queue so many may seem to leave before their turn, because
+/// Of the requests that wait inside a queue this many may seem to leave before their turn, because
 /// times are rounded.
 const OVERTAKING_MAX: f64 = 0.05;
 /// Requests that should leave before their turn, going by one number of workers, for their absence
@@ -173,7 +173,7 @@ fn concurrency(stays: &[Stay]) -> Vec<u32> {
     counts
 }
 
-/// Work of each stay with so many workers.
+/// Work of each stay with this many workers.
 #[must_use]
 pub fn works(stays: &[Stay], workers: u32, order: Order) -> Vec<f64> {
     match order {

@@ -49,7 +49,7 @@ struct BatchSpec {
 }
 
 impl Batch {
-    /// So many at the same instant.
+    /// This many at the same instant.
     #[must_use]
     pub fn fixed(size: u32) -> Self {
         Self {

@@ -222,7 +222,7 @@ impl<'a> Bench<'a> {
         relay_experiment(relay, SampledPlant::new(self.plant)?)
     }
 
-    /// Samples of so many expected periods, within reason.
+    /// Samples of this many expected periods, within reason.
     fn samples(&self, periods: f64) -> usize {
         (periods * self.expected_period_samples).clamp(500.0, 500_000.0) as usize
     }

@@ -70,10 +70,10 @@ pub(crate) struct Args {
     http2: bool,
     #[command(flatten)]
     tls: TlsArgs,
-    /// At most so many connections per target; 1000 for HTTP/1.1, 4 for HTTP/2.
+    /// At most this many connections per target; 1000 for HTTP/1.1, 4 for HTTP/2.
     #[arg(long, value_name = "N")]
     connections: Option<usize>,
-    /// At most so many requests at a time per HTTP/2 connection.
+    /// At most this many requests at a time per HTTP/2 connection.
     #[arg(long, value_name = "N", default_value_t = 100, requires = "http2")]
     streams: usize,
     #[command(flatten)]

@@ -30,7 +30,7 @@ pub(super) struct RecordedArgs {
     /// no names. Methods, headers and contents of bodies are not recorded: give them as flags.
     #[arg(long, value_name = "FILE|DIR", conflicts_with_all = ["schedule", "constant", "class_header"])]
     pub(super) recording: Option<PathBuf>,
-    /// So many times as fast.
+    /// This many times as fast.
     #[arg(
         long,
         value_name = "FACTOR",

@@ -429,7 +429,7 @@ fn replica_table(application: &Value, ui: &Ui, columns: u16) -> Vec<Line<'static
     out
 }
 
-/// Words in lines of at most so many columns.
+/// Words in lines of at most this many columns.
 fn wrapped(words: &str, columns: u16, style: Style) -> Vec<Line<'static>> {
     let columns = usize::from(columns.max(20));
     let mut lines = vec![String::new()];

@@ -1,4 +1,4 @@
-//! Thanks for an order; whoever has its address can see it.
+//! Thanks for an order; anyone who has its address can see it.
 
 use askama::Template;
 use axum::extract::{Path, State};

@@ -48,9 +48,9 @@ impl Pool {
     }
 }
 
-/// With a write-ahead log readers and the one writer do not wait for each other. Whoever opens a
-/// new file turns it on; others who do so at the same moment are refused without the wait that
-/// every other statement has, and so wait here.
+/// With a write-ahead log readers and the one writer do not wait for each other. The thread that
+/// opens a new file turns it on; others that do so at the same moment are refused without the wait
+/// that every other statement has, and so wait here.
 fn write_ahead(connection: &Connection) -> rusqlite::Result<()> {
     let began = Instant::now();
     loop {

@@ -169,7 +169,7 @@ impl FleetNode {
         }
     }
 
-    /// The carrier works, whoever was heard of.
+    /// The carrier works, whichever peers report.
     fn on_exchange(&self, state: &State) {
         self.member.lock().on_exchange(state.clock().now());
     }

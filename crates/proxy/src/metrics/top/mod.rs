@@ -1,9 +1,9 @@
 //! The paths and tenants that cost most and are shed most.
 //!
 //! Of each application, each worker thread keeps four bounded tables: paths and tenants, by seconds
-//! in service and by refusals. A request in so many is looked at, at most about a hundred a second,
-//! and counts for the others: at low rates all requests are, and at high rates the tables cost next
-//! to nothing.
+//! in service and by refusals. A request in this many is looked at, at most about a hundred a
+//! second, and counts for the others: at low rates all requests are, and at high rates the tables
+//! cost next to nothing.
 
 mod sampler;
 mod table;

@@ -13,7 +13,7 @@ use crate::worker::LocalApplication;
 /// a minute, and few enough not to be noticed.
 const SAMPLES_PER_SECOND: f64 = 100.0;
 
-/// One request in at most so many.
+/// One request in at most this many.
 const EVERY_MAX: f64 = 1024.0;
 
 /// How long requests are counted before the sampling follows their rate.
@@ -25,7 +25,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 pub(crate) struct Sampler {
     /// Requests until the next one.
     left: Cell<u32>,
-    /// One in so many, on average.
+    /// One in this many, on average.
     every: Cell<f64>,
     period_began: Cell<Timestamp>,
     /// Requests of the period.

@@ -9,7 +9,7 @@
 //! θ = 2 (1 - ρ) / (ρ A + D)
 //! ```
 //!
-//! and about `r t (1 - ρ)²` times in a time `t` there is a fresh chance for it: that many times it
+//! and about `r t (1 - ρ)²` times in a time `t` there is a fresh chance for it: this many times it
 //! is empty and then does not stay so at once. The queue that chance exceeds once in `t` is
 //!
 //! ```text
@@ -19,7 +19,7 @@
 //! The queue itself is the evidence: no rate has to be known well. That is a sequential test with
 //! its error counted in time instead of in looks (a cumulative sum, Page 1954).
 //!
-//! What breaks it: a queue that windows have made that are too small. Whoever asks has to know
+//! What breaks it: a queue that windows have made that are too small. The caller has to know
 //! that.
 
 use super::tuning::Tuning;

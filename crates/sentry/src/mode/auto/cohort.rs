@@ -2,10 +2,10 @@
 //!
 //! To tell a crowd takes some forty requests ([`SlowStart`](super::slow_start::SlowStart)), and a
 //! slow replica piles up as many until then. Replicas are mostly alike; so it takes forty of all of
-//! them, and they stop together. Whoever is not like most (slow, stuck, of another weight) is
-//! looked at alone, as if there were no others, and the others without it. When those have stopped
-//! it stops too, unless it does more than they did: by chance one of many is not like them while
-//! few requests are done.
+//! them, and they stop together. A replica that is not like most (slow, stuck, of another weight)
+//! is looked at alone, as if there were no others, and the others without it. When those have
+//! stopped it stops too, unless it does more than they did: by chance one of many is not like them
+//! while few requests are done.
 //!
 //! What breaks it: replicas that answer equally fast with few inside, but do not hold equally many.
 //! The narrow one shows a crowd less, the wide ones more than is true; what follows are the trials
@@ -21,7 +21,7 @@ pub(super) struct Cohort {
     size: usize,
     /// The window that most began with.
     first: f64,
-    /// Their median residence.
+    /// Their median service time.
     residence: f64,
     seen: Profile,
 }

@@ -84,7 +84,7 @@ impl DrainMeter {
         self.sum.seconds
     }
 
-    /// Whether the estimate rests on so many completions or so many seconds.
+    /// Whether the estimate rests on this many completions or this many seconds.
     pub(crate) fn rests_on(&self, completions: f64, seconds: f64) -> bool {
         self.sum.done >= completions || self.sum.seconds >= seconds
     }
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(meter.rate(), Some(180.0));
     }
 
-    /// As when the clients of a fast service leave, and nothing was heard of the last of them.
+    /// As when the clients of a fast service leave, and the last of them had no answer.
     #[test]
     fn a_moment_is_no_change() {
         let mut meter = DrainMeter::default();

@@ -47,7 +47,7 @@ pub(crate) struct FleetTick {
     pub(crate) residence_doubtful: f64,
     /// See [`ReplicaTick`].
     pub(crate) residence_long: f64,
-    /// Requests that have been inside for three to four times so many seconds are overdue.
+    /// Requests that have been inside for three to four times this many seconds are overdue.
     pub(crate) overdue_after: f64,
 }
 
@@ -343,7 +343,7 @@ impl Fleet {
         up.any(Member::tries_less)
     }
 
-    /// Residence of a request that meets no crowd, the mean of all members that know.
+    /// Base service time, the mean of all members that know.
     pub(crate) fn base_residence(&self) -> Option<f64> {
         let known = || {
             self.members
@@ -433,7 +433,7 @@ impl Member {
         shared.map_or(window, |shared| shared.portion.of(window))
     }
 
-    /// Counts ticks in which nothing happens; says whether there were so many that one more changes
+    /// Counts ticks in which nothing happens; says whether there were enough that one more changes
     /// nothing: histories are full of them, and what waited for an end of the load has ended.
     fn rests(&mut self, waiting: bool) -> bool {
         let alone = self.shared.is_none() && self.warming_since.is_none();

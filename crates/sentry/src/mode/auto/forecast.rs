@@ -78,7 +78,7 @@ impl Situation {
         }
     }
 
-    /// Whoever has waited for so long that most would be late is not started, there are fresher
+    /// A request that has waited so long that most would be late is not started, there are fresher
     /// ones.
     fn expiry(&self, target: f64) -> f64 {
         (target - self.residence_most).max(2.0 * Tuning::QUEUE_BUSY_MIN.get() / self.drain)

@@ -8,8 +8,8 @@
 //! 3. whether more arrives than that ([`overload`]).
 //!
 //! A request waits behind `n` of its importance or above, so it is started after `n / r` and
-//! answered a residence time later (003 eq. 3 with measured quantities; by Little's law
-//! residence is what is in flight over `r`). It is admitted if that is in time. In overload the
+//! answered a service time later (003 eq. 3 with measured quantities; by Little's law
+//! that is what is in flight over `r`). It is admitted if that is in time. In overload the
 //! queue is kept shorter than the target allows: enough to keep every replica busy, and
 //! everything beyond would only make everybody wait.
 //!
@@ -282,7 +282,7 @@ impl Auto {
         }
     }
 
-    /// Requests that have been inside for three to four times so many seconds are overdue.
+    /// Requests that have been inside for three to four times this many seconds are overdue.
     fn overdue_after(&self) -> f64 {
         let times = Tuning::OVERDUE_SERVICE_TIMES.get();
         let mean = || self.residence.mean().unwrap_or(0.0);

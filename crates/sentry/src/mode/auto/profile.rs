@@ -1,6 +1,6 @@
 //! How long a request takes in a replica, by how many are inside.
 //!
-//! The *base* residence is that without a crowd: the mean over all concurrencies up to some `n`,
+//! The *base* service time is that without a crowd: the mean over all concurrencies up to some `n`,
 //! with the `n` for which it is smallest. With very few inside they are often those that
 //! take long, with many they hold each other up; single concurrencies mislead, because short
 //! requests come and go while long ones stay. Where as much was done as the replica can do there
@@ -8,8 +8,8 @@
 //!
 //! A service that was overloaded from its first request on has never been seen without a crowd.
 //! Then the window is made smaller until throughput falls: in a window that costs throughput there
-//! is no crowd, and residence in it is the base. Once may be bad luck unless it fell far; twice is
-//! believed.
+//! is no crowd, and the service time in it is the base. Once may be bad luck unless it fell far;
+//! twice is believed.
 //!
 //! What is done at a concurrency shows as well what the replica can do, with no window full:
 //! completions over the time with `n` inside are the arrivals with one less inside (levels are
@@ -27,7 +27,7 @@ use super::typical::Typical;
 use crate::counts::Counts;
 use crate::occupancy::{BINS, Occupancy, bin_of, middle_of, top_of};
 
-/// Completions that it takes to tell a crowd, with a residence of so many bases, from chance: they
+/// Completions needed until a service time of `bases` base service times is no chance: they
 /// tell its logarithm to `1 / √samples`.
 pub(super) fn crowd_samples(bases: f64) -> f64 {
     match bases > Tuning::CROWD_BASES.get() {
@@ -94,7 +94,7 @@ impl Seen {
     }
 }
 
-/// Residence in a window that cost throughput.
+/// Service time in a window that cost throughput.
 #[derive(Debug, Clone, Copy)]
 enum TooSmall {
     Never,
@@ -222,8 +222,8 @@ impl Profile {
         shown
     }
 
-    /// Residence without a crowd in seconds at speed 1, from concurrencies up to `most` and at
-    /// least so many samples, or from a window that was too small. `capacity` is what can be done
+    /// Service time without a crowd in seconds at speed 1, from concurrencies up to `most` and at
+    /// least this many samples, or from a window that was too small. `capacity` is what can be done
     /// per second at speed 1.
     pub(crate) fn base(&self, most: f64, samples: f64, capacity: f64) -> Option<f64> {
         let tried = match self.too_small {
@@ -268,16 +268,17 @@ impl Profile {
     }
 
     /// By how much a typical request takes longer with `window` and more inside than where requests
-    /// take the least time, with no more than `most` and at least so many samples.
+    /// take the least time, with no more than `most` and at least this many samples.
     pub(crate) fn typical_bases(&self, window: u32, most: f64, samples: f64) -> Option<f64> {
         let calm = self.calm(most, samples, f64::INFINITY)?;
         let mut top_down = self.top_down().take(BINS - bin_of(window));
         top_down.find_map(|seen| seen.typical.over(calm.typical))
     }
 
-    /// What can be done per second at speed 1, going by what was done with so many inside that they
-    /// held each other up beyond doubt, however much the work varies. Where that is so from several
-    /// concurrencies on, the most: a window that is too large is better than one that is too small.
+    /// What can be done per second at speed 1, going by what was done with this many inside that
+    /// they held each other up beyond doubt, however much the work varies. Where that is so from
+    /// several concurrencies on, the most: a window that is too large is better than one that is
+    /// too small.
     pub(crate) fn crowded_rate(&self, samples: f64) -> Option<f64> {
         let calm = self.calm(f64::INFINITY, samples, f64::INFINITY)?;
         let is_crowd = |seen: &Seen| {
@@ -296,7 +297,7 @@ impl Profile {
         })
     }
 
-    /// Least residence, and throughput with so many inside that they hold each other up, in a
+    /// Least service time, and throughput where requests hold each other up, in a
     /// service that fills up.
     pub(crate) fn crowd(&self, samples: f64) -> Option<(f64, f64)> {
         let calm = self.calm(f64::INFINITY, samples, f64::INFINITY)?;
@@ -346,7 +347,7 @@ mod tests {
     use crate::occupancy::Place;
 
     impl Profile {
-        /// Of `n` inside for as long as it takes until so many of them are done, each after
+        /// Of `n` inside for as long as it takes until this many of them are done, each after
         /// `seconds`.
         pub(in super::super) fn of(n: u32, done: u32, seconds: f64) -> Self {
             Self::after(n, done, f64::from(done) * seconds / f64::from(n))

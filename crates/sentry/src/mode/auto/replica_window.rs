@@ -86,7 +86,7 @@ impl ReplicaWindow {
         self.counts_from
     }
 
-    /// The requests of an older window leave within so many seconds.
+    /// The requests of an older window leave within this many seconds.
     pub(super) fn let_leave(&mut self, now: Timestamp, seconds: f64) {
         let seconds = seconds.min(Tuning::LEAVING_SECONDS_MAX.get()) + self.lag;
         self.counts_from = now + Duration::from_secs_f64(seconds);
@@ -116,7 +116,7 @@ impl ReplicaWindow {
         self.speed.forget_done();
     }
 
-    /// Whether throughput rests on so many completions.
+    /// Whether throughput rests on this many completions.
     pub(super) fn rests_on(&self, completions: f64) -> bool {
         self.meter
             .rests_on(completions, Tuning::THROUGHPUT_SECONDS.get())

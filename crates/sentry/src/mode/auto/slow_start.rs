@@ -3,13 +3,13 @@
 //! A service that waits for others holds hundreds of requests at once, and one that computes a
 //! handful. Nobody can tell them apart by a window of sixteen that is full. So as long as requests
 //! wait, each that is done makes room for two (slow start, Jacobson 1988): a wide service is filled
-//! within a few residence times, since its completions grow with what is inside. Where they do not,
-//! no more pile up than were done meanwhile, whatever arrives, and by Little's law residence grows
-//! with the pile. Once it has, beyond the chance of work that varies and the bias of a service that
-//! fills up (short requests leave first), there is a crowd, and what it takes is about
+//! within a few service times, since its completions grow with what is inside. Where they do not,
+//! no more pile up than were done meanwhile, whatever arrives, and by Little's law service times
+//! grow with the pile. Once it has, beyond the chance of work that varies and the bias of a service
+//! that fills up (short requests leave first), there is a crowd, and what it takes is about
 //!
 //! ```text
-//! throughput of the crowd x least residence
+//! throughput of the crowd x least service time
 //! ```
 //!
 //! That is where the search begins ([`super::window`]); it is no proof. Replicas that are alike are
@@ -34,7 +34,7 @@ pub(super) enum Course {
     /// It grows to this.
     Grows(f64),
     /// The first one did as much, or its requests took too long already. What is inside beyond it
-    /// takes so many seconds.
+    /// takes this many seconds.
     First { leaving: f64 },
     /// The service is wide, and this is about what it takes.
     Wide { window: f64, leaving: f64 },
@@ -45,7 +45,7 @@ pub(super) enum Course {
 pub(super) struct SlowStart {
     first: f64,
     last_binding: Timestamp,
-    /// Residence in the first window was found short enough.
+    /// Service times in the first window were found short enough.
     looked: bool,
 }
 
@@ -125,8 +125,8 @@ impl SlowStart {
     }
 
     /// Takes what was done in a tick by a window that is not large enough for all who wait. What
-    /// ends it: a crowd, of which least residence and throughput are given; residence beyond `long`
-    /// seconds in `all` that was seen, at first; and clients who give up.
+    /// ends it: a crowd, of which least service time and throughput are given; service times beyond
+    /// `long` seconds in `all` that was seen, at first; and clients who give up.
     fn course(
         &mut self,
         window: f64,

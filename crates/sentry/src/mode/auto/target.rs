@@ -4,7 +4,7 @@
 //! target = max(8 S, 2 p99, 60 / r)
 //! ```
 //!
-//! with the residence `S` of a request that meets no crowd, the 99th percentile of the same, and
+//! with the base service time `S`, the 99th percentile of the same, and
 //! the drain rate `r`: time for some waiting on top of service, for nearly every request by itself,
 //! and for the queues that chance brings about at four fifths of the capacity. It moves slowly.
 
@@ -39,7 +39,7 @@ impl DerivedTarget {
         self.seconds
     }
 
-    /// Takes the residence without a crowd, its 99th percentile, and the drain rate where known.
+    /// Takes the base service time, its 99th percentile, and the drain rate where known.
     pub(crate) fn follow(&mut self, base: f64, p99: f64, drain: Option<f64>) {
         let queue = drain.map_or(0.0, |drain| Tuning::TARGET_REQUESTS.get() / drain);
         let wanted = (Tuning::TARGET_SERVICE_TIMES.get() * base)

@@ -21,7 +21,7 @@ const WAIT_SHARE: f64 = 0.65;
 /// Requests that keep the replicas busy through the chance of arrivals; as in mode `auto`.
 const BUSY_REQUESTS: f64 = 10.0;
 
-/// Residences that must be left of the target when a request is started. Chosen: of exponential
+/// Service times that must be left of the target when a request is started. Chosen: of exponential
 /// ones, a seventh takes longer than two.
 const RESIDENCES_LEFT: f64 = 2.0;
 

@@ -7,7 +7,7 @@ use crate::replica::Replica;
 use crate::replica_reports::MeanSample;
 use crate::status::Standing;
 
-/// What a replica asks for is believed up to so many times what its service times, as measured
+/// What a replica asks for is believed up to this many times what its service times, as measured
 /// here, allow. Both run the same controller and differ by the network alone; a replica that
 /// overstates its demand gets at most this much.
 const ASKED_OF_FOUND: u32 = 2;
@@ -154,7 +154,7 @@ impl Member {
             .map_or(found, |asked| asked.min(credible))
     }
 
-    /// It was given so many.
+    /// It was given this many.
     pub(super) fn granted(&mut self, limit: u32) {
         self.control.grant(limit);
     }

@@ -65,7 +65,7 @@ pub enum FixedStrategy {
     /// Everybody at any time.
     #[default]
     Open,
-    /// One of so many groups at a time.
+    /// One of this many groups at a time.
     Group {
         /// How many groups.
         groups: u16,
@@ -230,7 +230,7 @@ pub struct Peak {
 pub enum Control {
     /// They are not.
     None,
-    /// Over a tree of so many children each, level by level.
+    /// Over a tree of this many children each, level by level.
     Tree {
         /// Children of each client.
         arity: usize,

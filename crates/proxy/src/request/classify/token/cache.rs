@@ -1,6 +1,6 @@
 //! Tokens that were verified lately.
 //!
-//! A table of fixed size in which a token has one place, by a keyed hash; whoever comes later takes
+//! A table of fixed size in which a token has one place, by a keyed hash; a later one takes
 //! it. Only verified tokens come in, so filling it takes as many good ones.
 
 use std::hash::{BuildHasher, RandomState};
