@@ -2,6 +2,8 @@
 //!
 //! Both generations of the interface are understood: `cpu.max` of version 2 and `cpu.cfs_quota_us`
 //! of version 1. Making a group takes root, or a parent group that was delegated to us.
+//!
+//! Decision: docs/decisions/0312-computing-replica-on-one-processor.md.
 
 use std::fs;
 use std::io;

@@ -18,6 +18,8 @@
 //! - [`tracker`]: who listens to whom.
 //!
 //! With the feature `net`, delivery: [`net`].
+//!
+//! Decision: docs/decisions/0035-client-side-control.md.
 
 pub mod backlog;
 pub mod clock;

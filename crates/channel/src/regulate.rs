@@ -31,6 +31,8 @@
 //!
 //! What breaks it: a delay that does not come from these clients. Then the command goes to its
 //! limit, and what is left is the admission engine's business.
+//!
+//! Decision: docs/decisions/0041-channel-controller-far-from-setpoint.md.
 
 use std::time::Duration;
 

@@ -16,6 +16,8 @@
 //! A software key proves who, not when: its owner can stamp any time. Against that the server
 //! bounds the delay of each item (001 §2.2), not the deadline alone, and believes an error of the
 //! clock only as far as it has seen it itself ([`clock`](crate::clock)).
+//!
+//! Decision: docs/decisions/0080-stamps-for-one-content.md.
 
 use std::time::Duration;
 

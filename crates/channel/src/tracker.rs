@@ -21,6 +21,8 @@
 //! to come one after the other, [`JOINS_PER_SECOND`]. Members have a queue of their own. In the
 //! others' one an address has one place a second, and what else it asks for waits behind itself:
 //! a client cannot make others wait by asking often, and none waits longer than [`WAIT_MAX`].
+//!
+//! Decision: docs/decisions/0081-a-tracker-among-strangers.md.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

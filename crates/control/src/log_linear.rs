@@ -11,6 +11,8 @@
 //! of its bucket is off by 6 % at most. The unit is the caller's: a histogram of microseconds
 //! reaches 18 minutes with 224 buckets. What it counts with is the caller's too: atomics where many
 //! threads write, weights where the past is discounted.
+//!
+//! Decision: docs/decisions/0266-one-of-each-helper.md.
 
 /// Buckets of an octave, as a power of two.
 const SUB_BITS: u32 = 3;

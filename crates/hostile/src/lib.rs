@@ -14,6 +14,8 @@
 //!
 //! What breaks it: a reading of ours that is wrong in the same way as the proxy's. The grammar is
 //! therefore written apart from the proxy's scanner and shares no code with it.
+//!
+//! Decision: docs/decisions/0015-hostile-input-testing.md.
 
 pub mod canonical;
 pub mod careless;

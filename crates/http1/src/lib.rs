@@ -18,6 +18,8 @@
 //! | [`grpc`] | the deadline of a gRPC client |
 //! | [`event_stream`] | server-sent events, written and read |
 //! | [`input`], [`output`] | buffers of a connection; sockets with the feature `io` |
+//!
+//! Decision: docs/decisions/0265-http1-as-a-crate.md.
 
 pub mod ascii_class;
 pub mod body;

@@ -7,6 +7,8 @@
 //!
 //! Parsing and the election are plain functions. The feature `client` adds what talks to an API
 //! server: without it the crate builds in a second, with it in minutes.
+//!
+//! Decision: docs/decisions/0230-kubernetes-behind-a-feature.md.
 
 mod election;
 mod endpoints;

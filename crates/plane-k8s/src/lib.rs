@@ -9,6 +9,8 @@
 //! What decides is here without the feature `client`: which objects are accepted (`accept`), what
 //! is due for an application (`scaler`), what a status shows (`status`), and the external scaler
 //! for KEDA ([`Keda`]). The feature adds what talks to an API server, `Kubernetes`.
+//!
+//! Decision: docs/decisions/0232-one-daemon-acts-the-others-follow.md.
 
 mod keda;
 mod resource;

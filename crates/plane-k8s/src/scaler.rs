@@ -10,6 +10,8 @@
 //! A mark makes Kubernetes delete the victims and no others. Everything follows from what is there
 //! at a look, so an action that failed is due again at the next one. A scale that somebody else
 //! set in between is the new truth: what was prepared is taken back.
+//!
+//! Decision: docs/decisions/0231-drain-before-scale.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

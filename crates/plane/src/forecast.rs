@@ -16,6 +16,8 @@
 //! midnight UTC.
 //!
 //! What breaks it: holidays, and whatever else comes for the first time. Then the reaction is left.
+//!
+//! Decision: docs/decisions/0095-prediction-by-plain-methods.md.
 
 use std::collections::VecDeque;
 use std::time::Duration;

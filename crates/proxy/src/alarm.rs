@@ -6,6 +6,8 @@
 //! exact as a timer of the runtime, and one that never rings costs a place in the table.
 //!
 //! What breaks it: a table of very many alarms that all ring, each at another time.
+//!
+//! Decision: docs/decisions/0076-alarms-ring-when-they-are-due.md.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};

@@ -3,6 +3,8 @@
 //! Applications share threads and client connections and nothing else. What a request needs from
 //! here on comes from the application that `router` found for it, and a request
 //! keeps its application to its end, also when a reload removes that application meanwhile.
+//!
+//! Decision: docs/decisions/0090-applications-in-one-proxy.md.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;

@@ -6,6 +6,8 @@
 //! are tried as there are wildcards of that length, so a client cannot make the search long by a
 //! name of many labels. With one application for everything there is no search at all. Canaries and
 //! mirrors get their requests from other applications ([`crate::edge::canary`]), and are not found.
+//!
+//! Decision: docs/decisions/0288-paths-in-doubt-belong-to-none.md.
 
 use std::collections::HashMap;
 

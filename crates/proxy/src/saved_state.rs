@@ -9,6 +9,8 @@
 //! The file is written beside itself and renamed, so that a crash or a full disk leaves the last
 //! one whole. One that cannot be read all the same is told of and left alone until there is
 //! something to write.
+//!
+//! Decision: docs/decisions/0057-saved-state.md.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

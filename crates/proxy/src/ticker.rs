@@ -3,6 +3,8 @@
 //! One thread for all applications, apart from the workers, so that a worker which is busy does not
 //! delay a tick. It belongs to the data plane: [`Bound::start`](crate::Bound::start) starts it with
 //! the workers and it ends after the last of them.
+//!
+//! Decision: docs/decisions/0315-tick-in-the-data-plane.md.
 
 use std::io;
 use std::sync::Arc;

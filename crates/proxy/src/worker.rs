@@ -3,6 +3,8 @@
 //! All of it belongs to the worker's thread, so there are no locks and no atomic operations. What
 //! threads share is the [`State`]; what one has to tell another goes through the engine
 //! ([`crate::gate`]).
+//!
+//! Decision: docs/decisions/0311-nothing-shared-within-a-worker.md.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;

@@ -22,6 +22,8 @@
 //! assert_eq!(recording.requests[0].status, 200);
 //! assert!(recording.problems.is_empty());
 //! ```
+//!
+//! Decision: docs/decisions/0105-recording-format.md.
 
 mod columns;
 pub mod export;

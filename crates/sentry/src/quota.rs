@@ -10,6 +10,8 @@
 //! that has used much of its allowance stays. A key that is forgotten begins with a whole
 //! allowance, so a flood of new keys never costs an honest one anything. Where every entry of a set
 //! has requests inside, a new key is let in and not counted.
+//!
+//! Decision: docs/decisions/0131-quotas-in-bounded-memory.md.
 
 use std::time::Duration;
 

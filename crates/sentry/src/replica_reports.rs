@@ -5,6 +5,8 @@
 //! The one that ended gives its slot back anyway, so that what is kept is the sum of the changes,
 //! from the one request that a newcomer is given. A change that was lost on its way is lost for
 //! good; a replica that comes back starts anew.
+//!
+//! Decision: docs/decisions/0031-optional-content-flag-in-response-heads.md.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;

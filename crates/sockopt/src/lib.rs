@@ -3,6 +3,8 @@
 //! There are two, and they are all the unsafe code of this workspace: a socket option, which the
 //! standard library has as `TcpStreamExt::set_deferaccept` and not stable, and a call of the
 //! allocator.
+//!
+//! Decision: docs/decisions/0055-tcp-defer-accept.md.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

@@ -1,5 +1,7 @@
 //! `tidegate reference`: the pages of the book that are generated from the code, and every key of
 //! the configuration file as TOML.
+//!
+//! Decision: docs/decisions/0295-pages-from-code.md.
 
 use std::fmt::Write;
 use std::process::ExitCode;

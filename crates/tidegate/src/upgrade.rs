@@ -6,6 +6,8 @@
 //! in a variable, or through standard input where that would be too long.
 //! Once the new process serves it tells the old one by SIGTERM, which finishes what it has and
 //! ends. If the new process fails before that, the old one goes on as if nothing had happened.
+//!
+//! Decision: docs/decisions/0037-upgrade-by-passing-sockets.md.
 
 use std::env;
 use std::io;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/decisions")
@@ -69,6 +69,43 @@ fn record_has_a_line_in_the_index_and_its_status() {
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
     assert_eq!(rows.len(), records, "README.md names files that are gone");
+}
+
+/// All sources below a folder.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && name != "target" {
+            sources(&path, found);
+        } else if name.ends_with(".rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn decision_that_a_source_names_exists() {
+    let root = folder().join("../..");
+    let mut paths = Vec::new();
+    sources(&root.join("crates"), &mut paths);
+    sources(&root.join("bench"), &mut paths);
+    let mut links = 0;
+    for path in paths {
+        let text = fs::read_to_string(&path).unwrap();
+        for named in text.split("docs/decisions/0").skip(1) {
+            let Some((record, _)) = named.split_once(".md") else {
+                continue;
+            };
+            if !record.starts_with(|digit: char| digit.is_ascii_digit()) {
+                continue;
+            }
+            links += 1;
+            let file = folder().join(format!("0{record}.md"));
+            assert!(file.is_file(), "{} names 0{record}", path.display());
+        }
+    }
+    assert!(links > 70, "{links} links from sources to decisions");
 }
 
 #[test]

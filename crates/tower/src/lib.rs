@@ -53,6 +53,8 @@
 //!   any other is free with the end of its body, or a second after its reader has stopped.
 //! - An answer that is a stream (events, an upgrade) holds no slot and is no sample.
 //! - `grpc-timeout` is the deadline of a call: one that cannot be kept is not started.
+//!
+//! Decision: docs/decisions/0150-tower-layer.md.
 
 mod body;
 mod clock;

@@ -8,6 +8,8 @@
 //! so that a closed group is a list of public keys: connections of others are refused.
 //!
 //! What breaks it: peers that know only dead peers. Give each peer several addresses.
+//!
+//! Decision: docs/decisions/0029-gossip-by-libp2p.md.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
 //! Answers those who listen: the publisher's side and a relay's are the same.
+//!
+//! Decision: docs/decisions/0028-channel-delivery-cost-and-https.md.
 
 use std::collections::HashSet;
 use std::convert::Infallible;

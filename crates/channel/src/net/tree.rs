@@ -8,6 +8,8 @@
 //!
 //! Asking the tracker never keeps a message waiting: while it does not answer, messages still come
 //! from the parents that are left, or with responses.
+//!
+//! Decision: docs/decisions/0042-relays-find-new-parents.md.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -29,6 +29,8 @@
 //! | [`StateFeedback`] | linear in several measurements (LQR) | 000 eq. 6 |
 //! | [`FuzzyPi`] | rules on error and its change | named by 001 as future work |
 //! | [`SmithPredictor`] | any of them, on a measurement freed of dead time | named by 001 as future work |
+//!
+//! Decision: docs/decisions/0004-control-theory-choices.md.
 
 mod actuator;
 mod adaptive;

@@ -7,6 +7,8 @@
 //! A connection is a socket and what was read from it, with no task of its own: the generator
 //! shares the machine with what it measures, and two tasks that wake each other for every part of
 //! an answer cost as much as the sockets.
+//!
+//! Decision: docs/decisions/0044-load-generator-own-http1.md.
 
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -12,6 +12,8 @@
 //! it is, the more it asks.
 //!
 //! Only HTTP/1.1 without TLS rests: the others have more to do than to read and to write.
+//!
+//! Decision: docs/decisions/0063-lobby.md.
 
 use std::cell::{Cell, RefCell};
 use std::io;

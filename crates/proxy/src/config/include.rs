@@ -2,6 +2,8 @@
 //!
 //! A pattern is relative to the file that names it. It may fit no file at all; a plain name has to
 //! be there. No file may be included twice, which also ends circles.
+//!
+//! Decision: docs/decisions/0130-several-files-one-document.md.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -3,6 +3,8 @@
 //! Questions go to the name servers of `/etc/resolv.conf`, by UDP and again by TCP where an answer
 //! is cut short. The system's resolver gives neither times to live nor SRV; it is asked where the
 //! DNS does not know a name, since `/etc/hosts` may.
+//!
+//! Decision: docs/decisions/0132-discovery-by-a-small-dns-client.md.
 
 use std::fs;
 use std::future::Future;

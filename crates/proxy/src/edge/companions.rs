@@ -1,5 +1,7 @@
 //! Applications that get requests of another one, as a worker finds them, and what is counted of
 //! them.
+//!
+//! Decision: docs/decisions/0170-canary-and-mirror-as-applications.md.
 
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -1,4 +1,6 @@
 //! Asks one replica how it is.
+//!
+//! Decision: docs/decisions/0045-utilization-by-health-checks.md.
 
 use bytes::Bytes;
 use http::header::{HOST, HeaderValue, USER_AGENT};

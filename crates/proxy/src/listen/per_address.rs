@@ -7,6 +7,8 @@
 //! protocol it is the client's address that counts.
 //!
 //! What breaks it: an attack from many addresses, which `limits.connections` meets alone.
+//!
+//! Decision: docs/decisions/0125-connections-per-address.md.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;

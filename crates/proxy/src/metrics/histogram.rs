@@ -8,6 +8,8 @@
 //!
 //! Readers add up relaxed counters while the writer goes on, so a snapshot may miss what was
 //! written while it was taken; it never counts anything twice.
+//!
+//! Decision: docs/decisions/0242-exponential-histograms.md.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

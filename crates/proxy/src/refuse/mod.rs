@@ -4,6 +4,8 @@
 //! once per configuration, the headers are static, the connection stays open (closing it costs four
 //! times as much, nearly all of it in the kernel), `retry-after` says when it makes sense to
 //! come back, and the page for people ([`people`]) does so by itself.
+//!
+//! Decision: docs/decisions/0051-refusal-one-pass-no-task.md.
 
 mod grpc;
 mod page;

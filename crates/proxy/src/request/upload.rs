@@ -9,6 +9,8 @@
 //!
 //! A client has to send `limits.upload_rate` over [`RATE_WINDOW`], and all of it within
 //! `timeouts.upload` ([`Pace::is_too_slow`]). A conversation need not.
+//!
+//! Decision: docs/decisions/0075-uploads-hold-no-slot.md.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

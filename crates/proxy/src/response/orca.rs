@@ -6,6 +6,8 @@
 //! (`source/common/orca/orca_parser.cc`). In `TEXT` one bad metric voids the report: not a number,
 //! not finite, negative, unknown, without a name, or there twice. `TEXT` has no `rps` and no
 //! `request_cost`.
+//!
+//! Decision: docs/decisions/0151-load-reports-and-problem-details.md.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,6 @@
 //! The body of a response, and the connection it comes in on.
+//!
+//! Decision: docs/decisions/0036-interim-responses.md.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -4,6 +4,8 @@
 //! older than `upstream.resolve_interval`. Only the first look-up is waited for: afterwards the
 //! last known addresses are used until a new answer is there, so that a name service that fails,
 //! or does not answer, costs no request anything. Connections that work are kept whatever it says.
+//!
+//! Decision: docs/decisions/0038-dns-names.md.
 
 use std::future::Future;
 use std::io;

@@ -1,4 +1,6 @@
 //! A line on which each replica is as long as its part of the whole.
+//!
+//! Decision: docs/decisions/0313-weights-by-the-golden-ratio.md.
 
 /// A line on which each replica is as long as its part of the whole.
 #[derive(Debug, Default)]

@@ -13,6 +13,8 @@
 //! What breaks it: a replica that gets requests of another kind than the others, by sticky
 //! sessions, is compared with them all the same. It loses what is not bound to it, while the others
 //! have room.
+//!
+//! Decision: docs/decisions/0054-slow-replicas-are-ejected.md.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};

@@ -14,6 +14,8 @@
 //! made for them (EPBH). ILAC joins both decisions, which is why its loops do not fight.
 //!
 //! All of it is pure: samples come in with `on_*`, a `tick` is called once per sampling period.
+//!
+//! Decision: docs/decisions/0030-brownout-in-the-engine.md.
 
 pub mod cascade;
 pub mod dimmer;

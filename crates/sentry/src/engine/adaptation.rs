@@ -2,6 +2,8 @@
 //!
 //! A tick takes the difference of all counters since the last one. Ticks add up to the control
 //! interval of the strategy, which is called when it is due and publishes its command.
+//!
+//! Decision: docs/decisions/0287-engines-at-rest.md.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

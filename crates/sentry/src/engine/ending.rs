@@ -1,4 +1,6 @@
 //! An admitted request goes elsewhere, becomes a stream, or ends.
+//!
+//! Decision: docs/decisions/0271-endings-are-calls.md.
 
 use std::num::NonZeroU64;
 use tidegate_control::Timestamp;

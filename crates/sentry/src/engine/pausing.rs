@@ -10,6 +10,8 @@
 //! uploads among them by [`Sentry::upload_places`].
 //!
 //! What breaks it: a replica that works on the part of a body it has got.
+//!
+//! Decision: docs/decisions/0286-streams-that-are-work.md.
 
 use tidegate_control::Timestamp;
 

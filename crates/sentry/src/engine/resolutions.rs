@@ -8,6 +8,8 @@
 //!
 //! What is not taken is not lost: its request waits on, and the next caller takes it, at the latest
 //! the one of the next tick.
+//!
+//! Decision: docs/decisions/0270-resolutions-as-data.md.
 
 use std::sync::atomic::Ordering;
 

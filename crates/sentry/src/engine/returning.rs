@@ -3,6 +3,8 @@
 //! It was promised an answer, so it goes to the head of its class instead of failing, and waits
 //! for any replica but the one it comes from. To the counters it stays one request that was
 //! admitted once: if it is refused after all it counts as dropped, because a replica failed.
+//!
+//! Decision: docs/decisions/0314-requests-that-come-back.md.
 
 use std::sync::atomic::Ordering;
 

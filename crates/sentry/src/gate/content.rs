@@ -10,6 +10,8 @@
 //! queue of several the less important are not kept waiting for the optional content of others. The
 //! limit comes from the adaptation; requests only compare and count. Off, nothing is said about
 //! content and nothing is counted.
+//!
+//! Decision: docs/decisions/0003-brownout-by-predicted-response-time.md.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;

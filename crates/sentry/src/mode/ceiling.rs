@@ -15,6 +15,8 @@
 //!
 //! What breaks it: utilization that has little to do with requests. The ceiling is then too low,
 //! the gate refuses, and the command grows as if there were none.
+//!
+//! Decision: docs/decisions/0085-command-ceiling.md.
 
 use crate::config::{Feedback, GateKind, Measure};
 use crate::mode::Step;

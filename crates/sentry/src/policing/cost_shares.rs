@@ -22,6 +22,8 @@
 //! replica idle. With one that is too large the queue's limit sheds the rest alike.
 //!
 //! What breaks it: costs that differ within one path of one tenant. They share a mean.
+//!
+//! Decision: docs/decisions/0195-fairness-by-cost.md.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

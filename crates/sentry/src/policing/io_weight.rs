@@ -16,6 +16,8 @@
 //!
 //! What breaks it: `k` is what is in service at the end, while requests that arrived together find
 //! more.
+//!
+//! Decision: docs/decisions/0121-weight-of-io-on-line.md.
 
 use crate::atomic::AtomicF64;
 

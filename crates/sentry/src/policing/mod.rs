@@ -7,6 +7,8 @@
 //! - [`table`] and [`path`]: what a request will cost, by its path;
 //! - `toll`: what it pays for that in mode `auto`;
 //! - `cost_shares`: shares by cost, where the operator wants cheap requests preferred.
+//!
+//! Decision: docs/decisions/0020-policing-differences-to-paper-003.md.
 
 pub(crate) mod buckets;
 pub(crate) mod cost_shares;

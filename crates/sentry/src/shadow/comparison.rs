@@ -10,6 +10,8 @@
 //!
 //! What breaks it: what breaks a shadow (see [the module](super)); and a window in force that keeps
 //! replicas below what they can do, since nothing is seen of what they would do beyond it.
+//!
+//! Decision: docs/decisions/0245-shadow-configuration-before-models.md.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -13,6 +13,8 @@
 //!
 //! What breaks it: clients that behave differently when they are refused (retries), a capacity that
 //! was never reached, and paths whose costs differ: a station serves all requests alike.
+//!
+//! Decision: docs/decisions/0140-shadow-of-a-dry-run.md.
 
 mod capacity;
 mod comparison;

@@ -11,6 +11,8 @@
 //!
 //! What breaks it: an engine that was not written down from its beginning. Its windows and
 //! estimates are not in the transcript.
+//!
+//! Decision: docs/decisions/0145-transcripts-of-engine-calls.md.
 
 mod call;
 mod replay;

@@ -21,6 +21,8 @@
 //! where the true law is known, write a scenario or use a recording (`tidegate whatif`).
 //! Applications share nothing here: the proxy's own work costs no time, so that one cannot slow
 //! another. `bench/faults/run --only overloaded_neighbour` measures that live.
+//!
+//! Decision: docs/decisions/0285-services-as-times-of-replicas.md.
 
 mod pool;
 mod row;

@@ -11,6 +11,8 @@
 //!
 //! Scalers by CPU or rate get 70 % as their target, as KPA has it; the capacity of a server is
 //! known to those that need it.
+//!
+//! Decision: docs/decisions/0135-figure-7-with-a-policer-of-its-own.md.
 
 use std::collections::VecDeque;
 

@@ -17,6 +17,8 @@
 //!
 //! What breaks it: a protection that admits next to nothing reacts at once; so the share that is
 //! shed stands beside it.
+//!
+//! Decision: docs/decisions/0257-reaction-over-seeds.md.
 
 mod timed;
 

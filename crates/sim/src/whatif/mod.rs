@@ -12,6 +12,8 @@
 //! variant that refuses less still gets their repetitions (`cautions` says so when many
 //! were refused); a replica that was never full has shown no bound; the proxy's own state at the
 //! beginning of the recording is not known.
+//!
+//! Decision: docs/decisions/0106-forecasts-from-recorded-stays.md.
 
 pub mod self_test;
 pub mod service;

@@ -19,6 +19,9 @@
 //! enough none does. Where that share falls away from one number to the next, these are the
 //! workers. A window in force that keeps concurrency nearly constant leaves the correlation without
 //! force, and this as it is.
+//!
+//! Decision: docs/decisions/0146-queue-or-sharing.md.
+//! Decision: docs/decisions/0246-workers-by-overtaking.md.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,6 @@
 //! The live screen: draws, reads keys, asks the proxy once a second.
+//!
+//! Decision: docs/decisions/0102-terminal.md.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,7 @@
 //! What brings this proxy's reports to the others and theirs here, and the loop that all ways have
 //! in common.
+//!
+//! Decision: docs/decisions/0280-carriers-of-a-fleet.md.
 
 use std::future::{pending, ready};
 use std::sync::Arc;

@@ -4,6 +4,8 @@
 //! in service and by refusals. A request in this many is looked at, at most about a hundred a
 //! second, and counts for the others: at low rates all requests are, and at high rates the tables
 //! cost next to nothing.
+//!
+//! Decision: docs/decisions/0175-heavy-paths-by-space-saving.md.
 
 mod sampler;
 mod table;

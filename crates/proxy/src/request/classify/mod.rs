@@ -8,6 +8,8 @@
 //!
 //! What a request asks for (host, path, method) is no claim but decides what the replica does,
 //! and is taken as it is.
+//!
+//! Decision: docs/decisions/0025-classification-never-promotes-in-doubt.md.
 
 mod certificate;
 pub(crate) mod field;

@@ -5,6 +5,8 @@
 //! runs go on beside each other and each is as reproducible as without.
 //!
 //! [`Tuning`]: super::tuning::Tuning
+//!
+//! Decision: docs/decisions/0255-ablation-by-numbers.md.
 
 use std::cell::RefCell;
 use std::time::Duration;

@@ -1,4 +1,6 @@
 //! The key that tokens are signed with, and the one algorithm that goes with it.
+//!
+//! Decision: docs/decisions/0026-tokens-by-ring-certificates-by-x509-parser.md.
 
 use std::path::Path;
 
