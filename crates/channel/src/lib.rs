@@ -10,7 +10,7 @@
 //!
 //! - [`message`], [`key`], [`verify`]: what is said, who said it, and whether to believe it;
 //! - [`strategy`], [`pacer`]: what a client may do, and when ([`backlog`]: what waits meanwhile);
-//! - [`liveness`]: whether the channel still speaks to us;
+//! - [`liveness`]: whether its messages still arrive;
 //! - [`regulate`]: the server's controller behind the messages;
 //! - [`stamp`], [`clock`]: when an item was made, by a clock that server and client agree on;
 //! - [`compliance`]: whether a client did what it was told; [`ledger`]: which items were passed on;

@@ -1,9 +1,10 @@
-//! Whether the channel still speaks to us (001 §4.3): a keep-alive, as a state machine.
+//! Whether messages of the channel still arrive (001 §4.3): a keep-alive, as a state machine.
 //!
 //! The server repeats its message every `keep_alive` even when nothing changed. A client that
-//! hears nothing for `silence` is partitioned: it must not go on with what it was told last, which
-//! the server may have replaced, nor send freely. Numbers that are missing between two messages
-//! are counted as gaps; they do not matter for the strategy, since the newest message says all.
+//! receives nothing for `silence` is partitioned: it must not go on with what it was told last,
+//! which the server may have replaced, nor send freely. Numbers that are missing between two
+//! messages are counted as gaps; they do not matter for the strategy, since the newest message says
+//! all.
 
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ impl Default for LivenessConfig {
 pub enum Change {
     /// No message came for too long: fall back.
     Partitioned,
-    /// The channel speaks again, or for the first time.
+    /// A message arrives again, or for the first time.
     Connected,
 }
 

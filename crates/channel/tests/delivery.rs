@@ -125,7 +125,7 @@ async fn a_tracker_finds_new_parents_for_orphans() {
     }
     let (mut told, _leaf) = leaf(tracked(None));
     heard(&mut told, 1).await;
-    // Half of them die; the others and the leaf still hear what follows.
+    // Half of them die; the others and the leaf still receive what follows.
     relays.truncate(3);
     let mut seq = 1;
     let repaired = async {

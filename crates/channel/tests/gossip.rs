@@ -121,7 +121,7 @@ async fn a_message_that_does_not_verify_goes_no_further() {
     })
     .await;
     assert_eq!((middle.seq(), last.seq()), (0, 0));
-    // What is genuine travels the same way, and is the first thing the last peer hears at all.
+    // What is genuine travels the same way, and is the first thing the last peer receives at all.
     support::soon(async {
         while last.seq() == 0 {
             seq += 1;
@@ -146,7 +146,7 @@ async fn a_closed_group_talks_to_its_members_alone() {
     let bridge = peer(1, &key(), bridge, vec![root.url()]).await;
     let member = peer(2, &key(), closed(knowing(&[&bridge])), Vec::new()).await;
     let stranger = peer(3, &key(), knowing(&[&bridge]), Vec::new()).await;
-    // Long enough for a stranger to hear it as well: others do at the first or second message.
+    // Long enough for a stranger to receive it as well: others do at the first or second message.
     let mut seq = 0;
     for _ in 0..10 {
         seq = support::soon(everybody_hears(&root, &[&bridge, &member], seq)).await;

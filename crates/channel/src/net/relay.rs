@@ -1,5 +1,5 @@
-//! A relay: hears messages by trees and other overlays, verifies, passes on. A client is a relay to
-//! which nobody listens.
+//! A relay: receives messages by trees and other overlays, verifies, passes on. A client is a relay
+//! to which nobody listens.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -40,9 +40,9 @@ pub enum Parents {
 pub type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A way by which messages come, and perhaps go on: trees of relays, gossip among peers. Whatever
-/// it is, it offers what it hears, and passes on only what was accepted.
+/// it is, it offers what it receives, and passes on only what was accepted.
 pub trait Overlay: Send {
-    /// Offers what it hears to `inlet`; what `hub` has was accepted, by whichever way it came.
+    /// Offers what it receives to `inlet`; what `hub` has was accepted, by whichever way it came.
     fn run(self: Box<Self>, inlet: Inlet, hub: Hub) -> Running;
 }
 
@@ -51,7 +51,7 @@ pub trait Overlay: Send {
 pub struct RelayStatus {
     /// Number of the newest message.
     pub seq: Option<u64>,
-    /// Parents that are listened to.
+    /// Parents whose messages are received.
     pub parents: Vec<String>,
     /// Messages accepted, dropped and missed.
     pub messages: Counts,

@@ -43,7 +43,7 @@ pub(super) struct Tree {
     pub(super) dialer: Dialer,
     /// The server's.
     pub(super) clock: Arc<Clock>,
-    /// Parents that are listened to, for those who look.
+    /// Parents whose messages are received, for those who look.
     pub(super) listened: Arc<Mutex<Vec<String>>>,
     /// Signs what is said to the tracker of a closed group.
     pub(super) member: Option<Arc<dyn Stamper>>,
@@ -118,7 +118,7 @@ impl Drop for Listening {
     }
 }
 
-/// The parents that are listened to.
+/// The parents whose messages are received.
 struct Family {
     tree: Tree,
     inlet: Inlet,

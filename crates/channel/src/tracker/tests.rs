@@ -375,7 +375,7 @@ fn the_rest_is_reached_again_within_a_few_questions_whoever_dies() {
         let random = |index| ClientId(index as u64).phase() < f64::from(percent) / 100.0;
         let rounds = rounds_to_repair(random);
         assert!(rounds <= 4, "{percent} % of all: {rounds}");
-        // Those who came first are nearest to the publisher: no other relay hears it.
+        // Those who came first are nearest to the publisher: no other relay is connected to it.
         let rounds = rounds_to_repair(|index| index < 10 * percent as usize);
         assert!(rounds <= 8, "the first {percent} %: {rounds}");
     }

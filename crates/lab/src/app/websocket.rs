@@ -1,4 +1,4 @@
-//! A WebSocket that says back what it hears.
+//! A WebSocket that sends back what it receives.
 
 use std::sync::{Mutex, PoisonError};
 

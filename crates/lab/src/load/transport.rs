@@ -153,7 +153,7 @@ pub(super) async fn open(endpoint: &Endpoint) -> Result<Stream, Failure> {
     })
 }
 
-/// Under TLS the other side has to agree to the protocol that is going to be spoken.
+/// Under TLS the other side has to agree to the protocol that is going to be used.
 async fn try_open(endpoint: &Endpoint) -> io::Result<Stream> {
     let socket = open_socket(endpoint.address).await?;
     let Some((config, name)) = &endpoint.tls else {

@@ -429,7 +429,7 @@ struct Operator {
     events: Events,
     /// By application.
     watches: Mutex<BTreeMap<String, Watch>>,
-    /// What the engines told and nobody has looked at.
+    /// Events of the engines that were not read yet.
     seen: Mutex<Vec<(String, SystemTime, Event)>>,
     /// Of the process.
     process_journal: Mutex<Journal>,

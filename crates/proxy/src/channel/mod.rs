@@ -210,7 +210,7 @@ fn policy(config: &Config) -> Result<DeadlinePolicy, SettingsError> {
     })
 }
 
-/// Encrypts what listeners hear, where there are certificates.
+/// Encrypts what listeners receive, where there are certificates.
 fn acceptor(config: &Config) -> Result<Option<TlsAcceptor>, SettingsError> {
     let listener = Listener {
         tls: config.tls.clone(),

@@ -38,11 +38,12 @@ use crate::worker::{Registration, Worker};
 
 /// Clients that are looked at before other work gets its turn. Chosen: it takes them less than a
 /// millisecond.
-const TURN: usize = 128;
+const CLIENTS_PER_TURN: usize = 128;
 
-/// While clients are refused they are listened to once in this time. Nobody who has just been
-/// refused eight times has to hear it sooner, and the more are refused together the less it costs.
-const PAUSE: Duration = Duration::from_millis(1);
+/// While clients are refused their connections are read once in this time. No client that was
+/// refused eight times needs its answer sooner, and the more are refused together the less it
+/// costs.
+const REFUSAL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The seats of one worker.
 #[derive(Debug)]
@@ -101,7 +102,7 @@ impl Lobby {
         }
     }
 
-    /// Listens to all who have spoken; says how many of them were refused.
+    /// Reads all connections that have bytes; returns how many requests were refused.
     async fn take_turns(
         &self,
         worker: &Rc<Worker>,
@@ -115,16 +116,16 @@ impl Lobby {
                 epoll::wait(&self.epoll, events, Some(&Timespec::default()))
             })?;
             refused += self.take_turn(worker, events);
-            if events.len() < TURN {
+            if events.len() < CLIENTS_PER_TURN {
                 return Ok(refused);
             }
             yield_now().await;
         }
     }
 
-    /// Listens to some who have spoken: first all are read, then all judged, then all answered.
-    /// Each is far more code than a core has at hand, so it is better to do one after the other for
-    /// many than all for one after the other.
+    /// Takes some connections that have bytes: first all are read, then all judged, then all
+    /// answered. Each is far more code than a core has at hand, so it is better to do one after the
+    /// other for many than all for one after the other.
     fn take_turn(&self, worker: &Rc<Worker>, events: &[epoll::Event]) -> usize {
         for event in events {
             if let Some(seat) = self.seats.borrow().get(key(event)) {
@@ -222,12 +223,12 @@ pub(crate) async fn run(worker: Rc<Worker>) {
 async fn listen(worker: &Rc<Worker>) -> io::Result<()> {
     let lobby = &worker.lobby;
     lobby.attended.set(true);
-    let mut events = Vec::with_capacity(TURN);
+    let mut events = Vec::with_capacity(CLIENTS_PER_TURN);
     loop {
-        // Not watched for longer than that: the runtime would be woken by each who speaks.
+        // Not watched for longer than that: the runtime would be woken by each that sends.
         watch(lobby.epoll.as_fd())?.readable().await?.retain_ready();
         loop {
-            let next = Instant::now() + PAUSE;
+            let next = Instant::now() + REFUSAL_INTERVAL;
             if lobby.take_turns(worker, &mut events).await? == 0 {
                 break;
             }

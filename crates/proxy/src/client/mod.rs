@@ -421,7 +421,7 @@ impl Client {
         })
     }
 
-    /// Whether another protocol is spoken by now.
+    /// Whether the connection has another protocol by now.
     fn is_tunnel(&self) -> bool {
         self.phase.get() == Phase::Tunnel
     }

@@ -25,7 +25,7 @@ pub(super) enum Phase {
     /// A request is in service. Part of the next head may have come: a request can outlive its
     /// response.
     Serving { head_begun: bool },
-    /// Another protocol is spoken by now.
+    /// The connection has another protocol by now.
     Tunnel,
     /// Closed on our side.
     Lingering,
