@@ -314,7 +314,7 @@ mod tests {
         let later = second.error_at(at(1010.041)).unwrap();
         assert_eq!(later - error, Duration::from_millis(100));
         assert!(second.error_at(at(1.0)).unwrap() > error);
-        // Who waits with the next question has shown nothing.
+        // A client that waits with the next question has shown nothing.
         let late = Answer::new(3, at(100.0), at(100.0), Some(&first));
         assert_eq!(late.round_trip, None);
     }

@@ -1,4 +1,4 @@
-//! Who subscribes where: assigns parents, paces joins, and notices who has died. Pure.
+//! Who subscribes where: assigns parents, paces joins, and notices which have died. Pure.
 //!
 //! A relay registers with its own address and says now and then who its parents are and how many
 //! listen to it; a leaf (a browser, a client behind a firewall) only asks. Each one gets two
@@ -87,7 +87,7 @@ pub struct Assignment {
     pub wait_ms: u64,
     /// How far a relay is from the publisher, for it to say when it registers again.
     pub depth: usize,
-    /// When it should; who has no parent asks again then.
+    /// When it should; one without a parent asks again then.
     pub again_ms: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Several proxies in front of one pool of replicas.
 //!
-//! Each proxy is a [`Member`] of a fleet. It reports what its engines do ([`PeerReport`]), hears
-//! what the others report, and gets a [`FleetShare`](tidegate_sentry::FleetShare) for each
+//! Each proxy is a [`Member`] of a fleet. It reports what its engines do ([`PeerReport`]), reads
+//! the reports of the others, and gets a [`FleetShare`](tidegate_sentry::FleetShare) for each
 //! application, so that windows, guarantees and quotas add up to what is configured.
 //!
 //! # The driver's manual

@@ -6,8 +6,8 @@
 //! last known peers stay for `hold_cut_off`, and the windows stay as they were.
 //!
 //! **The leader** of an application is the live proxy with the smallest name. It searches for the
-//! windows of all and divides ([`divide`]); the others take over both. Until a new leader has
-//! spoken, what the last one said stays in force.
+//! windows of all and divides ([`divide`]); the others take over both. Until the first
+//! report of a new leader, the last one of the old leader stays in force.
 //!
 //! A report that is not newer than the last one of its proxy is refused, also when the proxy was
 //! lost meanwhile: a store hands the last report of a dead proxy out again.

@@ -3,7 +3,7 @@
 use super::Violation;
 use super::field;
 
-/// A chunk line is a few hex digits; extensions are allowed, and nobody uses long ones.
+/// A chunk line is a few hex digits; extensions are allowed, and no sender uses long ones.
 const LINE_BYTES_MAX: usize = 256;
 
 pub(crate) enum ChunkLine {

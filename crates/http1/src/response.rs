@@ -73,7 +73,7 @@ pub fn read(input: &mut BytesMut, method: &Method) -> Result<Option<Head>, Viola
 }
 
 /// Whether what has come so far can be the beginning of a response. A server of another protocol
-/// may say one line and wait for the next, and nobody should wait with it.
+/// may say one line and wait for the next, and no reader should wait with it.
 fn may_become_http(input: &[u8]) -> bool {
     input.iter().zip(b"HTTP/1.").all(|(byte, of)| byte == of)
 }

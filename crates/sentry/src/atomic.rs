@@ -20,7 +20,7 @@ impl AtomicF64 {
     }
 }
 
-/// Adds one to a counter that nobody orders anything by.
+/// Adds one to a counter that orders no other memory.
 pub(crate) fn add_one(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }

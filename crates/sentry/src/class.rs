@@ -21,7 +21,7 @@ pub(crate) struct Class {
     pub(crate) name: String,
     /// Waiters of the class in the central queue.
     pub(crate) queued: AtomicU32,
-    /// Of them, those who let the others pass.
+    /// Of them, those that let the others pass.
     pub(crate) late: AtomicU32,
     pub(crate) forecast: Forecast,
     pub(crate) counters: Counters,

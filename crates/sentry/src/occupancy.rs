@@ -17,7 +17,7 @@
 //! Which of the two is used follows from the arrivals (`mode/auto/clumps.rs`, docs/decisions/0110).
 //!
 //! Slots that are kept after their clients have left ([`departed_slots`](crate::engine)) take room,
-//! but nobody hears of them again. So they count in `n`, and not in either integral: a slot of a
+//! but their end is not seen. So they count in `n`, and not in either integral: a slot of a
 //! full window that is kept takes its share from the time, and a replica all of whose clients have
 //! left at once has shown nothing.
 //!

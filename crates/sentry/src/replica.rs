@@ -1,4 +1,4 @@
-//! One replica as the request path sees it: its window and who is in flight.
+//! One replica as the request path sees it: its window and what is in flight.
 //!
 //! All atomics. The window (`limit`) is published by the adaptation; requests take and give
 //! slots without a lock.
@@ -37,7 +37,7 @@ pub(crate) enum Health {
 /// How fast a slow answer is forgotten. Chosen: as Linkerd's default decay.
 const RECENT_TIME_CONSTANT: Duration = Duration::from_secs(10);
 
-/// One replica as the request path sees it: its window and who is in flight.
+/// One replica as the request path sees it: its window and what is in flight.
 #[derive(Debug)]
 pub(crate) struct Replica {
     health: AtomicU8,

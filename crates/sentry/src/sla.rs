@@ -1,6 +1,6 @@
 //! Degradation by agreement: the target in force follows the arrival rate (003 §2.2, eq. 1).
 //!
-//! A class may have a table of targets by arrival rate, for a crowd that nobody could serve as
+//! A class may have a table of targets by arrival rate, for an overload that cannot be served as
 //! fast as a quiet hour. The rate is that of the whole application, smoothed over some seconds,
 //! and a row is left only when the rate is clearly below where it began, so that a rate at the
 //! border does not move the target up and down.

@@ -56,7 +56,7 @@ impl Site {
         (0..count).map(|_| self.of(class)).collect()
     }
 
-    /// The request that was admitted first ends; returns who got its slot.
+    /// The request that was admitted first ends; returns which one got its slot.
     fn end_first(&mut self) -> Vec<usize> {
         let (_, permit) = self.admitted.remove(0);
         let before = self.admitted.len();

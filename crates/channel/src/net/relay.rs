@@ -1,5 +1,5 @@
 //! A relay: receives messages by trees and other overlays, verifies, passes on. A client is a relay
-//! to which nobody listens.
+//! without children.
 
 use std::future::Future;
 use std::pin::Pin;

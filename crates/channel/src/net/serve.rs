@@ -1,4 +1,4 @@
-//! Answers those who listen: the publisher's side and a relay's are the same.
+//! Answers subscribers: the publisher's side and a relay's are the same.
 //!
 //! Decision: docs/decisions/0028-channel-delivery-cost-and-https.md.
 

@@ -69,7 +69,7 @@ struct Question {
 }
 
 impl Tree {
-    /// Asks until there is an answer. Who may not relay listens all the same.
+    /// Asks until there is an answer. One that may not relay receives all the same.
     async fn ask(self, question: Question) -> Assignment {
         let mut backoff = Backoff::new(self.seed ^ 0x5eed);
         let leaf = Question {

@@ -1,4 +1,4 @@
-//! Who gets how much, by policy and by weight.
+//! Which replica gets how much, by policy and by weight.
 
 use std::num::NonZeroU32;
 

@@ -26,8 +26,8 @@
 //! waited plus what the chosen replica takes at the moment stays below `r_c`: slow and fast
 //! replicas then answer equally late, and the waiting-time integral is not needed. Together with a
 //! shorter stay at the replicas (gamma 0.98) this lowers the integrated error of the paper's
-//! hundred scenarios from 135 to 80, of which 42 come from one scenario that has room for everybody
-//! and answers sooner than the setpoint whatever one does (experiments/004).
+//! hundred scenarios from 135 to 80, of which 42 come from one scenario that has room for all
+//! requests and answers sooner than the setpoint whatever one does (experiments/004).
 
 /// Parameters of the balancer's two loops.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -171,7 +171,7 @@ impl Cascade {
         self.waiting_integral += config.waiting_gain * self.waiting_error;
     }
 
-    /// `psi`: who waited longer is served without optional content.
+    /// `psi`: a request that waited longer is served without optional content.
     #[must_use]
     pub fn threshold_s(&self) -> f64 {
         self.threshold_s

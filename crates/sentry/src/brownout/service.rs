@@ -108,7 +108,7 @@ impl ServiceControl {
         self.tick_measured(mean_s, present);
     }
 
-    /// The same for somebody who measured the mean service time of full responses elsewhere.
+    /// The same for a caller that measured the mean service time of full responses elsewhere.
     pub fn tick_measured(&mut self, mean_s: Option<f64>, present: usize) {
         self.integral.set_max(self.headroom + present as f64);
         match mean_s {
@@ -128,7 +128,7 @@ impl ServiceControl {
         self.asked = i64::from(concurrency.max(1));
     }
 
-    /// Goes on from a concurrency that somebody else had found, without a jump.
+    /// Goes on from a concurrency that was found elsewhere, without a jump.
     pub fn track(&mut self, concurrency: u32) {
         self.grant(concurrency);
         self.integral.set_max(f64::MAX);

@@ -376,7 +376,7 @@ pub(super) fn refuse(table: &'static str, cause: &str) -> SentryError {
     }
 }
 
-/// What the controllers cannot see, who check their own gains.
+/// What the controllers cannot see, which check their own gains.
 fn validate_feedback(table: &'static str, feedback: &Feedback) -> Result<(), SentryError> {
     let initial = feedback.initial.unwrap_or(feedback.min);
     let finite = [feedback.setpoint, feedback.min, feedback.max, initial];

@@ -338,7 +338,7 @@ impl<T> Sentry<T> {
     }
 
     /// Waiters of this importance or above. A refusal has to be cheap, whatever the number of
-    /// classes, so they are added up only when somebody waits.
+    /// classes, so they are added up only when a request waits.
     fn queued_ahead(&self, plan: &Plan, class: ClassId) -> u32 {
         match self.waiting_now() {
             0 => 0,
@@ -351,7 +351,7 @@ impl<T> Sentry<T> {
         self.parked.load(Ordering::Relaxed) + self.held.load(Ordering::Relaxed)
     }
 
-    /// When the queue of now will be drained, longer the more everybody asks for: if all come
+    /// When the queue of now will be drained, longer the more is asked for: if all come
     /// back after it, they come at the rate that can be served.
     fn retry_after(&self, plan: &Plan, class: ClassId) -> Duration {
         let forecast = &plan.class(class).forecast;

@@ -5,11 +5,11 @@
 //! sight. So the slot is kept for as long as a request takes at present: how long this one has been
 //! inside already says little about the rest (nothing, for exponential times). It never counts as
 //! throughput: a replica whose clients all leave would look like a fast one. Nor does the time
-//! count in which nobody could hear of it: a replica whose clients all leave would look like one
+//! count in which no end could be seen: a replica whose clients all leave would look like one
 //! that has stopped.
 //!
 //! What breaks it: a server that does notice; there the slots are idle for that time. That costs no
-//! more than the clients who leave would have cost by staying.
+//! more than the clients that leave would have cost by staying.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

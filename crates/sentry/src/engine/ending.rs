@@ -126,7 +126,7 @@ impl<T> Sentry<T> {
         let response = now - permit.arrived;
         let residence = now - permit.admitted;
         self.tally.response.record(response);
-        // By what the few take that pay for it, nobody else is judged.
+        // By what the few take that pay for it, no other request is judged.
         if plan.toll(permit.class, permit.path) <= 1.0 {
             self.tally.residence.record(residence);
         }

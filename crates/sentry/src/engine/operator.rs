@@ -92,7 +92,7 @@ impl<T> Sentry<T> {
 
     /// Begins with windows that were found before, by an engine that is no more. They are believed
     /// no more than the first ones are: what they are good for is found out. For an engine that has
-    /// served nobody yet.
+    /// served no request yet.
     pub fn resume(&self, now: Timestamp, windows: &[(ReplicaId, u32)]) {
         self.adaptation.lock().resume(now, windows);
     }

@@ -78,7 +78,7 @@ impl<T> Sentry<T> {
         Ok((ticket, self.resolutions(now)))
     }
 
-    /// Room within the queue's bounds at the expense of those who would be served last; they have
+    /// Room within the queue's bounds at the expense of those that would be served last; they have
     /// not been promised anything.
     fn clear_the_end(&self, plan: &Plan, waiting: &mut Waiting<T>, arrival: &Arrival) -> bool {
         let class = plan.class_index(arrival.class);

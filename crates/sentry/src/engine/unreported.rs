@@ -3,7 +3,7 @@
 //! A driver gives a permit back in [`Sentry::on_end`]. If it forgets to, for example because a
 //! task panics, the slot would be lost for good. So a permit that is dropped comes here, and the
 //! next [`Sentry::handle_timeout`] ends it as [`Ending::Unreported`]: dropping has no clock, and
-//! the engine reads none. Nothing is learnt from such a request, because nobody knows how it went.
+//! the engine reads none. Nothing is learnt from such a request, because its end is not known.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -59,7 +59,7 @@ pub(super) struct Origin {
     pub(super) passed: Passed,
     /// It was admitted before.
     pub(super) returned: Option<Returned>,
-    /// When the one who has waited longest arrived, of those who waited with it and itself.
+    /// When the one that has waited longest arrived, of those that waited with it and itself.
     pub(super) oldest: Timestamp,
 }
 
@@ -92,7 +92,7 @@ impl Origin {
         }
     }
 
-    /// With the others who wait, for decisions about content: less important ones may have waited
+    /// With the others that wait, for decisions about content: less important ones may have waited
     /// longer.
     fn among<T>(self, queue: &Queue<T>) -> Self {
         let oldest = queue
@@ -439,7 +439,7 @@ impl<T> Sentry<T> {
         })
     }
 
-    /// Refuses those at the end of the queue who cannot be served in time any more, after the
+    /// Refuses those at the end of the queue that cannot be served in time any more, after the
     /// forecast got worse. They have waited least, and waiting longer would not help them.
     pub(super) fn trim(&self, plan: &Plan, now: Timestamp) {
         let mut waiting = self.waiting.lock();
@@ -506,8 +506,8 @@ impl<T> Sentry<T> {
 }
 
 /// A request that has waited so long that it cannot be answered in time lets the others of its
-/// class pass: they still can. Nobody is refused for that, and while a queue may be a burst or an
-/// overload nothing is lost by not knowing: those who are late are served when there is room, and
+/// class pass: they still can. None is refused for that, and while a queue may be a burst or an
+/// overload nothing is lost by not knowing: those that are late are served when there is room, and
 /// expire when there is none.
 fn set_late_aside<T>(plan: &Plan, now: Timestamp, queue: &mut Queue<T>) {
     for (index, class) in plan.classes.iter().enumerate() {

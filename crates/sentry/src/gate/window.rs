@@ -46,7 +46,7 @@ impl DynamicWindow {
         self.inside.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Somebody who entered is gone.
+    /// A request that entered is gone.
     pub fn leave(&self) {
         let before = self.inside.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before > 0, "left without having entered");
@@ -64,7 +64,7 @@ impl DynamicWindow {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Changes the limit; nobody inside is thrown out.
+    /// Changes the limit; no request inside is cancelled.
     pub fn set_limit(&self, limit: u32) {
         self.limit.store(limit, Ordering::Relaxed);
     }

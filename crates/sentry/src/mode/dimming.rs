@@ -404,7 +404,7 @@ impl OfferedDimming {
         dimming.step(step);
     }
 
-    /// Whether leaving content out is enough, so that nobody has to be refused.
+    /// Whether leaving content out is enough, so that no request has to be shed.
     pub(crate) fn suffices(&self) -> bool {
         self.0.as_ref().is_some_and(|dimming| !dimming.refusing())
     }
@@ -452,7 +452,7 @@ impl Look {
     }
 }
 
-/// Who is in charge.
+/// Which of the two is in charge.
 #[derive(Debug, Clone, Copy, Default)]
 struct Charge {
     refusing: bool,

@@ -1,7 +1,7 @@
 //! Mode `static`: a fixed admission rate, share or window (002 §2.2, 000 §II-A).
 //!
 //! `u_fix = rho_ref / x̄` where a utilization and a mean service time are given. Breaks as soon
-//! as the capacity is not what it was when somebody wrote the number.
+//! as the capacity is not what it was when the number was written.
 
 use std::time::Duration;
 

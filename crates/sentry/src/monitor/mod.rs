@@ -211,7 +211,7 @@ impl Interval {
     }
 
     /// Whether there were samples enough to act on. Few of them mean low traffic only where the
-    /// gate turned nobody away: otherwise a gate that is nearly closed would never learn that it
+    /// gate shed nothing: otherwise a gate that is nearly closed would never learn that it
     /// may open again.
     pub(crate) fn has_samples(&self, min_samples: f64) -> bool {
         let samples = self.response.count();

@@ -118,7 +118,7 @@ fn spread_s(classes: usize, first_s: f64, bounds: &DelayBounds) -> Vec<f64> {
         .collect()
 }
 
-/// What the servers are like when somebody arrives.
+/// What the servers are like when a request arrives.
 #[derive(Debug, Clone, Copy)]
 struct System {
     /// Requests in service at once (`N`).

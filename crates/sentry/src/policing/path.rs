@@ -19,7 +19,7 @@ use siphasher::sip::SipHasher13;
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct PathKey(pub u64);
 
-/// Hashes paths under a key that nobody outside knows.
+/// Hashes paths under a key that is not known outside.
 ///
 /// ```
 /// use tidegate_sentry::policing::PathHasher;

@@ -120,7 +120,7 @@ impl Policer {
         }
     }
 
-    /// Paths that nobody asks for any more make room.
+    /// Paths that are not asked for any more make room.
     pub(crate) fn age_paths(&self) {
         self.services.age();
         self.of_tenants.age();
@@ -175,6 +175,6 @@ fn pair(path: Option<PathKey>, tenant: Option<u64>) -> Option<PathKey> {
     Some(PathKey(path.rotate_left(32) ^ tenant.wrapping_mul(ODD)))
 }
 
-/// Who is cooled by a stranger is decided by a sequence that nobody outside can see anything of;
+/// Which path is cooled by a stranger is decided by a sequence that cannot be seen from outside;
 /// the key that matters is the path's.
 const EVICTION_SEED: u64 = 0x7061_7468;

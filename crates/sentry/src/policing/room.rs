@@ -16,7 +16,7 @@
 //! Monro with a fixed step). With `late_max = 1` nothing is kept free, which is the paper's test.
 //!
 //! Servers that hold a third of what the target allows are still busy, so that nothing is lost by
-//! it: what changes is who is in them.
+//! it: what changes is which requests are in them.
 //!
 //! What breaks it: answers that are late for other reasons than company. `ROOM_MIN` bounds what
 //! they cost, and the test leaves a server [`SPARED`](super::servers::SPARED) requests in any case.
@@ -62,7 +62,7 @@ pub(crate) struct Rooms {
 }
 
 impl Rooms {
-    /// All servers for everybody, until something goes wrong.
+    /// All servers for all classes, until something goes wrong.
     pub(crate) fn start(&mut self, now: Timestamp, outcomes: Vec<Outcome>) {
         let whole = Room {
             share: 1.0,

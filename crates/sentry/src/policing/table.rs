@@ -39,7 +39,7 @@ const WELL_KNOWN: u8 = 8;
 pub struct ServiceTable {
     entries: Box<[AtomicU64]>,
     heat: Box<[AtomicU8]>,
-    /// A Weyl sequence; mixed, it decides who is cooled.
+    /// A Weyl sequence; mixed, it decides which path is cooled.
     sequence: AtomicU64,
     /// `COOLING^h` in units of 2^-32.
     cooling: Box<[u32]>,

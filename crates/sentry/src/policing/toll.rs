@@ -10,7 +10,7 @@
 //! ```
 //!
 //! requests of the mean cost `m` of its class: with `n` waiting ahead it may wait if
-//! `(n + 1) toll <= limit`. A slot that is free is free for everybody: what others leave over is
+//! `(n + 1) toll <= limit`. A slot that is free is free for all: what others leave over is
 //! theirs. So that arrivals remain comparable with what is served, they count as often as they
 //! pay. One in fifty pays nothing, so that a path that has become cheap is found out.
 //!
@@ -39,7 +39,7 @@ pub(crate) fn toll(cost_s: f64, mean_s: f64) -> f64 {
     }
 }
 
-/// Who paid a toll, and the sum of it since it was last asked for.
+/// Requests that paid a toll, and the sum of it since it was last asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Tolls {
     asked: AtomicU64,

@@ -1,19 +1,19 @@
-//! Where the waiters of one class stand, and who of them is next.
+//! Where the waiters of one class stand, and which of them is next.
 //!
 //! Waiters that take any replica stand in *shards* by tenant, those of a sticky session in a lane
 //! of their replica, those that wait to be examined in *held* lanes by what they cost. Preferred
 //! ones (of a session that was admitted) have lanes of their own and go first; before all of them
-//! go those who were admitted once and *returned* because their replica was dead. These do not take
-//! every replica, so a newcomer does not wait behind them for a slot that they do not want. After
-//! all of them go those who are *late*: an answer in time is out of reach for them, and a request
-//! that waits behind them can still get one. They take any replica: one that waited for a certain
-//! one would hold up the others in that lane.
+//! go those that were admitted once and *returned* because their replica was dead. These do not
+//! take every replica, so a newcomer does not wait behind them for a slot that they do not want.
+//! After all of them go those that are *late*: an answer in time is out of reach for them, and a
+//! request that waits behind them can still get one. They take any replica: one that waited for a
+//! certain one would hold up the others in that lane.
 //!
 //! Among the others it is the turn of the one with the smallest *tag* (start-time fair queueing,
 //! Goyal 1996, with requests of equal weight): a waiter gets
 //!
 //! ```text
-//! tag = max(tag of who was served last, smaller of the last tags of its two shards) + 1
+//! tag = max(tag of the last served, smaller of the last tags of its two shards) + 1
 //! ```
 //!
 //! so that tenants take turns, and without tenants it is first come first served. A tenant is
@@ -31,7 +31,7 @@ const _: () = assert!(BUCKETS as u32 <= u64::BITS);
 /// Ranks of those that are not preferred begin here.
 const NOT_PREFERRED: u64 = 1 << 63;
 
-/// The rank of those who are late: after everybody else.
+/// The rank of those that are late: after all others.
 pub(super) const LAST: u64 = u64::MAX;
 
 /// A doubly linked list through the queue's slots.
@@ -74,7 +74,7 @@ pub(super) fn hand(tenant: Option<u64>, shards: u16) -> Hand {
     })
 }
 
-/// One class's lanes; they come into being when somebody stands in them.
+/// One class's lanes; they come into being with their first waiter.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     returned: Lane,
@@ -83,7 +83,7 @@ pub(super) struct Lanes {
     shards: Vec<Lane>,
     sticky: Vec<Lane>,
     held: Vec<Lane>,
-    /// One bit for each held lane that somebody stands in.
+    /// One bit for each held lane that has a waiter.
     held_in_use: u64,
     /// Last tag written down at each shard.
     last_tags: Vec<u64>,
@@ -104,7 +104,7 @@ impl Lanes {
         }
     }
 
-    /// Somebody came into a lane, or left it.
+    /// A waiter came into a lane, or left it.
     pub(super) fn changed(&mut self, place: Place) {
         if let Place::Held(bucket) = place {
             let bit = 1 << bucket;
@@ -135,7 +135,7 @@ impl Lanes {
         NOT_PREFERRED | (last(one).min(last(other)).max(self.served_tag) + 1)
     }
 
-    /// Somebody with these shards got this rank.
+    /// A waiter with these shards got this rank.
     pub(super) fn ranked(&mut self, (one, other): Hand, rank: u64) {
         if rank < NOT_PREFERRED {
             return;
@@ -146,25 +146,25 @@ impl Lanes {
         }
     }
 
-    /// Somebody of this rank got a slot.
+    /// A waiter of this rank got a slot.
     pub(super) fn served(&mut self, rank: u64) {
         if (NOT_PREFERRED..LAST).contains(&rank) {
             self.served_tag = self.served_tag.max(rank ^ NOT_PREFERRED);
         }
     }
 
-    /// Lanes of those who wait for a slot.
+    /// Lanes of those that wait for a slot.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Lane> {
         let others = self.any().chain(&self.sticky);
         [&self.returned, &self.late].into_iter().chain(others)
     }
 
-    /// Waiters who are late.
+    /// Waiters that are late.
     pub(super) fn len_late(&self) -> u32 {
         self.late.len
     }
 
-    /// Lanes of those who take any replica.
+    /// Lanes of those that take any replica.
     pub(super) fn any(&self) -> impl Iterator<Item = &Lane> {
         std::iter::once(&self.preferred).chain(&self.shards)
     }
@@ -189,7 +189,7 @@ impl Lanes {
         lane.copied().unwrap_or_default()
     }
 
-    /// Buckets that somebody is held in, those of cheap requests first.
+    /// Buckets that hold a waiter, those of cheap requests first.
     pub(super) fn buckets(&self) -> impl Iterator<Item = u8> + use<> {
         let mut left = self.held_in_use;
         std::iter::from_fn(move || {

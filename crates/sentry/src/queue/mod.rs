@@ -82,7 +82,7 @@ struct Slot<T> {
 }
 
 impl<T> Slot<T> {
-    /// Who has the smaller one is served sooner.
+    /// The waiter with the smaller one is served sooner.
     fn order(&self) -> (u64, u64) {
         (self.rank, self.sequence)
     }
@@ -292,7 +292,7 @@ impl<T> Queue<T> {
         None
     }
 
-    /// Lets those at the heads of their lanes who are late stand aside, and says how many of the
+    /// Lets those at the heads of their lanes that are late stand aside, and says how many of the
     /// class they were.
     pub(crate) fn set_aside(&mut self, class: usize, is_late: impl Fn(&Waiter<T>) -> bool) -> u32 {
         let mut moved = 0;
@@ -315,7 +315,7 @@ impl<T> Queue<T> {
             .find(|&head| head != NONE && waiter(head).is_some_and(&is_late))
     }
 
-    /// Waiters of a class who are late.
+    /// Waiters of a class that are late.
     pub(crate) fn late_of(&self, class: usize) -> u32 {
         self.classes.get(class).map_or(0, Lanes::len_late)
     }
@@ -330,7 +330,7 @@ impl<T> Queue<T> {
             .min_by_key(|&head| order(head))
     }
 
-    /// When the one who waits longest for a slot arrived, whatever its importance.
+    /// When the one that waits longest for a slot arrived, whatever its importance.
     pub(crate) fn oldest(&self) -> Option<Timestamp> {
         let lanes = self.classes.iter().flat_map(Lanes::waiting);
         let heads = lanes.map(|lane| lane.head).filter(|&head| head != NONE);
@@ -382,7 +382,7 @@ impl<T> Queue<T> {
         self.classes.get(class).map_or(0, Lanes::len_held)
     }
 
-    /// Buckets in which somebody of the class is held, those of cheap requests first.
+    /// Buckets in which a waiter of the class is held, those of cheap requests first.
     pub(crate) fn buckets(&self, class: usize) -> impl Iterator<Item = u8> + use<T> {
         self.classes[class].buckets()
     }

@@ -104,7 +104,7 @@ fn a_batch_is_let_out_in_turn_among_tenants() {
     assert_eq!(queue.len(), 1);
 }
 
-/// Lets those of the first class stand aside who have one of these values.
+/// Lets those of the first class stand aside that have one of these values.
 fn set_aside(queue: &mut Queue<u32>, late: std::ops::Range<u32>) -> u32 {
     queue.set_aside(0, |waiter| late.contains(&waiter.value))
 }

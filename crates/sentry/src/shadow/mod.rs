@@ -44,7 +44,8 @@ use crate::random::Dice;
 /// left out.
 const ARRIVALS_MAX: usize = 1 << 16;
 
-/// Seed of the models' service times: the shadow decides about nobody, so it need not be secret.
+/// Seed of the models' service times: the shadow decides about no request, so it need not be
+/// secret.
 const SEED: u64 = 0x7368_6164_6f77;
 
 /// What requests leave for the shadow until the next tick.

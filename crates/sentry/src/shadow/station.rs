@@ -25,7 +25,7 @@ pub(super) struct Station {
 }
 
 impl Station {
-    /// Puts other servers in force for those who begin from now on.
+    /// Puts other servers in force for those that begin from now on.
     pub(super) fn set(&mut self, servers: Servers) {
         self.servers = Some(servers);
     }
@@ -34,8 +34,8 @@ impl Station {
         self.ends.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// The share of the servers that was busy in the last `elapsed`; `None` while nobody knows how
-    /// many there are.
+    /// The share of the servers that was busy in the last `elapsed`; `None` while it is not known
+    /// how many there are.
     pub(super) fn utilization(&mut self, now: Timestamp, elapsed: Duration) -> Option<f64> {
         self.count_busy(now);
         let busy = std::mem::take(&mut self.busy_seconds);

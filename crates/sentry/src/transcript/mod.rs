@@ -54,7 +54,7 @@ pub trait Sink: std::fmt::Debug + Send + Sync {
 /// A waiter of the driver with the number of its request.
 type Numbered<T> = (u64, T);
 
-/// An engine, with a transcript of its calls if somebody wants one. Its calls are those of
+/// An engine, with a transcript of its calls if one is wanted. Its calls are those of
 /// [`Sentry`].
 #[derive(Debug)]
 pub struct Transcribed<T> {

@@ -66,7 +66,7 @@ impl Cohort {
         self.size
     }
 
-    /// One that has done nothing yet is like nobody.
+    /// One that has done nothing yet is like no other.
     fn is_like(&self, first: f64, seen: &Profile) -> bool {
         let residence = seen.all().service_time();
         let near = residence < Tuning::COHORT_ALIKE.get() * self.residence

@@ -1,7 +1,7 @@
 //! The drain rate: how much a service can do, measured while it does all it can.
 //!
 //! Only ticks count during which requests were waiting all the time; then throughput is
-//! capacity, whatever the load. What was measured is kept while nobody waits: an idle service
+//! capacity, whatever the load. What was measured is kept while no request waits: an idle service
 //! has not become slower.
 //!
 //! How far back to look adapts to what is seen (ADWIN, Bifet and Gavaldà 2007, for counts). The

@@ -27,9 +27,9 @@ use crate::replica::Replica;
 pub(crate) struct FleetTick {
     /// Requests come several at once.
     pub(crate) clumped: bool,
-    /// Somebody waits.
+    /// Requests wait.
     pub(crate) waiting: bool,
-    /// Those who wait; without bound in overload.
+    /// Requests that wait; without bound in overload.
     pub(crate) queued: f64,
     /// See [`ReplicaTick`].
     pub(crate) overloaded: bool,
@@ -307,7 +307,7 @@ impl Fleet {
         full_together(&fulls)
     }
 
-    /// Remembers the cohort of this tick if somebody left it, for as long as there are others whose
+    /// Remembers the cohort of this tick if one left it, for as long as there are others whose
     /// first windows grow.
     fn remember(&mut self, cohort: Option<Cohort>) {
         let grow = self.growing().count();

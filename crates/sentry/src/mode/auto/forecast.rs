@@ -46,8 +46,8 @@ pub(crate) struct Part {
 pub(crate) struct Limits {
     /// Waiters ahead with which it is still in time.
     pub(crate) ahead: u32,
-    /// The same for those who pay a toll: where without them there is room for all, they may not
-    /// wait as if there were.
+    /// The same for requests that pay a toll: where without them there is room for all, they may
+    /// not wait as if there were.
     pub(crate) ahead_with_tolls: u32,
     /// Waiting time beyond which it is too late to start, in nanoseconds.
     pub(crate) wait_ns: u64,
@@ -90,8 +90,8 @@ impl Situation {
         most.min(Tuning::ANSWERED_LATER_OF_TARGET.get() * target - self.residence_nearly_all)
     }
 
-    /// As many wait as keep the replicas busy, whatever the target: with more everybody would be
-    /// answered later and nobody more. But a class for which, with the more important ones, there
+    /// As many wait as keep the replicas busy, whatever the target: with more all would be
+    /// answered later and none more. But a class for which, with the more important ones, there
     /// is room enough is not overloaded: its bursts are waited for as long as they are in time.
     fn in_overload(&self, target: f64, pressure: f64) -> f64 {
         let busy = match pressure > 1.0 {
@@ -110,7 +110,7 @@ impl Situation {
     }
 }
 
-/// Wait after which most would be late, so that others are let pass. Where nobody can be in time
+/// Wait after which most would be late, so that others are let pass. Where none can be in time
 /// there is nothing to be gained by that before half of the target has passed.
 pub(crate) fn late_after(target: f64, residence_most: f64) -> f64 {
     (target - residence_most).max(Tuning::YIELD_OF_TARGET_MIN.get() * target)

@@ -11,7 +11,7 @@
 //! answered a service time later (003 eq. 3 with measured quantities; by Little's law
 //! that is what is in flight over `r`). It is admitted if that is in time. In overload the
 //! queue is kept shorter than the target allows: enough to keep every replica busy, and
-//! everything beyond would only make everybody wait.
+//! everything beyond would only make all requests wait.
 //!
 //! Where replicas can leave optional content out, that is done before anybody is refused
 //! ([`OfferedDimming`]).
@@ -135,10 +135,11 @@ pub(crate) struct Auto {
     classes: Vec<Lately>,
     residence: Residence,
     target: DerivedTarget,
-    /// Share of the target after which who waits is not worth a slot, where clients give up.
+    /// Share of the target after which a waiting request is not worth a slot, where clients
+    /// abandon.
     patience: f64,
     outlook: Option<Outlook>,
-    /// When paths that nobody asks for any more make room.
+    /// When paths that are not asked for any more make room.
     next_aging: Timestamp,
     /// Where a replica has said that it can leave something out.
     dimming: OfferedDimming,
@@ -201,7 +202,7 @@ impl Auto {
             && left > self.served.rate_over(Tuning::RATE_PERIOD.ticks())
     }
 
-    /// Whether those who give up are inside: fewer at once would be answered sooner.
+    /// Whether requests are abandoned inside: fewer at once would be answered sooner.
     fn admitted_clients_abandon(&self) -> bool {
         let admitted: f64 = self.classes.iter().map(|class| class.admitted.rate()).sum();
         self.most_clients_abandon()
@@ -385,8 +386,8 @@ impl Auto {
     }
 
     /// While capacity is unknown nothing is refused. But where clients give up rather than wait,
-    /// those who have waited for a whole target are not worth a slot; nor are those who have waited
-    /// for less, where more give up than are served.
+    /// those that have waited for a whole target are not worth a slot; nor are those that have
+    /// waited for less, where more give up than are served.
     fn publish_patience(&self, plan: &Plan) {
         let leaving = self.clients_leave();
         for class in &plan.classes {
@@ -478,7 +479,7 @@ impl Auto {
     }
 }
 
-/// Whether somebody said what is in time.
+/// Whether a target is configured.
 fn has_target(plan: &Plan) -> bool {
     let mut classes = 0..plan.classes.len();
     classes.any(|index| plan.config.target_of(ClassId(index as u16)).is_some())

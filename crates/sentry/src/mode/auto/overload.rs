@@ -11,7 +11,7 @@
 //! - it is beyond the target, and longer than chance brings about ([`burst`]).
 //!
 //! The last does not hold for a queue of our own making: while windows are not known yet, or a
-//! smaller one is being tried, requests wait because of that. Nobody is refused for the length of
+//! smaller one is being tried, requests wait because of that. No request is shed for the length of
 //! such a queue until it has been worked off; what arrives is compared with what could be served
 //! before.
 //!
@@ -40,7 +40,7 @@ pub(crate) struct Pressure {
     pub(crate) dispersion: f64,
     /// The target, in seconds.
     pub(crate) target: f64,
-    /// Those who wait.
+    /// Requests that wait.
     pub(crate) queued: f64,
     /// A window that may be too small is being tried.
     pub(crate) queue_self_inflicted: bool,

@@ -1,7 +1,7 @@
 //! The first window, while nothing is known: it grows by one with every request that is done.
 //!
 //! A service that waits for others holds hundreds of requests at once, and one that computes a
-//! handful. Nobody can tell them apart by a window of sixteen that is full. So as long as requests
+//! handful. They cannot be told apart by a window of sixteen that is full. So as long as requests
 //! wait, each that is done makes room for two (slow start, Jacobson 1988): a wide service is filled
 //! within a few service times, since its completions grow with what is inside. Where they do not,
 //! no more pile up than were done meanwhile, whatever arrives, and by Little's law service times
@@ -124,9 +124,9 @@ impl SlowStart {
         crowd(together.unwrap_or(seen)).or_else(|| crowd(before()?))
     }
 
-    /// Takes what was done in a tick by a window that is not large enough for all who wait. What
+    /// Takes what was done in a tick by a window that is not large enough for all that wait. What
     /// ends it: a crowd, of which least service time and throughput are given; service times beyond
-    /// `long` seconds in `all` that was seen, at first; and clients who give up.
+    /// `long` seconds in `all` that was seen, at first; and clients that abandon.
     fn course(
         &mut self,
         window: f64,

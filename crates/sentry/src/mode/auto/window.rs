@@ -61,19 +61,19 @@ pub(crate) struct ReplicaTick {
     pub(crate) now: Timestamp,
     /// What was done with the window full.
     pub(crate) full: Counts,
-    /// Somebody had to wait for it.
+    /// A request had to wait for it.
     pub(crate) binding: bool,
-    /// The replica's part of those who wait; without bound in overload.
+    /// The replica's part of the requests that wait; without bound in overload.
     pub(crate) queued: f64,
     /// More arrives than can be served.
     pub(crate) overloaded: bool,
     /// The target, in seconds.
     pub(crate) target: f64,
-    /// Somebody has set it.
+    /// It is configured.
     pub(crate) target_configured: bool,
-    /// Most clients give up, and more of them than are served.
+    /// Most clients abandon, and more of them than are served.
     pub(crate) most_clients_abandon: bool,
-    /// So do those who are inside.
+    /// So do those of admitted requests.
     pub(crate) admitted_clients_abandon: bool,
     /// What few requests take longer than, at present, in seconds.
     pub(crate) residence_long: f64,

@@ -25,7 +25,7 @@ const BUSY_REQUESTS: f64 = 10.0;
 /// ones, a seventh takes longer than two.
 const RESIDENCES_LEFT: f64 = 2.0;
 
-/// Targets after which nobody waits any more.
+/// Targets after which no request waits any more.
 const PATIENCE_TARGETS: f64 = 2.0;
 
 /// Refusing at the queue, once leaving content out is not enough.
@@ -53,7 +53,7 @@ impl Admission {
         self.drain
     }
 
-    /// Refuses nobody on a forecast.
+    /// Sheds no request on a forecast.
     pub(super) fn stand_by(&self, plan: &Plan) {
         for class in &plan.classes {
             class.forecast.withdraw();

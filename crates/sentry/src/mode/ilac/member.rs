@@ -182,7 +182,7 @@ impl Member {
 }
 
 /// The service time of the period. Full responses are the samples (004 §III-B), except while
-/// admission is in charge: nobody gets one then, and a replica that was given few requests at a
+/// admission is in charge: no request gets one then, and a replica that was given few requests at a
 /// time would stay so for ever.
 fn take_sample(replica: &Replica, refusing: bool) -> Option<MeanSample> {
     let full = replica.reports.take_full_mean();

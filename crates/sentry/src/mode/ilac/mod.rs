@@ -5,7 +5,8 @@
 //!
 //! 1. the **top level** moves the response time shared out between queue and replica so that the
 //!    chosen quantile of full responses meets the setpoint (eq. 12, [`Dimming`]);
-//! 2. the **waiting-time** controller decides who is served in full (eq. 1 and 4, [`Dimming`]);
+//! 2. the **waiting-time** controller decides which requests are served in full (eq. 1 and 4,
+//!    [`Dimming`]);
 //! 3. per replica a **service-time** controller finds how many requests at once it serves within
 //!    the time aimed at (eq. 9 and 11, [`member`]). A replica with a nucleus runs it itself and
 //!    asks by demand; for one that knows nothing of it, it runs here, on what is measured from

@@ -1,4 +1,4 @@
-//! How much of the servers' work is for somebody.
+//! How much of the servers' work is still waited for.
 //!
 //! Clients that give up leave work behind that most servers finish all the same. A threshold that
 //! looks at arrivals alone goes on filling such servers, and the crowd that comes back for another

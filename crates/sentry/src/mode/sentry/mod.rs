@@ -35,7 +35,7 @@ use crate::policing::switch::Switch;
 use crate::policing::{ClassLoad, Kind, Threshold};
 use crate::status::PolicingStatus;
 
-/// How often paths that nobody asks for any more make room.
+/// How often paths that are not asked for any more make room.
 const AGING: Duration = Duration::from_secs(60);
 
 /// Share of the servers' time that the threshold gives away. Chosen: at 0.95 a server with random
