@@ -209,7 +209,7 @@ impl Worker {
 
     /// Whether requests of an application hold more than its share of the client connections of
     /// this worker, of which more than half are busy. As with the memory for uploads: half is for
-    /// whoever comes first, the other half is divided equally.
+    /// the first that come, the other half is divided equally.
     pub(crate) fn is_crowded_by(&self, application: &LocalApplication) -> bool {
         let applications = self.applications().list.len();
         if applications <= 1 {

@@ -214,7 +214,7 @@ async fn client_connections_have_a_share_for_each_application() {
     let proxy = proxy_from(&file.concat());
     let addr = proxy.local_addr();
     let mut inside = Vec::new();
-    // Six are for whoever comes first, and three of the other six are its own.
+    // Six are for the first that come, and three of the other six are its own.
     for number in 1..=6 {
         inside.push(tokio::spawn(ask(addr, get("stuck", "/"))));
         eventually("it is inside", || stuck.count() == number).await;
