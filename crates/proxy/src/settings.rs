@@ -248,7 +248,7 @@ impl Next {
             edge: None,
             shadow: shadow(&config)?,
             tls: match connections {
-                true => listen_tls::load(&config.listen)?,
+                true => listen_tls::load(&config.listen, old.map_or(&[], |old| &old.tls))?,
                 false => Vec::new(),
             },
             access_log: match connections {

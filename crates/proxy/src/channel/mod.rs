@@ -217,8 +217,8 @@ fn acceptor(config: &Config) -> Result<Option<TlsAcceptor>, SettingsError> {
         http2: false,
         ..Listener::default()
     };
-    let loaded = tls::load(&[listener])?.pop().flatten();
-    Ok(loaded.map(|tls| TlsAcceptor::from(tls.0)))
+    let loaded = tls::load(&[listener], &[])?.pop().flatten();
+    Ok(loaded.map(|tls| TlsAcceptor::from(tls.config)))
 }
 
 fn read_key(path: &Path) -> Result<SecretKey, SettingsError> {

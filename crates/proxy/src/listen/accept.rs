@@ -272,7 +272,7 @@ async fn open_connection(
     };
     let client = Rc::new(Client::new(link, open));
     let socket = Socket::new(stream, Rc::clone(&client));
-    let Some(ServerTls(config)) = manner.tls else {
+    let Some(ServerTls { config, .. }) = manner.tls else {
         serve::plain(worker, client, socket, manner.http2).await;
         return Ok(());
     };

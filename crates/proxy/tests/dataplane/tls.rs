@@ -10,10 +10,12 @@ use hyper::client::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, HandshakeKind, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tempfile::TempDir;
+use tidegate_proxy::config::Config;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -208,6 +210,77 @@ async fn a_renewed_certificate_is_presented_after_a_reload_and_open_connections_
         within(sender.send_request(request)).await.unwrap().status(),
         200
     );
+}
+
+/// How the next connection of a client comes about. Reads an answer: tickets come with it.
+async fn handshake_of(addr: SocketAddr, client: &Arc<ClientConfig>) -> HandshakeKind {
+    let name = ServerName::try_from("a.example").unwrap();
+    let stream = TcpStream::connect(addr).await.unwrap();
+    let connector = TlsConnector::from(Arc::clone(client));
+    let mut stream = within(connector.connect(name, stream)).await.unwrap();
+    let request = b"GET / HTTP/1.1\r\nhost: a.example\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = Vec::new();
+    within(stream.read_to_end(&mut answer)).await.unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200"));
+    stream.get_ref().1.handshake_kind().unwrap()
+}
+
+#[tokio::test]
+async fn sessions_are_resumed_after_a_reload_unless_other_authorities_vouch_for_clients() {
+    let service = Service::echo().await;
+    let dir = tempfile::tempdir().unwrap();
+    for file in ["a", "ca"] {
+        certify(dir.path(), file, "a.example");
+    }
+    let with_authorities = |keys: &str| {
+        let text = with_tls(service.addr, &dir, ONE).replace("tls = [", &format!("{keys}tls = ["));
+        Config::from_text("t.toml", &text).unwrap()
+    };
+    for versions in [
+        &[&rustls::version::TLS13][..],
+        &[&rustls::version::TLS12][..],
+    ] {
+        let proxy = proxy_from(&with_tls(service.addr, &dir, ONE));
+        let (addr, state) = (proxy.local_addr(), proxy.state());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .unwrap()
+            .with_root_certificates(roots(dir.path(), &["a"]))
+            .with_no_client_auth();
+        let client = Arc::new(client);
+        assert_eq!(handshake_of(addr, &client).await, HandshakeKind::Full);
+        assert_eq!(handshake_of(addr, &client).await, HandshakeKind::Resumed);
+        state.apply((*state.config()).clone()).unwrap();
+        assert_eq!(handshake_of(addr, &client).await, HandshakeKind::Resumed);
+
+        let authorities = format!(
+            "client_ca = '{}/ca.crt', client_certificate = 'optional', ",
+            dir.path().display()
+        );
+        state.apply(with_authorities(&authorities)).unwrap();
+        assert_eq!(handshake_of(addr, &client).await, HandshakeKind::Full);
+        state.apply(with_authorities(&authorities)).unwrap();
+        assert_eq!(handshake_of(addr, &client).await, HandshakeKind::Resumed);
+        certify(dir.path(), "ca", "another authority");
+        state.apply(with_authorities(&authorities)).unwrap();
+        assert_eq!(handshake_of(addr, &client).await, HandshakeKind::Full);
+    }
+}
+
+#[tokio::test]
+async fn suite_of_a_connection_hashes_by_sha256_whatever_the_client_prefers() {
+    let service = Service::echo().await;
+    let dir = tempfile::tempdir().unwrap();
+    certify(dir.path(), "a", "a.example");
+    let proxy = proxy_from(&with_tls(service.addr, &dir, ONE));
+    // The client's first choice is TLS13_AES_256_GCM_SHA384.
+    let roots = roots(dir.path(), &["a"]);
+    let stream = handshake(proxy.local_addr(), "a.example", roots, &[]).await;
+    let agreed = stream.unwrap().get_ref().1.negotiated_cipher_suite();
+    let agreed = agreed.unwrap().suite();
+    assert_eq!(agreed, rustls::CipherSuite::TLS13_AES_128_GCM_SHA256);
 }
 
 /// A service that speaks TLS, HTTP/2 preferred.
