@@ -38,6 +38,7 @@ pub mod metrics;
 mod operator_log;
 mod pipe;
 pub mod pool;
+mod progress;
 pub mod proxy;
 pub mod record;
 mod refuse;

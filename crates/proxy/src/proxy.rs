@@ -178,7 +178,9 @@ impl Bound {
                         Err(error) => return drop(started.send(error)),
                     };
                     drop(started);
+                    let state = Arc::clone(&worker.state);
                     runtime.block_on(work(Rc::new(worker), sockets));
+                    state.progress.ended(index);
                     drop(ticking);
                     drop(done);
                 })?;

@@ -22,6 +22,7 @@ use crate::listen::descriptors::Descriptors;
 use crate::listen::per_address::ConnectionsByAddress;
 use crate::metrics::Metrics;
 use crate::pool::{Discovered, Member, Pool, PoolCommand, PoolError, PoolOverride};
+use crate::progress::Progress;
 use crate::record::{RecordCommand, RecordingError, RecordingStatus, Recordings};
 use crate::request::upload_places::UploadPlaces;
 use crate::router::Router;
@@ -59,6 +60,8 @@ pub struct State {
     drain: Notify,
     changed: Notify,
     threads: usize,
+    /// That the data plane's threads run.
+    pub(crate) progress: Progress,
     pub(crate) uploads: UploadPlaces,
     /// Client connections over all workers, for their limit.
     pub(crate) connections: AtomicUsize,
@@ -207,6 +210,7 @@ impl State {
             drain: Notify::new(),
             changed: Notify::new(),
             threads,
+            progress: Progress::new(threads),
             uploads: UploadPlaces::default(),
             connections: AtomicUsize::new(0),
             connections_by_address: ConnectionsByAddress::default(),
@@ -610,6 +614,13 @@ impl State {
     #[must_use]
     pub fn threads(&self) -> usize {
         self.threads
+    }
+
+    /// A thread of the data plane that has done nothing for longer than `silence`, if there is one:
+    /// a running one looks after its timers several times a second.
+    #[must_use]
+    pub fn stalled(&self, silence: Duration) -> Option<String> {
+        self.progress.stalled(self.now(), silence)
     }
 
     /// Client connections that are open.

@@ -67,7 +67,9 @@ fn run(state: &State, ended: &Receiver<()>) {
     let mut cpu = CpuMeter::start(state.threads(), Instant::now());
     let mut cpu_due = Instant::now() + CPU_PERIOD;
     let mut crowd = CrowdWatch::default();
+    let progress = &state.progress;
     loop {
+        progress.sign(progress.ticker(), state.now());
         let driven = state.driven();
         let now = Instant::now();
         let spared = driven.iter().count() >= SPARED_FROM;
@@ -78,6 +80,7 @@ fn run(state: &State, ended: &Receiver<()>) {
         let wait = due.min(now + LOOK).saturating_duration_since(now);
         let wait = if spared { wait.max(TOGETHER) } else { wait };
         if ended.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
+            progress.ended(progress.ticker());
             return;
         }
         awake.iter().for_each(|it| tick(state, it));

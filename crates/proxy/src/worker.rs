@@ -279,6 +279,7 @@ impl Worker {
             let end = self.state.now() + SWEEP;
             self.alarms.ring_until(end, || self.state.now()).await;
             let now = self.state.now();
+            self.state.progress.sign(self.index, now);
             self.swept.set(now);
             self.date.borrow_mut().renew();
             self.sweep_clients(now);

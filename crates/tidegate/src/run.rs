@@ -291,10 +291,11 @@ async fn operate(
 ) -> ExitCode {
     let hangups = operations.reload_on(signals.hangup);
     let relieve = operations.relieve();
+    let state = Arc::clone(running.state());
     tokio::select! {
         code = until_stopped(running, signals.stop, signals.upgrade, handover, relieve) => code,
         () = operations.run(hangups) => ExitCode::FAILURE,
-        () = systemd::keep_watchdog_quiet() => ExitCode::FAILURE,
+        () = systemd::keep_watchdog_quiet(state) => ExitCode::FAILURE,
     }
 }
 
