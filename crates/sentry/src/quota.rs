@@ -57,6 +57,16 @@ pub enum QuotaExceeded {
     Concurrency,
 }
 
+/// What a key may still have now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuotaLeft {
+    /// Requests at once.
+    pub requests: u64,
+    /// After this long one may come, if none may now. Zero for a bound on requests inside, which
+    /// nobody knows the end of.
+    pub wait: Duration,
+}
+
 /// A table of keys.
 #[derive(Debug, Clone)]
 pub struct QuotaTable {
@@ -121,6 +131,33 @@ impl QuotaTable {
         }
         entry.inside += 1;
         Ok(true)
+    }
+
+    /// What is left to `key`, by its rate, or by its concurrency where it has no rate; `None` if
+    /// nothing is known of it.
+    #[must_use]
+    pub fn left(&mut self, now: Timestamp, key: u64) -> Option<QuotaLeft> {
+        let limits = self.limits;
+        let entry = *self.set(key).iter().find(|it| it.used && it.key == key)?;
+        let limits = limits.part(1.0 - f64::from(entry.elsewhere));
+        let Some(rate) = limits.rate else {
+            let most = limits.concurrency?;
+            return Some(QuotaLeft {
+                requests: u64::from(most.saturating_sub(entry.inside)),
+                wait: Duration::ZERO,
+            });
+        };
+        let period = 1e9 / rate.max(f64::MIN_POSITIVE);
+        let ahead = entry.tat.saturating_sub(now.as_nanos()) as f64;
+        let spare = (limits.burst.max(1.0) - 1.0) * period - ahead;
+        Some(QuotaLeft {
+            requests: if spare < 0.0 {
+                0
+            } else {
+                (spare / period) as u64 + 1
+            },
+            wait: Duration::from_nanos((-spare).max(0.0).ceil() as u64),
+        })
     }
 
     /// Others keep the same quota for `key`: from now on it has this share of it here.
@@ -223,6 +260,39 @@ mod tests {
         assert_eq!(table.on_arrival(at(1), 8), Ok(true), "another key");
         assert_eq!(table.on_arrival(at(501), 7), Ok(true));
         assert!(table.on_arrival(at(502), 7).is_err());
+    }
+
+    #[test]
+    fn what_is_left_is_what_the_next_arrivals_get() {
+        let mut table = QuotaTable::new(LIMITS, 8);
+        assert_eq!(table.left(at(1), 7), None, "it has not come yet");
+        for left in [2, 1, 0] {
+            assert_eq!(table.on_arrival(at(1), 7), Ok(true));
+            let requests = table.left(at(1), 7).map(|it| it.requests);
+            assert_eq!(requests, Some(left));
+        }
+        let wait = table.left(at(101), 7).map(|it| it.wait);
+        assert_eq!(wait, Some(Duration::from_millis(400)));
+        let exceeded = QuotaExceeded::Rate(Duration::from_millis(400));
+        assert_eq!(table.on_arrival(at(101), 7), Err(exceeded));
+        assert_eq!(table.left(at(501), 7).map(|it| it.requests), Some(1));
+        let whole = table.left(at(60_000), 7).map(|it| it.requests);
+        assert_eq!(whole, Some(3), "never more than the burst");
+    }
+
+    #[test]
+    fn concurrency_leaves_what_is_not_inside() {
+        let limits = QuotaLimits {
+            rate: None,
+            concurrency: Some(2),
+            ..LIMITS
+        };
+        let mut table = QuotaTable::new(limits, 8);
+        for left in [1, 0] {
+            assert_eq!(table.on_arrival(at(1), 7), Ok(true));
+            let requests = table.left(at(1), 7).map(|it| it.requests);
+            assert_eq!(requests, Some(left));
+        }
     }
 
     #[test]

@@ -23,15 +23,15 @@ use tidegate_control::Timestamp;
 use tidegate_fleet::KeyRates;
 
 use crate::config::Config;
-use crate::fault::{Fault, Overdrawn};
+use crate::fault::Fault;
 use crate::message::{Fields, Request};
 use crate::request::classify::path::PathPattern;
 use crate::request::classify::{Asked, Readings};
 use crate::request::engine_keys::{Keys, Marks};
 pub(crate) use counters::EdgeCounters;
 use headers::Changes;
-pub(crate) use quotas::QuotaPermits;
 use quotas::Quotas;
+pub(crate) use quotas::{QuotaPermits, Standing};
 
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
@@ -66,6 +66,8 @@ pub(crate) struct Passage {
     pub(crate) response_bytes: Option<u64>,
     /// Places in quotas, held to the end of the request.
     pub(crate) permits: QuotaPermits,
+    /// What is left of the one that is nearest to its end.
+    pub(crate) standing: Option<Standing>,
 }
 
 /// A request as the edge looks at it.
@@ -132,8 +134,8 @@ impl Edge {
         let stripped = stripped.and_then(|prefix| without_prefix(seen.uri, prefix));
         let inner = stripped.as_ref().map(|target| Readings::of(target.path()));
         let mut passage = self.bounds(seen, inner.as_ref(), address)?;
-        let permits = self.quotas.take(seen, inner.as_ref(), keys);
-        passage.permits = permits.map_err(Fault::Quota)?;
+        let taken = self.quotas.take(seen, inner.as_ref(), keys);
+        (passage.permits, passage.standing) = taken.map_err(Fault::Quota)?;
         Ok(passage)
     }
 
@@ -168,6 +170,7 @@ impl Edge {
             body_bytes: rule.and_then(|rule| rule.body_bytes).map(|it| *it),
             response_bytes: response_bytes.map(|it| *it),
             permits: QuotaPermits::default(),
+            standing: None,
         }))
     }
 
@@ -252,8 +255,8 @@ fn without_prefix(uri: &Uri, prefix: &str) -> Option<PathAndQuery> {
 }
 
 /// Seconds until a client may come back, whole and at least one.
-pub(crate) fn retry_after(overdrawn: &Overdrawn) -> u64 {
-    overdrawn.wait.as_secs_f64().ceil().clamp(1.0, 86_400.0) as u64
+pub(crate) fn retry_after(wait: Duration) -> u64 {
+    wait.as_secs_f64().ceil().clamp(1.0, 86_400.0) as u64
 }
 
 #[cfg(test)]

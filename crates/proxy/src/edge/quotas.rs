@@ -9,7 +9,7 @@ use http::Method;
 use parking_lot::Mutex;
 use tidegate_control::Timestamp;
 use tidegate_fleet::KeyRates;
-use tidegate_sentry::{QuotaExceeded, QuotaLimits, QuotaTable};
+use tidegate_sentry::{QuotaExceeded, QuotaLeft, QuotaLimits, QuotaTable};
 
 use super::Seen;
 use crate::config::{Quota, QuotaKey};
@@ -66,6 +66,20 @@ pub(crate) struct QuotaTotals {
     pub(crate) keys: usize,
 }
 
+/// What is left to a client of the quota that it is nearest to the end of.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    shared: Arc<Shared>,
+    pub(crate) bound: QuotaBound,
+    pub(crate) left: QuotaLeft,
+}
+
+impl Standing {
+    pub(crate) fn quota(&self) -> &str {
+        &self.shared.name
+    }
+}
+
 /// Places of one request in quotas, given back when this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct QuotaPermits(Vec<(Arc<Shared>, u64)>);
@@ -100,23 +114,33 @@ impl Quotas {
     }
 
     /// Takes a place in every quota that concerns the request. One that is refused by a later quota
-    /// has used its allowance of the earlier ones.
+    /// has used its allowance of the earlier ones. Also returns what is left afterwards.
     /// `inner` is the path without the prefix that is stripped.
     pub(super) fn take(
         &self,
         seen: &Seen<'_, '_>,
         inner: Option<&Readings<'_>>,
         keys: &Keys,
-    ) -> Result<QuotaPermits, Overdrawn> {
+    ) -> Result<(QuotaPermits, Option<Standing>), Overdrawn> {
         let mut permits = QuotaPermits::default();
+        let mut nearest: Option<Standing> = None;
         for rule in self.0.iter().filter(|rule| rule.concerns(seen, inner)) {
             let key = rule.key(seen, keys);
             let taken = rule.shared.take(seen.now, key);
-            if taken.map_err(|exceeded| rule.overdrawn(exceeded))? {
-                permits.0.push((Arc::clone(&rule.shared), key));
+            let Some(left) = taken.map_err(|exceeded| rule.overdrawn(exceeded))? else {
+                continue;
+            };
+            permits.0.push((Arc::clone(&rule.shared), key));
+            let least = nearest.as_ref().map(|it| it.left.requests);
+            if least.is_none_or(|least| left.requests < least) {
+                nearest = Some(Standing {
+                    shared: Arc::clone(&rule.shared),
+                    bound: rule.bound(),
+                    left,
+                });
             }
         }
-        Ok(permits)
+        Ok((permits, nearest))
     }
 
     /// Keys that could use more than their quota at this many proxies, with their rates.
@@ -216,12 +240,7 @@ impl Rule {
 impl Rule {
     fn overdrawn(&self, exceeded: QuotaExceeded) -> Overdrawn {
         let (wait, bound) = match exceeded {
-            QuotaExceeded::Rate(wait) => {
-                let QuotaLimits { rate, burst, .. } = self.limits;
-                let window_s = rate.map_or(1.0, |rate| (burst / rate).ceil().max(1.0)) as u64;
-                let burst = burst as u64;
-                (wait, QuotaBound::Rate { burst, window_s })
-            }
+            QuotaExceeded::Rate(wait) => (wait, self.bound()),
             QuotaExceeded::Concurrency => {
                 let most = self.limits.concurrency.unwrap_or(0);
                 (CONCURRENCY_RETRY, QuotaBound::Concurrency(most))
@@ -229,6 +248,22 @@ impl Rule {
         };
         let quota = self.shared.name.clone();
         Overdrawn { wait, quota, bound }
+    }
+
+    /// The bound that clients are told of: the rate, else the concurrency.
+    fn bound(&self) -> QuotaBound {
+        let QuotaLimits {
+            rate,
+            burst,
+            concurrency,
+        } = self.limits;
+        match (rate, concurrency) {
+            (None, Some(most)) => QuotaBound::Concurrency(most),
+            _ => QuotaBound::Rate {
+                burst: burst as u64,
+                window_s: rate.map_or(1.0, |rate| (burst / rate).ceil().max(1.0)) as u64,
+            },
+        }
     }
 }
 
@@ -270,10 +305,16 @@ impl Shared {
         *divided = now.into_iter().map(|(key, _)| key).collect();
     }
 
-    fn take(&self, now: Timestamp, key: u64) -> Result<bool, QuotaExceeded> {
-        let taken = self.shard(key).lock().on_arrival(now, key);
-        taken.inspect_err(|_| {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-        })
+    /// What is left afterwards, if the key is counted.
+    fn take(&self, now: Timestamp, key: u64) -> Result<Option<QuotaLeft>, QuotaExceeded> {
+        let mut table = self.shard(key).lock();
+        match table.on_arrival(now, key) {
+            Ok(true) => Ok(table.left(now, key)),
+            Ok(false) => Ok(None),
+            Err(exceeded) => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                Err(exceeded)
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@
 mod grpc;
 mod page;
 pub(crate) mod people;
-mod rate_limit;
+pub(crate) mod rate_limit;
 
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -468,7 +468,10 @@ fn of_the_edge(fault: &Fault, headers: &mut Fields) {
         }
         Fault::Quota(overdrawn) => {
             headers.insert(SHED, HeaderValue::from_static(fault.as_str()));
-            headers.insert(RETRY_AFTER, HeaderValue::from(edge::retry_after(overdrawn)));
+            headers.insert(
+                RETRY_AFTER,
+                HeaderValue::from(edge::retry_after(overdrawn.wait)),
+            );
             rate_limit::insert(overdrawn, headers);
         }
         Fault::Maintenance(closed) => {

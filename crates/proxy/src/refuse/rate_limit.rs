@@ -1,27 +1,52 @@
-//! The fields `RateLimit-Policy` and `RateLimit` of an answer to a client that has used up a quota
+//! The fields `RateLimit-Policy` and `RateLimit` of an answer to a client that has a quota
 //! (draft-ietf-httpapi-ratelimit-headers-10), as structured fields (RFC 9651).
 //!
 //! A rate `r` with a burst `b` is the policy `q=b;w=b/r`: after `w` seconds of silence `q` requests
 //! may come at once. A bound on concurrent requests has the unit `concurrent-requests` and no
-//! window. `t` is the same number as `retry-after`.
+//! window. `r` is what is left when the request was admitted; where nothing is, `t` is the number
+//! of seconds that `retry-after` has, or would have.
 
 use http::{HeaderName, HeaderValue};
 use sfv::{ItemSerializer, KeyRef, ParameterSerializer, StringRef};
 
-use crate::edge;
+use crate::edge::{self, Standing};
 use crate::fault::{Overdrawn, QuotaBound};
 use crate::message::Fields;
 
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
-/// Adds both fields. A quota whose name is no ASCII text cannot be named, and has none.
+/// Adds both fields to a refusal.
 pub(super) fn insert(overdrawn: &Overdrawn, headers: &mut Fields) {
-    let Ok(name) = StringRef::from_str(&overdrawn.quota) else {
+    let wait = edge::retry_after(overdrawn.wait);
+    insert_both(&overdrawn.quota, overdrawn.bound, 0, Some(wait), headers);
+}
+
+/// Adds both fields to the answer of a request that was admitted, unless the replica keeps a quota
+/// of its own.
+pub(crate) fn insert_standing(standing: &Standing, headers: &mut Fields) {
+    if headers.get(RATE_LIMIT).is_some() || headers.get(RATE_LIMIT_POLICY).is_some() {
+        return;
+    }
+    let left = standing.left;
+    let wait = (left.requests == 0).then(|| edge::retry_after(left.wait));
+    let quota = standing.quota();
+    insert_both(quota, standing.bound, left.requests, wait, headers);
+}
+
+/// A quota whose name is no ASCII text cannot be named, and has no fields.
+fn insert_both(
+    quota: &str,
+    bound: QuotaBound,
+    left: u64,
+    wait_s: Option<u64>,
+    headers: &mut Fields,
+) {
+    let Ok(name) = StringRef::from_str(quota) else {
         return;
     };
     let named = || ItemSerializer::new().bare_item(name);
-    let policy = match overdrawn.bound {
+    let policy = match bound {
         QuotaBound::Rate { burst, window_s } => {
             let policy = with(named(), "q", burst);
             with(policy, "w", window_s)
@@ -31,8 +56,11 @@ pub(super) fn insert(overdrawn: &Overdrawn, headers: &mut Fields) {
             StringRef::constant("concurrent-requests"),
         ),
     };
-    let left = with(named(), "r", 0);
-    let left = with(left, "t", edge::retry_after(overdrawn));
+    let left = with(named(), "r", left);
+    let left = match wait_s {
+        Some(wait_s) => with(left, "t", wait_s),
+        None => left,
+    };
     for (name, field) in [(RATE_LIMIT_POLICY, policy), (RATE_LIMIT, left)] {
         if let Ok(value) = HeaderValue::try_from(field.finish()) {
             headers.insert(name, value);

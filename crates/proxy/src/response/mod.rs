@@ -24,6 +24,7 @@ use crate::gate::Slot;
 use crate::health::Outcome;
 use crate::message::{Fields, Response};
 use crate::metrics::UpstreamFailure;
+use crate::refuse::rate_limit::insert_standing;
 use crate::request::Request;
 use crate::request::exchange::Exchange;
 use crate::settings::Settings;
@@ -57,6 +58,10 @@ pub(crate) fn relay(
         About::new(request, &slot),
         &mut response.headers,
     );
+    let passage = exchange.passage.as_deref();
+    if let Some(standing) = passage.and_then(|it| it.standing.as_ref()) {
+        insert_standing(standing, &mut response.headers);
+    }
     if let Some(edge) = &settings.edge {
         edge.change_answer(&mut response.headers);
     }

@@ -39,8 +39,14 @@ async fn rate_quota_answers_429_apart_from_load_shedding() {
     let quota = "[[edge.quotas]]\nname = 'login'\npath = '/login'\nrate = '1/h'\nburst = 2\nmethods = ['get']";
     let proxy = proxy(&[service.addr], quota);
     let mut client = Client::connect(proxy.local_addr()).await;
-    for _ in 0..2 {
-        assert_eq!(client.ask(get("/login/now")).await.status, 200);
+    let unconcerned = client.ask(get("/other")).await;
+    assert_eq!(unconcerned.header("ratelimit"), None);
+    for left in [r#""login";r=1"#, r#""login";r=0;t=3600"#] {
+        let admitted = client.ask(get("/login/now")).await;
+        assert_eq!(admitted.status, 200);
+        let policy = r#""login";q=2;w=7200"#;
+        assert_eq!(admitted.header("ratelimit-policy"), Some(policy));
+        assert_eq!(admitted.header("ratelimit"), Some(left));
     }
     let refused = client.ask(get("/login")).await;
     assert_eq!(
