@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Response;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -221,6 +222,67 @@ async fn what_a_health_check_says_of_the_utilization_reaches_the_controller() {
     let mut events = desk.events().await;
     let told = |event: &serde_json::Value| event["measured"] == 0.75;
     events.wait_for("step", told).await;
+}
+
+/// A replica with ORCA's gRPC service: it says how long the interval is that it was asked for, and
+/// sends two reports in one piece and a half.
+async fn reporting_replica() -> (SocketAddr, tokio::sync::mpsc::UnboundedReceiver<Bytes>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (asked, requests) = tokio::sync::mpsc::unbounded_channel();
+    let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
+        let asked = asked.clone();
+        async move {
+            let path = "/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics";
+            assert_eq!(request.uri().path(), path);
+            assert_eq!(request.headers()["content-type"], "application/grpc");
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            asked.send(body).unwrap();
+            // Field 9, `application_utilization`, as a double.
+            let report =
+                |used: f64| [&[0, 0, 0, 0, 9, 9 << 3 | 1][..], &used.to_le_bytes()].concat();
+            let (first, second) = (report(0.25), report(0.625));
+            let (begin, end) = second.split_at(7);
+            let pieces = [[&first, begin].concat(), end.to_vec()];
+            let pieces = pieces.map(|it| Ok::<_, Infallible>(Frame::data(Bytes::from(it))));
+            let open = futures_util::stream::iter(pieces);
+            let open = futures_util::StreamExt::chain(open, futures_util::stream::pending());
+            let response = Response::builder().header("content-type", "application/grpc");
+            Ok::<_, Infallible>(response.body(StreamBody::new(open)).unwrap())
+        }
+    });
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = service.clone();
+            tokio::spawn(async move {
+                let _ = auto::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
+            });
+        }
+    });
+    (addr, requests)
+}
+
+#[tokio::test]
+async fn load_reports_out_of_band_reach_the_controller() {
+    let (addr, mut requests) = reporting_replica().await;
+    let text = format!(
+        "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\n\
+         upstream = {{ replicas = ['http://{addr}'], load_reports = '2s' }}\n[protect]\n\
+         mode = 'pi'\n[protect.pi]\ngain = 50\nintegral_time = '3s'\nsetpoint = 0.9\n\
+         initial = 100\nmin = 0\nmax = 200\n"
+    );
+    let desk = Desk::start(&text);
+    let mut events = desk.events().await;
+    let told = |event: &serde_json::Value| event["measured"].as_f64().is_some_and(|it| it >= 0.25);
+    events.wait_for("step", told).await;
+    let asked = requests.recv().await.unwrap();
+    assert_eq!(
+        &asked[..],
+        [0, 0, 0, 0, 4, 0x0a, 2, 0x08, 2],
+        "every two seconds"
+    );
 }
 
 #[tokio::test]

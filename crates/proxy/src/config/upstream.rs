@@ -41,6 +41,11 @@ pub struct Upstream {
     /// How often the names of replicas are looked up again, when connections are opened. While
     /// that fails the last known addresses stay, and connections that work are kept.
     pub resolve_interval: Dur,
+    /// How often replicas report their load out of band, by ORCA's gRPC service `OpenRcaService`:
+    /// utilization is known then while a replica gets no requests. Without this they are not asked.
+    #[schemars(example = &"1s")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_reports: Option<Dur>,
     /// How to verify replicas whose URL is `https`.
     pub tls: UpstreamTls,
 }
@@ -57,6 +62,7 @@ impl Default for Upstream {
             idle_max: 256,
             // Replicas move when they are redeployed, which takes longer.
             resolve_interval: Dur(Duration::from_secs(5)),
+            load_reports: None,
             tls: UpstreamTls::default(),
         }
     }

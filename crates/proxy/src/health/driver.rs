@@ -10,10 +10,12 @@ use tokio::sync::futures::Notified;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use super::load_reports;
 use super::probe::{Answer, probe};
 use super::{Action, Machine, explain};
 use crate::application::Application;
 use crate::config::{Config, Origin};
+use crate::upstream::Replica;
 
 /// How often replicas are looked at while one of them is not well: nothing wakes the driver when
 /// requests show that it is well again.
@@ -33,6 +35,7 @@ pub async fn run(application: Arc<Application>, seed: u64, notice: impl Fn(&str)
         config: None,
         ailing: BTreeSet::new(),
         probes: JoinSet::new(),
+        followed: BTreeMap::new(),
         notice,
     };
     let application = Arc::clone(&driver.application);
@@ -54,7 +57,16 @@ struct Driver<N> {
     /// Replicas that fail and stay in, since no other one works; it has been said of them.
     ailing: BTreeSet<ReplicaId>,
     probes: JoinSet<(ReplicaId, Answer)>,
+    /// Replicas whose load reports are read out of band.
+    followed: BTreeMap<ReplicaId, Followed>,
     notice: N,
+}
+
+/// A replica whose load reports are read, by a task that ends with this.
+struct Followed {
+    replica: Arc<Replica>,
+    interval: Duration,
+    _task: JoinSet<()>,
 }
 
 impl<N: Fn(&str)> Driver<N> {
@@ -75,7 +87,34 @@ impl<N: Fn(&str)> Driver<N> {
         self.machine.reconfigure(now, config.health.clone(), &old);
         self.machine.reconfigure(now, config.health.clone(), &all);
         self.roster = roster;
+        self.follow_reports(config.upstream.load_reports.map(|interval| *interval));
         self.config = Some(config);
+    }
+
+    /// Reads the reports of all replicas from now on, at this interval; of none without one.
+    fn follow_reports(&mut self, interval: Option<Duration>) {
+        let settings = self.application.settings();
+        let mut before = std::mem::take(&mut self.followed);
+        let Some(interval) = interval else { return };
+        for &id in self.roster.keys() {
+            let Some(replica) = settings.replica(id) else {
+                continue;
+            };
+            let same = |it: &Followed| Arc::ptr_eq(&it.replica, replica) && it.interval == interval;
+            let kept = before.remove(&id).filter(same);
+            let followed = kept.unwrap_or_else(|| {
+                let (application, replica) = (Arc::clone(&self.application), Arc::clone(replica));
+                let mut task = JoinSet::new();
+                let its = Arc::clone(&replica);
+                task.spawn(load_reports::follow(application, its, id, interval));
+                Followed {
+                    replica,
+                    interval,
+                    _task: task,
+                }
+            });
+            self.followed.insert(id, followed);
+        }
     }
 
     fn read_roster(&self) -> BTreeMap<ReplicaId, Origin> {

@@ -5,6 +5,7 @@
 //! probes and tells the engine.
 
 mod driver;
+mod load_reports;
 mod machine;
 mod probe;
 mod vitals;

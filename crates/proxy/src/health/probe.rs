@@ -16,7 +16,7 @@ use crate::message::Response;
 use crate::response::report;
 use crate::upstream::{Replica, connect};
 
-const AGENT: HeaderValue = HeaderValue::from_static("tidegate-health");
+pub(super) const AGENT: HeaderValue = HeaderValue::from_static("tidegate-health");
 
 /// What a replica answered.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -29,7 +29,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// What a replica says in a report.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct LoadReport {
+pub(crate) struct LoadReport {
     application: f64,
     cpu: f64,
     request_cost: Option<f64>,
@@ -37,7 +37,7 @@ pub(super) struct LoadReport {
 
 impl LoadReport {
     /// The application's own utilization if the report gives one, else the CPU's.
-    pub(super) fn utilization(self) -> Option<f64> {
+    pub(crate) fn utilization(self) -> Option<f64> {
         [self.application, self.cpu]
             .into_iter()
             .find(|&used| used > 0.0)
@@ -138,8 +138,12 @@ const REQUEST_COST_FIELD: u64 = 4;
 const APPLICATION_FIELD: u64 = 9;
 
 fn binary(payload: &[u8]) -> Option<LoadReport> {
-    let message = BASE64.decode(payload.trim_ascii()).ok()?;
-    let mut rest = &message[..];
+    decode(&BASE64.decode(payload.trim_ascii()).ok()?)
+}
+
+/// A message `OrcaLoadReport`.
+pub(crate) fn decode(message: &[u8]) -> Option<LoadReport> {
+    let mut rest = message;
     let mut found = LoadReport::default();
     while !rest.is_empty() {
         let tag = varint(&mut rest)?;

@@ -115,6 +115,13 @@ pub(super) fn upstream(config: &Config, report: &mut Report) {
         "upstream.connections_max",
         "no request could be sent; remove the key or give at least 1",
     );
+    report.error_if(
+        upstream
+            .load_reports
+            .is_some_and(|interval| interval.is_zero()),
+        "upstream.load_reports",
+        "there has to be time between two reports; write \"1s\", or remove the key",
+    );
     for (index, source) in upstream.discover.iter().enumerate() {
         discover(
             &format!("upstream.discover.{index}"),
