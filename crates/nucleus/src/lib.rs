@@ -31,3 +31,8 @@ pub use flight::{Ending, Flight};
 pub use layer::{Measured, NucleusLayer, NucleusService, OptionalContent};
 pub use nucleus::{Nucleus, NucleusConfig, Reading};
 pub use usage::{CpuMeter, UsageError, Whose};
+
+/// The code of the book's page is compiled with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/nucleus.md")]
+struct BookPage;

@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tidegate_config::Dur;
 use tidegate_control::Timestamp;
 use tidegate_sentry::{Arrival, Ending, Event, Permit, Resolution, Sentry, SentryConfig, Verdict};
 
@@ -53,10 +52,7 @@ struct Tally {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let config = SentryConfig {
-        target: Some(Dur(TARGET)),
-        ..SentryConfig::default()
-    };
+    let config = SentryConfig::builder().target(TARGET).build()?;
     let mut now = Timestamp::ZERO;
     let sentry = Sentry::<()>::new(&config, 1, now, 7)?;
     let (mut replica, mut tally) = (Replica::default(), Tally::default());

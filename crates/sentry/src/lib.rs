@@ -61,10 +61,11 @@ pub use api::{
     ShedReason, Ticket, Verdict,
 };
 pub use config::{
-    AutoConfig, Balance, Borrowed, ClassConfig, CostBy, DEFAULT_CLASS, FairnessConfig, Feedback,
-    GateKind, IlacConfig, IlacPreset, LimitsConfig, LowTrafficConfig, LqrConfig, Measure, ModeName,
-    PathConfig, PiConfig, PidConfig, Policing, Quantile, QueueConfig, SentryConfig,
-    SentryModeConfig, SessionConfig, StaticConfig, StepConfig, TargetBand, WarmUp,
+    AutoConfig, Balance, Borrowed, ClassBuilder, ClassConfig, CostBy, DEFAULT_CLASS,
+    FairnessConfig, Feedback, GateKind, IlacConfig, IlacPreset, LimitsConfig, LowTrafficConfig,
+    LqrConfig, Measure, ModeName, PathConfig, PiConfig, PidConfig, Policing, Quantile, QueueConfig,
+    SentryConfig, SentryConfigBuilder, SentryModeConfig, SessionConfig, StaticConfig, StepConfig,
+    TargetBand, WarmUp,
 };
 pub use engine::{Resolutions, Sentry};
 pub use error::SentryError;
@@ -77,7 +78,7 @@ pub use fleet::{
 pub use mode::ablation;
 pub use mode::{Cause, PhaseName, tuning_page};
 pub use policing::PathKey;
-pub use quota::{QuotaExceeded, QuotaLimits, QuotaTable};
+pub use quota::{QuotaExceeded, QuotaLeft, QuotaLimits, QuotaTable};
 pub use shadow::{Comparison, ShadowClass, ShadowEngine, ShadowStatus};
 pub use status::{
     BandStatus, BrownoutReplica, BrownoutStatus, ClassStatus, ControllerStatus, CostBandStatus,

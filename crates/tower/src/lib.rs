@@ -73,3 +73,8 @@ pub use protection::{BuildError, Protection};
 pub use refusal::{SHED_HEADER, refuse};
 pub use ticker::Driver;
 pub use tidegate_sentry as sentry;
+
+/// The code of the book's page is compiled with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tower.md")]
+struct BookPage;

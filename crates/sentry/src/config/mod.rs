@@ -3,12 +3,14 @@
 //! Everything is optional. The doc comments of the fields are the reference that operators read.
 
 mod borrowed;
+mod builder;
 mod classes;
 mod ilac;
 mod modes;
 mod policing;
 
 pub use borrowed::Borrowed;
+pub use builder::{ClassBuilder, SentryConfigBuilder};
 pub use classes::{ClassConfig, FairnessConfig, SessionConfig, TargetBand};
 pub use ilac::{IlacConfig, IlacPreset, Quantile};
 pub use modes::{
