@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help kubernetes kubernetes-check bench-envoy check-envoy bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip nats parquet bench-fleet bench-plane supply-chain dist package test-deb dashboard dashboard-optional dashboard-test check-monitoring packages book publish-check
+.PHONY: help kubernetes kubernetes-check bench-envoy check-envoy bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip nats parquet bench-fleet bench-plane supply-chain dist package test-deb dashboard dashboard-optional dashboard-test check-monitoring packages book publish-check image-check
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,7 +58,7 @@ docs: ## builds the API documentation; broken links are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 publish-check: setup ## checks that the libraries can be published, and build without serde
-	$(CARGO) publish --dry-run --locked -p tidegate-config -p tidegate-control -p tidegate-sentry
+	$(CARGO) publish --dry-run --locked -p tidegate-config -p tidegate-control -p tidegate-http1 -p tidegate-sentry -p tidegate-tower
 	$(CARGO) check --locked --no-default-features -p tidegate-sentry -p tidegate-control
 
 book: setup ## builds the book of docs/ as out/book/index.html; its tool is built once
@@ -79,11 +79,14 @@ dist: setup dashboard-optional ## packages of the binary for production, optimis
 	dist/package "$$(dist/run | tail -n 1)"
 
 package: setup dashboard-optional ## the same packages with a plain release build; minutes
-	$(CARGO) build --release --locked --bin tidegate
+	$(CARGO) build --release --locked -p tidegate --features full
 	dist/package "$$($(CARGO) metadata --format-version 1 --no-deps | sed -E 's/.*"target_directory":"([^"]+)".*/\1/')/release/tidegate"
 
 test-deb: package ## installs, runs and removes the Debian package in a root of its own; needs root and debootstrap
 	dist/test-deb out/dist/tidegate_*.deb
+
+image-check: package ## lints the Dockerfile, runs its steps without an engine, starts the image; needs root and Debian 12
+	dist/docker/check --binary "$$($(CARGO) metadata --format-version 1 --no-deps | sed -E 's/.*"target_directory":"([^"]+)".*/\1/')/release/tidegate"
 
 bench-faults: ## deaths, reloads, slow clients and signals through the real binary, under load
 	bench/faults/run
@@ -113,7 +116,7 @@ check: test lint docs ## what CI runs
 packages: ## a wheel and npm tarballs of the nucleus and the browser client, in out/packages; needs Python and Node
 	packages/build
 
-compat: ## curl, h2load, Chromium, gRPC and WebSocket clients through the proxy, nginx and Python behind it
+compat: ## clients in Go, Java, Python and Node, curl, Chromium, gRPC; nginx, HAProxy and Envoy in front and behind
 	bench/compat/run
 	packages/test/run
 
@@ -145,7 +148,7 @@ bench-channel: ## delivery of control messages, and an auction's peak with and w
 	bench/channel/run
 
 bench-decision: ## nanoseconds of an admission decision, with and without contention
-	$(CARGO) bench --profile dist -p tidegate-sentry --bench decision
+	$(CARGO) bench -p tidegate-sentry --bench decision
 
 bench-fleet: ## two live proxies in front of one service against one: goodput, guarantees, quotas, a death
 	bench/fleet/run

@@ -46,11 +46,13 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// With the commit, so that a report of a fault says what was run.
+/// With the commit and the features, so that a report of a fault says what was run.
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (",
     env!("TIDEGATE_COMMIT"),
+    "; ",
+    env!("TIDEGATE_FEATURES"),
     ")"
 );
 
