@@ -209,6 +209,40 @@ fn book_has_every_page_in_its_summary() {
     complain("docs/SUMMARY.md lacks", &missing);
 }
 
+#[test]
+fn book_has_the_glossary_of_the_architecture() {
+    let rows = |file: &str| {
+        let text = fs::read_to_string(root().join(file)).unwrap();
+        let table = text.split("| word | meaning |").nth(1).unwrap().to_owned();
+        let rows = table
+            .lines()
+            .skip(2)
+            .take_while(|line| line.starts_with('|'));
+        rows.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (book, architecture) = (rows("docs/glossary.md"), rows("ARCHITECTURE.md"));
+    assert!(!book.is_empty());
+    assert_eq!(book, architecture);
+}
+
+#[test]
+fn book_lists_every_experiment_of_the_papers() {
+    let page = fs::read_to_string(root().join("docs/papers.md")).unwrap();
+    let mut missing = String::new();
+    for entry in fs::read_dir(root().join("experiments/papers")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let file: toml::Table = text.parse().unwrap();
+        let (name, title) = (path.file_name().unwrap().to_str().unwrap(), &file["title"]);
+        let title = title.as_str().unwrap();
+        let row = format!("[{title}](../experiments/papers/{name}) |");
+        if !page.contains(&row) {
+            writeln!(missing, "{row}").unwrap();
+        }
+    }
+    complain("docs/papers.md lacks", &missing);
+}
+
 /// The text of a block as a file that can be checked: a part of one gets the service it lacks.
 fn as_configuration(text: &str) -> String {
     let indent = text.len() - text.trim_start_matches(' ').len();
