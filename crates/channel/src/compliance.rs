@@ -179,16 +179,15 @@ impl Auditor {
         }
         let record = self.clients.entry(client).or_default();
         record.seen = now;
-        let verdict = match record.banned_until > now {
-            true => Verdict::Banned(record.banned_until.since(now)),
-            false => {
-                let told = Told {
-                    config: &self.config,
-                    strategies: &self.told,
-                    windows: self.windows.passed,
-                };
-                judge(record, &told, now, client)
-            }
+        let verdict = if record.banned_until > now {
+            Verdict::Banned(record.banned_until.since(now))
+        } else {
+            let told = Told {
+                config: &self.config,
+                strategies: &self.told,
+                windows: self.windows.passed,
+            };
+            judge(record, &told, now, client)
         };
         self.count(verdict);
         verdict
@@ -315,9 +314,10 @@ fn judge(record: &mut Record, told: &Told<'_>, now: Timestamp, client: ClientId)
         record.banned_until = now + config.ban_for;
         return Verdict::Banned(config.ban_for);
     }
-    match record.strikes >= config.throttle_after {
-        true => Verdict::Throttled(wait),
-        false => Verdict::Tolerated,
+    if record.strikes >= config.throttle_after {
+        Verdict::Throttled(wait)
+    } else {
+        Verdict::Tolerated
     }
 }
 

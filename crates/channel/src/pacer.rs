@@ -81,10 +81,13 @@ impl Pacer {
         self.advance(now);
         match &self.strategy {
             Strategy::Open => Permit::Now,
-            Strategy::Interval(interval) => match self.sent {
-                true => Permit::NotBefore(self.next_window(*interval)),
-                false => Permit::Now,
-            },
+            Strategy::Interval(interval) => {
+                if self.sent {
+                    Permit::NotBefore(self.next_window(*interval))
+                } else {
+                    Permit::Now
+                }
+            }
             Strategy::Group(groups) => match groups.next_turn(self.id, now) {
                 Some(turn) if turn <= now => Permit::Now,
                 Some(turn) => Permit::NotBefore(turn),

@@ -315,9 +315,10 @@ impl Tracker {
         if let Some(address) = own {
             self.register(now, wait, depth, address, joining);
         }
-        let again = match orphan {
-            true => AGAIN_SOON * 2_u32.pow(joining.tries.min(4)),
-            false => self.register_every(),
+        let again = if orphan {
+            AGAIN_SOON * 2_u32.pow(joining.tries.min(4))
+        } else {
+            self.register_every()
         };
         Assignment {
             parents: addresses,
@@ -415,9 +416,10 @@ impl Tracker {
             depth,
             children: joining.children,
             expires: now + if vouched { proven_for } else { UNPROVEN_FOR },
-            standing: match vouched {
-                true => Standing::Proven,
-                false => Standing::Unproven,
+            standing: if vouched {
+                Standing::Proven
+            } else {
+                Standing::Unproven
             },
             reached: Timestamp::ZERO,
             from: joining.from,
@@ -522,9 +524,10 @@ impl Tracker {
 /// Takes the next place of a queue. One that is full is begun anew: those beyond come together with
 /// those before, instead of ever later.
 fn take_place(queue: &mut Timestamp, now: Timestamp) -> Duration {
-    let place = match queue.since(now) > WAIT_MAX {
-        true => now,
-        false => (*queue).max(now),
+    let place = if queue.since(now) > WAIT_MAX {
+        now
+    } else {
+        (*queue).max(now)
     };
     *queue = place + Duration::from_secs(1) / JOINS_PER_SECOND;
     place.since(now)

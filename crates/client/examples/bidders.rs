@@ -68,9 +68,10 @@ fn main() -> Result<(), Error> {
                 }),
                 ..Config::new(channel, key, folder.join(format!("{client}.redb")))
             };
-            let sender = match at_once {
-                true => None,
-                false => Some(Arc::new(Client::open(config)?)),
+            let sender = if at_once {
+                None
+            } else {
+                Some(Arc::new(Client::open(config)?))
             };
             for item in 0..items {
                 let after =

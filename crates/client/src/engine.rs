@@ -154,9 +154,10 @@ impl Engine {
         if self.under_way.is_some() || !self.backlog.iter().any(may_go) {
             return self.idle();
         }
-        let permit = match self.retry > now {
-            true => Permit::NotBefore(self.retry),
-            false => self.pacer.permit(now),
+        let permit = if self.retry > now {
+            Permit::NotBefore(self.retry)
+        } else {
+            self.pacer.permit(now)
         };
         match permit {
             Permit::NotBefore(time) => Action::Wait(match self.liveness.poll_timeout() {

@@ -121,9 +121,10 @@ impl<'a> Document<'a> {
             document.join(shifted(table.into_inner(), start), alone, &mut errors);
             start += source.len() + 1;
         }
-        match errors.is_empty() {
-            true => Ok(document),
-            false => Err(errors),
+        if errors.is_empty() {
+            Ok(document)
+        } else {
+            Err(errors)
         }
     }
 

@@ -374,9 +374,10 @@ impl Member {
             Some(since) if now >= since + GONE => Some(Lost::Gone),
             _ => {
                 // As long as that lasts, `hold_cut_off` counts from the last report.
-                let heard = match cut_off {
-                    true => peer.heard,
-                    false => peer.heard.max(self.heard_again),
+                let heard = if cut_off {
+                    peer.heard
+                } else {
+                    peer.heard.max(self.heard_again)
                 };
                 let silent = hold.is_some_and(|hold| now >= heard + hold);
                 silent.then_some(Lost::Silent)

@@ -268,9 +268,10 @@ impl AppReport {
                 return Err("a quota has rates that cannot be".to_owned());
             }
         }
-        match self.lead.as_ref().is_none_or(Lead::is_plausible) {
-            true => Ok(()),
-            false => Err("shares that do not add up to one".to_owned()),
+        if self.lead.as_ref().is_none_or(Lead::is_plausible) {
+            Ok(())
+        } else {
+            Err("shares that do not add up to one".to_owned())
         }
     }
 }

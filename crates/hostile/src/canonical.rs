@@ -132,9 +132,12 @@ fn plain(name: &[u8]) -> Vec<u8> {
 }
 
 fn is_protected(name: &[u8]) -> bool {
-    PROTECTED.iter().any(|known| match known.ends_with(b"-") {
-        true => name.starts_with(known),
-        false => name == *known,
+    PROTECTED.iter().any(|known| {
+        if known.ends_with(b"-") {
+            name.starts_with(known)
+        } else {
+            name == *known
+        }
     })
 }
 

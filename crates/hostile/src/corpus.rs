@@ -67,9 +67,10 @@ pub fn load(dir: &Path) -> Result<Vec<Vector>, CorpusError> {
         let text = fs::read_to_string(path).map_err(|cause| unreadable(path, cause))?;
         vectors.extend(parse(path, &text)?);
     }
-    match vectors.is_empty() {
-        true => Err(CorpusError::Empty(dir.to_owned())),
-        false => Ok(vectors),
+    if vectors.is_empty() {
+        Err(CorpusError::Empty(dir.to_owned()))
+    } else {
+        Ok(vectors)
     }
 }
 

@@ -194,9 +194,10 @@ fn field(line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Flaw> {
     if !is_token(name) {
         return Err(Flaw::FieldName);
     }
-    match value.iter().any(control) {
-        true => Err(Flaw::FieldValue),
-        false => Ok((name.to_vec(), trim(value).to_vec())),
+    if value.iter().any(control) {
+        Err(Flaw::FieldValue)
+    } else {
+        Ok((name.to_vec(), trim(value).to_vec()))
     }
 }
 

@@ -61,9 +61,10 @@ impl Lane {
     /// # Errors
     /// When the proxy does not take a connection.
     pub async fn run(&mut self, vector: &Vector) -> io::Result<Finding> {
-        match vector.http2 {
-            false => self.run_http1(vector).await,
-            true => self.run_http2(vector).await,
+        if vector.http2 {
+            self.run_http2(vector).await
+        } else {
+            self.run_http1(vector).await
         }
     }
 

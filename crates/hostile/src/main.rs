@@ -76,8 +76,9 @@ fn attack(args: &Args) -> Result<ExitCode, Box<dyn std::error::Error>> {
         "{HEADING}\n{report}\nseed {}\n{examples}",
         args.seed
     )?;
-    Ok(match report.is_clean() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    Ok(if report.is_clean() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     })
 }

@@ -133,9 +133,10 @@ impl Decoder {
                     }
                     let trailers = std::mem::take(&mut trailers.fields);
                     self.state = State::End;
-                    return Ok(Some(match trailers.is_empty() {
-                        true => Piece::End,
-                        false => Piece::Trailers(trailers),
+                    return Ok(Some(if trailers.is_empty() {
+                        Piece::End
+                    } else {
+                        Piece::Trailers(trailers)
                     }));
                 }
             }
@@ -190,9 +191,10 @@ impl Trailers {
     fn read(&mut self, input: &mut BytesMut, limits: &HeadLimits) -> Result<bool, Violation> {
         loop {
             let Some(at) = memchr(b'\n', input) else {
-                return match self.bytes + input.len() > limits.bytes {
-                    true => Err(Violation::HeadTooLarge),
-                    false => Ok(false),
+                return if self.bytes + input.len() > limits.bytes {
+                    Err(Violation::HeadTooLarge)
+                } else {
+                    Ok(false)
                 };
             };
             let line = input.split_to(at + 1).freeze();

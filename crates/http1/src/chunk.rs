@@ -22,9 +22,10 @@ pub(crate) enum ChunkLine {
 pub(crate) fn line(bytes: &[u8]) -> Result<ChunkLine, Violation> {
     let searched = &bytes[..bytes.len().min(LINE_BYTES_MAX)];
     let Some((line, len)) = field::line(searched).map_err(|_| Violation::Chunk)? else {
-        return match bytes.len() < LINE_BYTES_MAX {
-            true => Ok(ChunkLine::Incomplete),
-            false => Err(Violation::Chunk),
+        return if bytes.len() < LINE_BYTES_MAX {
+            Ok(ChunkLine::Incomplete)
+        } else {
+            Err(Violation::Chunk)
         };
     };
     Ok(match size(line)? {

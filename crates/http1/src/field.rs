@@ -21,9 +21,10 @@ pub(crate) fn without_cr(line: &[u8]) -> Result<&[u8], Violation> {
 /// Splits a header line into name and value, and judges both.
 pub(crate) fn split(line: &[u8]) -> Result<(&[u8], &[u8]), Violation> {
     let (name, value) = cut(line)?;
-    match is_field_value(value) {
-        true => Ok((name, value)),
-        false => Err(Violation::FieldValue),
+    if is_field_value(value) {
+        Ok((name, value))
+    } else {
+        Err(Violation::FieldValue)
     }
 }
 

@@ -94,17 +94,16 @@ impl Output {
     ) -> Poll<io::Result<()>> {
         while !self.is_empty() {
             let small = &self.small[self.written..];
-            let len = match self.large.is_empty() && self.ending.is_empty() {
-                true => ready!(Pin::new(&mut *writer).poll_write(cx, small))?,
-                false => {
-                    let pieces = [small, &self.large, self.ending].map(IoSlice::new);
-                    let pieces = if small.is_empty() {
-                        &pieces[1..]
-                    } else {
-                        &pieces
-                    };
-                    ready!(Pin::new(&mut *writer).poll_write_vectored(cx, pieces))?
-                }
+            let len = if self.large.is_empty() && self.ending.is_empty() {
+                ready!(Pin::new(&mut *writer).poll_write(cx, small))?
+            } else {
+                let pieces = [small, &self.large, self.ending].map(IoSlice::new);
+                let pieces = if small.is_empty() {
+                    &pieces[1..]
+                } else {
+                    &pieces
+                };
+                ready!(Pin::new(&mut *writer).poll_write_vectored(cx, pieces))?
             };
             if len == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));

@@ -119,9 +119,10 @@ impl HeadReader {
         }
         self.searched = bytes.len();
         self.plausible(&bytes[self.judged..])?;
-        match bytes.len() > limits.bytes {
-            true => Err(self.too_long()),
-            false => Ok(false),
+        if bytes.len() > limits.bytes {
+            Err(self.too_long())
+        } else {
+            Ok(false)
         }
     }
 

@@ -197,9 +197,10 @@ impl Said {
         let bodiless = *method == Method::HEAD
             || status.is_informational()
             || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        Ok(match bodiless {
-            true => Framing::Length(0),
-            false => framing,
+        Ok(if bodiless {
+            Framing::Length(0)
+        } else {
+            framing
         })
     }
 

@@ -254,9 +254,10 @@ fn frame<B>(
         None if asker.version == Version::HTTP_10 => Encoder::UntilClose,
         None => {
             out.extend_from_slice(b"transfer-encoding: chunked\r\n");
-            Encoder::Chunked(match asker.trailers {
-                true => announced(&response.headers),
-                false => Vec::new(),
+            Encoder::Chunked(if asker.trailers {
+                announced(&response.headers)
+            } else {
+                Vec::new()
             })
         }
     }

@@ -50,13 +50,15 @@ impl Open {
 
     /// Adds the measurements to the trailers, where they can be sent.
     fn end(self, trailers: &mut HeaderMap) {
-        let ending = match self.flight.now().since(self.head_at) > STREAM_AFTER {
-            true => Ending::Stream,
-            false => self.ending,
+        let ending = if self.flight.now().since(self.head_at) > STREAM_AFTER {
+            Ending::Stream
+        } else {
+            self.ending
         };
-        match self.trailers {
-            true => self.flight.land(ending).write(trailers),
-            false => self.flight.land_untold(ending),
+        if self.trailers {
+            self.flight.land(ending).write(trailers)
+        } else {
+            self.flight.land_untold(ending)
         }
     }
 }

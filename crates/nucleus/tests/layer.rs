@@ -22,9 +22,10 @@ use tokio::sync::{mpsc, oneshot};
 use support::{Http, send, send_and_leave, service};
 
 async fn page(Extension(OptionalContent(full)): Extension<OptionalContent>) -> &'static str {
-    match full {
-        true => "product, and what others bought",
-        false => "product",
+    if full {
+        "product, and what others bought"
+    } else {
+        "product"
     }
 }
 

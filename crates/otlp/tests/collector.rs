@@ -124,19 +124,19 @@ impl Collector {
             return answer;
         }
         let grpc = head.headers["content-type"] == "application/grpc";
-        let (body, gzip) = match grpc {
-            true => {
-                let length = u32::from_be_bytes(body[1..5].try_into().unwrap());
-                assert_eq!(body.len(), length as usize + 5);
-                assert_eq!(head.version, http::Version::HTTP_2);
-                (body.slice(5..), body[0] == 1)
-            }
-            false => (body, head.headers.contains_key("content-encoding")),
+        let (body, gzip) = if grpc {
+            let length = u32::from_be_bytes(body[1..5].try_into().unwrap());
+            assert_eq!(body.len(), length as usize + 5);
+            assert_eq!(head.version, http::Version::HTTP_2);
+            (body.slice(5..), body[0] == 1)
+        } else {
+            (body, head.headers.contains_key("content-encoding"))
         };
         let mut message = Vec::new();
-        match gzip {
-            true => drop(GzDecoder::new(&body[..]).read_to_end(&mut message).unwrap()),
-            false => message.extend_from_slice(&body),
+        if gzip {
+            drop(GzDecoder::new(&body[..]).read_to_end(&mut message).unwrap())
+        } else {
+            message.extend_from_slice(&body)
         }
         let mut received = self.received.lock().unwrap();
         match head.uri.path() {

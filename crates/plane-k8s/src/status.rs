@@ -109,9 +109,10 @@ fn acting(verdict: &Verdict, report: &Report<'_>) -> Condition {
         return condition("Acting", true, "Act", "decisions are carried out");
     }
     let acts = |it: &tidegate_planed::Declared| it.mode == tidegate_planed::Mode::Act;
-    let message = match verdict.declared.as_ref().is_some_and(acts) {
-        true => "decisions are reported only: the daemon's mode, or its kill switch",
-        false => "decisions are reported only: `spec.mode` is `recommend`",
+    let message = if verdict.declared.as_ref().is_some_and(acts) {
+        "decisions are reported only: the daemon's mode, or its kill switch"
+    } else {
+        "decisions are reported only: `spec.mode` is `recommend`"
     };
     condition("Acting", false, "Recommend", message)
 }

@@ -312,9 +312,10 @@ impl Forecast {
         let steps: Vec<(f64, f64)> = self.recent.iter().copied().collect();
         let all = median_slope(&steps);
         let last = median_slope(&steps[steps.len() - TREND_STEPS_LAST..]);
-        let slope = match all * last > 0.0 {
-            true => all.abs().min(last.abs()).copysign(all),
-            false => 0.0,
+        let slope = if all * last > 0.0 {
+            all.abs().min(last.abs()).copysign(all)
+        } else {
+            0.0
         };
         let level = self.level()?;
         let from = steps[steps.len() - 1].0 - 1.5 * STEP.as_secs_f64();

@@ -434,9 +434,10 @@ impl Plane {
         if to == from && target == application.target {
             return None;
         }
-        let mut reason = match to == from {
-            true => format!("{}: {grounds}", servers(to)),
-            false => format!("{from} → {}: {grounds}", servers(to)),
+        let mut reason = if to == from {
+            format!("{}: {grounds}", servers(to))
+        } else {
+            format!("{from} → {}: {grounds}", servers(to))
         };
         if target != application.target {
             let (before, after) = (application.target.as_secs_f64(), target.as_secs_f64());

@@ -88,9 +88,10 @@ impl World {
                     .find(|app| app.name == decision.application);
                 let app = app.unwrap();
                 assert_eq!(app.desired, decision.from, "{decision:?}");
-                let ready = match app.never_ready {
-                    true => u64::MAX,
-                    false => self.second + self.start_s,
+                let ready = if app.never_ready {
+                    u64::MAX
+                } else {
+                    self.second + self.start_s
                 };
                 app.servers.resize(decision.to as usize, ready);
                 app.desired = decision.to;

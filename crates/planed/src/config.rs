@@ -273,9 +273,10 @@ impl File {
         let file: Self = tidegate_config::parse(name, text)?;
         let refuse = |message: String| ConfigError::new(name, message);
         let declared = file.kubernetes.as_ref().is_some_and(|it| it.applications);
-        let checked = match declared {
-            true => file.plane.check_parts(),
-            false => file.plane.check(),
+        let checked = if declared {
+            file.plane.check_parts()
+        } else {
+            file.plane.check()
         };
         checked.map_err(|error| refuse(error.to_string()))?;
         file.check().map_err(refuse)?;

@@ -134,12 +134,11 @@ impl<W: Deref<Target = Worker>> Alarm<W> {
             return Poll::Pending;
         };
         let entry = &mut table[key];
-        match entry.rung {
-            true => Poll::Ready(Elapsed),
-            false => {
-                entry.waker.clone_from(cx.waker());
-                Poll::Pending
-            }
+        if entry.rung {
+            Poll::Ready(Elapsed)
+        } else {
+            entry.waker.clone_from(cx.waker());
+            Poll::Pending
         }
     }
 

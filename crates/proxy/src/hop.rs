@@ -154,9 +154,10 @@ fn is_twin(name: &str) -> bool {
     bytes.contains(&b'_')
         && TWINS.iter().any(|twin| {
             let alike = |(&a, &b): (&u8, &u8)| a == b || (a == b'_' && b == b'-');
-            let long_enough = match twin.ends_with('-') {
-                true => bytes.len() >= twin.len(),
-                false => bytes.len() == twin.len(),
+            let long_enough = if twin.ends_with('-') {
+                bytes.len() >= twin.len()
+            } else {
+                bytes.len() == twin.len()
             };
             long_enough && bytes.iter().zip(twin.as_bytes()).all(alike)
         })

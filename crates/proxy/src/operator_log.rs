@@ -53,9 +53,10 @@ pub fn log(level: Level, message: impl Display, fields: &Value) {
     let empty = Map::new();
     let fields = fields.as_object().unwrap_or(&empty);
     let time = rfc3339(SystemTime::now());
-    let line = match JSON.load(Ordering::Relaxed) {
-        true => json_line(&time, level, &message.to_string(), fields),
-        false => text_line(&time, level, &message.to_string(), fields),
+    let line = if JSON.load(Ordering::Relaxed) {
+        json_line(&time, level, &message.to_string(), fields)
+    } else {
+        text_line(&time, level, &message.to_string(), fields)
     };
     let _ = stderr().write_all(line.as_bytes());
 }
@@ -102,9 +103,10 @@ fn text_line(time: &str, level: Level, message: &str, fields: &Map<String, Value
 /// A message of several lines, or with bytes that a terminal would obey, stays one line.
 fn push_printable(line: &mut String, message: &str) {
     for character in message.chars() {
-        match character.is_control() {
-            true => line.extend(character.escape_default()),
-            false => line.push(character),
+        if character.is_control() {
+            line.extend(character.escape_default())
+        } else {
+            line.push(character)
         }
     }
 }

@@ -76,9 +76,10 @@ impl Proxy {
             let addr = *listener.addr;
             let refused = |cause| ListenError { addr, cause };
             let passed = inherited.take(&inherited::name(index), addr);
-            let bound = match passed.is_empty() {
-                true => listen::bind(addr, state.threads())?,
-                false => inherited::spread(passed, state.threads()).map_err(refused)?,
+            let bound = if passed.is_empty() {
+                listen::bind(addr, state.threads())?
+            } else {
+                inherited::spread(passed, state.threads()).map_err(refused)?
             };
             for socket in &bound {
                 listen::defer(socket, listener.defer_accept).map_err(refused)?;

@@ -399,9 +399,10 @@ impl State {
     }
 
     fn scope_of(&self, application: &Arc<Application>) -> Scope {
-        match Arc::ptr_eq(self.applications().outside(), application) {
-            true => Scope::Connections,
-            false => Scope::Application,
+        if Arc::ptr_eq(self.applications().outside(), application) {
+            Scope::Connections
+        } else {
+            Scope::Application
         }
     }
 
@@ -779,9 +780,10 @@ fn table(config: &Config, changes: &[Change], outside: Option<&Change>) -> Appli
     let outside = outside.map_or(&list[0], Change::application);
     Applications {
         outside: Arc::clone(outside),
-        router: match config.application.is_empty() {
-            true => Router::single(),
-            false => Router::new(&config.application, config.default_application.as_deref()),
+        router: if config.application.is_empty() {
+            Router::single()
+        } else {
+            Router::new(&config.application, config.default_application.as_deref())
         },
         list,
     }

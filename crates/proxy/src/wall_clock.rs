@@ -22,9 +22,10 @@ pub(crate) fn in_words(at: SystemTime, now: SystemTime) -> String {
     let text = rfc3339(at);
     let (date, time) = text.split_once('T').unwrap_or(("", &text));
     let time = time.get(..5).unwrap_or(time);
-    match recent {
-        true => format!("{time} UTC"),
-        false => format!("{date} {time} UTC"),
+    if recent {
+        format!("{time} UTC")
+    } else {
+        format!("{date} {time} UTC")
     }
 }
 

@@ -87,9 +87,10 @@ impl Names {
             NameKind::Path => &mut self.paths,
             NameKind::Tenant => &mut self.tenants,
         };
-        match names.contains_key(&hash) {
-            true => false,
-            false => names.insert(hash, name.to_owned()).is_none(),
+        if names.contains_key(&hash) {
+            false
+        } else {
+            names.insert(hash, name.to_owned()).is_none()
         }
     }
 

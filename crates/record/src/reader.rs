@@ -109,11 +109,12 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, RecordError> {
         }
     }
     files.sort();
-    match files.is_empty() {
-        true => Err(RecordError::Empty {
+    if files.is_empty() {
+        Err(RecordError::Empty {
             path: path.display().to_string(),
-        }),
-        false => Ok(files),
+        })
+    } else {
+        Ok(files)
     }
 }
 

@@ -294,9 +294,10 @@ impl FileWriter {
         if let Some(dir) = self.dir.clone().filter(|_| is_due) {
             self.follow(&dir, is_there)?;
         }
-        match self.begun {
-            true => Ok(()),
-            false => self.begin_file(),
+        if self.begun {
+            Ok(())
+        } else {
+            self.begin_file()
         }
     }
 

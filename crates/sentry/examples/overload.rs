@@ -66,9 +66,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         // 2. A request ends, whichever way: once per permit.
         if let Some(permit) = replica.complete(now) {
-            match now.since(permit.arrived()) <= TARGET {
-                true => tally.in_time += 1,
-                false => tally.late += 1,
+            if now.since(permit.arrived()) <= TARGET {
+                tally.in_time += 1
+            } else {
+                tally.late += 1
             }
             resolved.extend(sentry.on_end(now, permit, Ending::Served));
         }

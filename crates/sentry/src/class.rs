@@ -156,9 +156,10 @@ impl Cost {
     /// Two cores that learn at once may lose one of two samples.
     pub(crate) fn learn(&self, service_s: f64) {
         let mean = self.service_s.load();
-        let mean = match mean > 0.0 {
-            true => mean + COST_WEIGHT * (service_s - mean),
-            false => service_s,
+        let mean = if mean > 0.0 {
+            mean + COST_WEIGHT * (service_s - mean)
+        } else {
+            service_s
         };
         self.service_s.store(mean);
     }

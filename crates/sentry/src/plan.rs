@@ -66,16 +66,18 @@ impl Plan {
         let plan = Self {
             classes: classes_of(config, &self.classes, now),
             replicas,
-            policer: match self.policer.suits(config) {
-                true => Arc::clone(&self.policer),
-                false => Arc::new(Policer::new(config)),
+            policer: if self.policer.suits(config) {
+                Arc::clone(&self.policer)
+            } else {
+                Arc::new(Policer::new(config))
             },
-            sessions: match self
+            sessions: if self
                 .sessions
                 .suits(config.sessions.max, config.sessions.lifetime.0)
             {
-                true => Arc::clone(&self.sessions),
-                false => Arc::new(sessions(config)),
+                Arc::clone(&self.sessions)
+            } else {
+                Arc::new(sessions(config))
             },
             config: Arc::new(config.clone()),
         };

@@ -128,9 +128,10 @@ impl Replica {
     /// Says whether it is healthy, and what follows from that.
     fn publish_health(&self) {
         let up = &self.vacancies.up;
-        match self.is_up() {
-            true => up.insert(self.index),
-            false => up.remove_unless(self.index, || self.is_up()),
+        if self.is_up() {
+            up.insert(self.index)
+        } else {
+            up.remove_unless(self.index, || self.is_up())
         }
         self.publish_room();
     }
@@ -138,9 +139,10 @@ impl Replica {
     /// Says whether it has a free slot, and how loaded it is where that is compared.
     pub(crate) fn publish_room(&self) {
         let free = &self.vacancies.free;
-        match self.has_room() {
-            true => free.insert(self.index),
-            false => free.remove_unless(self.index, || self.has_room()),
+        if self.has_room() {
+            free.insert(self.index)
+        } else {
+            free.remove_unless(self.index, || self.has_room())
         }
         self.publish_load();
     }
@@ -172,9 +174,10 @@ impl Replica {
     /// Says whether it is slow compared with the others.
     pub(crate) fn publish_aside(&self) {
         let aside = &self.vacancies.aside;
-        match self.pace.is_aside() {
-            true => aside.insert(self.index),
-            false => aside.remove_unless(self.index, || self.pace.is_aside()),
+        if self.pace.is_aside() {
+            aside.insert(self.index)
+        } else {
+            aside.remove_unless(self.index, || self.pace.is_aside())
         }
     }
 

@@ -76,10 +76,7 @@ impl Sla {
 /// The row for a rate, counted from 1, coming from row `from`.
 fn band(config: &ClassConfig, from: usize, rate: f64) -> usize {
     let rows = config.targets.iter().enumerate();
-    let begins = |index: usize, above: f64| match index < from {
-        true => LEAVE * above,
-        false => above,
-    };
+    let begins = |index: usize, above: f64| if index < from { LEAVE * above } else { above };
     rows.take_while(|(index, row)| rate >= begins(*index, row.above.0))
         .count()
 }

@@ -241,9 +241,10 @@ impl Case {
     }
 
     fn target(&self) -> String {
-        match self.target {
-            true => format!("target = '{}ms'\n", self.service.target_ms),
-            false => String::new(),
+        if self.target {
+            format!("target = '{}ms'\n", self.service.target_ms)
+        } else {
+            String::new()
         }
     }
 

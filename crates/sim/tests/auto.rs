@@ -71,9 +71,10 @@ impl Loads for Service {
     /// `times` the capacity for a minute; for longer where few requests come.
     fn overload(&self, times: f64, clients: &str) -> Scenario {
         let load = format!("rate = '{}/s'\n{clients}", times * self.capacity());
-        match self.is(&SLOW) {
-            true => self.told_target(300, 30, &load, ""),
-            false => self.told_target(60, 5, &load, ""),
+        if self.is(&SLOW) {
+            self.told_target(300, 30, &load, "")
+        } else {
+            self.told_target(60, 5, &load, "")
         }
     }
 

@@ -71,9 +71,10 @@ impl Admin {
     /// The address with a scheme: `127.0.0.1:9190` is what people write.
     fn base(&self) -> String {
         let base = self.admin.trim_end_matches('/');
-        match base.contains("://") {
-            true => base.to_owned(),
-            false => format!("http://{base}"),
+        if base.contains("://") {
+            base.to_owned()
+        } else {
+            format!("http://{base}")
         }
     }
 
@@ -129,9 +130,10 @@ impl Admin {
         let body = body.map_err(|error| self.failed(&error))?.to_bytes();
         let answer: Value = serde_json::from_slice(&body)
             .unwrap_or_else(|_| String::from_utf8_lossy(&body).trim().into());
-        match status.is_success() {
-            true => Ok(answer),
-            false => Err(refused(&answer, status.as_u16())),
+        if status.is_success() {
+            Ok(answer)
+        } else {
+            Err(refused(&answer, status.as_u16()))
         }
     }
 

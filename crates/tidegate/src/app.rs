@@ -77,9 +77,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         let app = app::spawn(config).await;
         let app = app.map_err(|error| CliError::cannot_listen(listen, &error))?;
         let addr = app.addr();
-        print(&match args.json {
-            true => format!("{{\"listen\":\"{addr}\"}}\n"),
-            false => format!("listening on http://{addr}, about {capacity:.1} requests/s\n"),
+        print(&if args.json {
+            format!("{{\"listen\":\"{addr}\"}}\n")
+        } else {
+            format!("listening on http://{addr}, about {capacity:.1} requests/s\n")
         })?;
         app.serve().await;
         Ok(ExitCode::SUCCESS)

@@ -114,9 +114,10 @@ pub(crate) async fn complain(status: impl Fn() -> RelayStatus) {
         let status = status();
         let heard = status.messages.accepted > accepted;
         accepted = status.messages.accepted;
-        let cause = match heard {
-            true => String::new(),
-            false => complaint(&status),
+        let cause = if heard {
+            String::new()
+        } else {
+            complaint(&status)
         };
         if !cause.is_empty() && cause != said {
             eprintln!("tidegate: {cause}");
@@ -139,11 +140,10 @@ fn complaint(status: &RelayStatus) -> String {
         malformed,
         ..
     } = status.messages;
-    let clock = match status.clock_compared {
-        true => "by the publisher's clock",
-        false => {
-            "by this machine's clock, since no publisher's could be compared: set it, or name the publisher"
-        }
+    let clock = if status.clock_compared {
+        "by the publisher's clock"
+    } else {
+        "by this machine's clock, since no publisher's could be compared: set it, or name the publisher"
     };
     if key + forged > 0 {
         return "messages arrive, but --key did not sign them; `tidegate channel public FILE` prints the key of the proxy".to_owned();
@@ -159,9 +159,10 @@ fn complaint(status: &RelayStatus) -> String {
     }
     format!(
         "nothing is heard from {}; check the address, and that the channel listens there",
-        match status.parents.is_empty() {
-            true => "the tracker".to_owned(),
-            false => status.parents.join(", "),
+        if status.parents.is_empty() {
+            "the tracker".to_owned()
+        } else {
+            status.parents.join(", ")
         }
     )
 }

@@ -143,9 +143,10 @@ impl Args {
     }
 
     fn config(&self) -> Result<Config, CliError> {
-        let variant = match self.queue {
-            true => Variant::Queue,
-            false => Variant::Overwrite,
+        let variant = if self.queue {
+            Variant::Queue
+        } else {
+            Variant::Overwrite
         };
         let relaying = |listen| Relaying {
             listen,

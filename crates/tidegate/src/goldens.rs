@@ -29,9 +29,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     if args.write {
         write(folder, &cases, texts)?;
     }
-    Ok(match args.write || sections.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    Ok(if args.write || sections.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     })
 }
 

@@ -32,9 +32,10 @@ files of a directory. This page is generated: `tidegate sim --keys`.
 /// Prints the commented file, or the page about its keys.
 pub(crate) fn write_new(args: &Args) -> Result<ExitCode, CliError> {
     let file = reference::of::<MyService>(HEADER);
-    print(&match args.keys {
-        true => format!("{PAGE}\n```toml\n{file}```\n"),
-        false => file,
+    print(&if args.keys {
+        format!("{PAGE}\n```toml\n{file}```\n")
+    } else {
+        file
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -59,9 +60,10 @@ pub(crate) fn read(path: &str) -> Result<Option<MyService>, CliError> {
         path: path.to_owned(),
         source,
     })?;
-    match is_service(&text) {
-        true => Ok(Some(tidegate_config::parse(path, &text)?)),
-        false => Ok(None),
+    if is_service(&text) {
+        Ok(Some(tidegate_config::parse(path, &text)?))
+    } else {
+        Ok(None)
     }
 }
 
@@ -95,12 +97,13 @@ pub(crate) fn run(args: &Args, path: &str, service: &MyService) -> Result<ExitCo
     };
     let name = std::path::PathBuf::from("report.html");
     write_all(&args.out, &[(name.clone(), page.html())]).map_err(|error| usage(&error))?;
-    print(&match args.json {
-        true => format!(
+    print(&if args.json {
+        format!(
             "{}\n",
             json!({ "title": service.title, "seed": seed, "rows": rows })
-        ),
-        false => format!("{}\n{lead}\n", text(service, &rows)),
+        )
+    } else {
+        format!("{}\n{lead}\n", text(service, &rows))
     })?;
     eprintln!("report: {}", args.out.join(name).display());
     Ok(ExitCode::SUCCESS)
@@ -207,12 +210,11 @@ fn text(service: &MyService, rows: &[ServiceRow]) -> String {
     for row in &cells {
         for (column, cell) in row.iter().enumerate() {
             // Writing to a string cannot fail.
-            let _ = match column < names {
-                true => {
-                    let wide = wide(column).unwrap_or(0).max(8) + 2;
-                    write!(out, "{cell:<wide$}")
-                }
-                false => write!(out, "{cell:>12}"),
+            let _ = if column < names {
+                let wide = wide(column).unwrap_or(0).max(8) + 2;
+                write!(out, "{cell:<wide$}")
+            } else {
+                write!(out, "{cell:>12}")
             };
         }
         out.push('\n');

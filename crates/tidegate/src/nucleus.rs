@@ -113,9 +113,10 @@ impl Args {
     }
 
     fn greeting(&self, addr: SocketAddr) -> String {
-        match self.json {
-            true => format!("{{\"listen\":\"{addr}\"}}\n"),
-            false => format!("listening on http://{addr}\n"),
+        if self.json {
+            format!("{{\"listen\":\"{addr}\"}}\n")
+        } else {
+            format!("listening on http://{addr}\n")
         }
     }
 }

@@ -83,9 +83,10 @@ fn parse_range(text: &str) -> Result<RangeInclusive<u32>, String> {
     let (from, to) = text.split_once("..").unwrap_or((text, text));
     let number = |text: &str| text.trim_matches('=').parse::<u32>().map_err(|_| usage());
     let (from, to) = (number(from)?, number(to)?);
-    match from >= 1 && from <= to && to <= REPLICAS_MAX {
-        true => Ok(from..=to),
-        false => Err(format!("{}; from 1 to {REPLICAS_MAX}", usage())),
+    if from >= 1 && from <= to && to <= REPLICAS_MAX {
+        Ok(from..=to)
+    } else {
+        Err(format!("{}; from 1 to {REPLICAS_MAX}", usage()))
     }
 }
 
@@ -134,9 +135,10 @@ fn from_numbers(args: &Args) -> Result<ExitCode, CliError> {
     };
     let rows = plan(&question).map_err(|error| CliError::Usage(error.to_string()))?;
     let words = in_words(&question, &rows);
-    print(&match args.json {
-        true => format!("{}\n", json!({ "rows": rows, "words": words })),
-        false => format!("{}\n{words}\n", table(&rows)),
+    print(&if args.json {
+        format!("{}\n", json!({ "rows": rows, "words": words }))
+    } else {
+        format!("{}\n{words}\n", table(&rows))
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -198,9 +200,10 @@ fn from_recording(args: &Args, path: &std::path::Path) -> Result<ExitCode, CliEr
         .ask(&variants, 3, args.seed)
         .map_err(|error| usage(&error))?;
     let counts: Vec<u32> = range.collect();
-    print(&match args.json {
-        true => format!("{}\n", json!(answer)),
-        false => recorded_table(args, &answer, &counts, now),
+    print(&if args.json {
+        format!("{}\n", json!(answer))
+    } else {
+        recorded_table(args, &answer, &counts, now)
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -97,9 +97,10 @@ async fn relay(args: &Args) -> Result<ExitCode, CliError> {
     );
     let desk = Desk::relay(relay.hub()).with_limits(limits);
     let desk = Arc::new(desk.with_status(page));
-    print(&match args.json {
-        true => format!("{{\"listen\":\"{addr}\"}}\n"),
-        false => format!("relaying on http://{addr}\n"),
+    print(&if args.json {
+        format!("{{\"listen\":\"{addr}\"}}\n")
+    } else {
+        format!("relaying on http://{addr}\n")
     })?;
     tokio::select! {
         () = relay.run(|_| {}) => {}

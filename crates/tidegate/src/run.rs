@@ -111,12 +111,13 @@ impl Args {
         let (errors, odd): (Vec<_>, Vec<_>) =
             problems.partition(|problem| problem.severity == Severity::Error);
         let said = |problem: &Problem| ConfigError::new("command line", problem.to_string());
-        match errors.is_empty() {
-            true => Ok(Loaded {
+        if errors.is_empty() {
+            Ok(Loaded {
                 config,
                 warnings: odd.iter().map(said).collect(),
-            }),
-            false => Err(join(&errors)),
+            })
+        } else {
+            Err(join(&errors))
         }
     }
 
@@ -245,27 +246,24 @@ struct Announcement {
 fn announce(args: &Args, bound: &Bound, operations: &Operations) -> Result<(), CliError> {
     let listen = bound.local_addr();
     let (admin, channel) = (operations.admin_addr(), operations.channel_addr());
-    let line = match args.json {
-        true => {
-            let announcement = Announcement {
-                listen,
-                admin,
-                channel,
-            };
-            serde_json::to_string(&announcement).unwrap_or_default()
-        }
-        false => {
-            let config = bound.state().config();
-            let listen: Vec<_> = bound
-                .local_addrs()
-                .iter()
-                .map(ToString::to_string)
-                .collect();
-            let listen = listen.join(" and ");
-            let admin = admin.map_or("off".to_owned(), |addr| format!("http://{addr}"));
-            let protected = protected(&config);
-            format!("tidegate listens on {listen} and protects {protected}, admin {admin})")
-        }
+    let line = if args.json {
+        let announcement = Announcement {
+            listen,
+            admin,
+            channel,
+        };
+        serde_json::to_string(&announcement).unwrap_or_default()
+    } else {
+        let config = bound.state().config();
+        let listen: Vec<_> = bound
+            .local_addrs()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let listen = listen.join(" and ");
+        let admin = admin.map_or("off".to_owned(), |addr| format!("http://{addr}"));
+        let protected = protected(&config);
+        format!("tidegate listens on {listen} and protects {protected}, admin {admin})")
     };
     print(&format!("{line}\n"))
 }

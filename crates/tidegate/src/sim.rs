@@ -155,9 +155,12 @@ fn mutated(args: &Args, experiments: &[Experiment]) -> Result<ExitCode, CliError
     let progress = Shown::new();
     let faults = mutate(experiments, &progress);
     progress.finish();
-    let lines = faults.iter().map(|fault| match args.json {
-        true => format!("{}\n", json_of(fault)),
-        false => text_of(fault),
+    let lines = faults.iter().map(|fault| {
+        if args.json {
+            format!("{}\n", json_of(fault))
+        } else {
+            text_of(fault)
+        }
     });
     print(&lines.collect::<String>())?;
     let silent = unmoved(experiments, &faults);

@@ -151,9 +151,10 @@ impl Args {
         let body = response.into_body().collect().await;
         let body = body.map_err(|error| failed(&error))?.to_bytes();
         let answer = String::from_utf8_lossy(&body);
-        match status.is_success() {
-            true => serde_json::from_str(&answer).map_err(|error| failed(&error)),
-            false => Err(failed(&answer)),
+        if status.is_success() {
+            serde_json::from_str(&answer).map_err(|error| failed(&error))
+        } else {
+            Err(failed(&answer))
         }
     }
 }

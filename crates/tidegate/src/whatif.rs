@@ -76,9 +76,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let page = page(&answer, &service)?;
     let name = PathBuf::from("whatif.html");
     write_all(&args.out, &[(name.clone(), page)]).map_err(usage)?;
-    print(&match args.json {
-        true => format!("{}\n", json!({ "service": service, "answer": answer })),
-        false => text(&answer, &service),
+    print(&if args.json {
+        format!("{}\n", json!({ "service": service, "answer": answer }))
+    } else {
+        text(&answer, &service)
     })?;
     eprintln!("report: {}", args.out.join(name).display());
     Ok(ExitCode::SUCCESS)
@@ -88,9 +89,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
 fn self_test(args: &Args) -> Result<ExitCode, CliError> {
     let count = args.self_test.unwrap_or_default();
     let cases = self_test::run(count, args.repetitions, args.seed).map_err(usage)?;
-    print(&match args.json {
-        true => format!("{}\n", json!({ "seed": args.seed, "cases": cases })),
-        false => self_test_text(&cases),
+    print(&if args.json {
+        format!("{}\n", json!({ "seed": args.seed, "cases": cases }))
+    } else {
+        self_test_text(&cases)
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -121,9 +123,10 @@ fn self_test_text(cases: &[Case]) -> String {
     text += "\n";
     let mut below = 0.0;
     for level in self_test::LEVELS {
-        let name = match level.is_finite() {
-            true => format!("{below} to {level}"),
-            false => format!("above {below}"),
+        let name = if level.is_finite() {
+            format!("{below} to {level}")
+        } else {
+            format!("above {below}")
         };
         let within = |case: &&Case| case.load >= below && case.load < level;
         text += &self_test_row(&name, &cases.iter().filter(within));
@@ -243,9 +246,10 @@ fn rows(answer: &Answer) -> Vec<Vec<String>> {
 
 fn verdict(answer: &Answer) -> String {
     let distance = &answer.distance;
-    let word = match answer.trustworthy {
-        true => "The self-check is near what happened",
-        false => "NOT TO BE TRUSTED: the self-check is far from what happened",
+    let word = if answer.trustworthy {
+        "The self-check is near what happened"
+    } else {
+        "NOT TO BE TRUSTED: the self-check is far from what happened"
     };
     format!(
         "{word}: goodput {:+.1} %, shed {:+.1} points, p95 {:+.1} %, p99 {:+.1} %.",

@@ -393,9 +393,12 @@ fn unknown_signal(span: &str, signals: &str) -> Option<String> {
     // A name that ends in `_` stands for all that begin so; a histogram has parts.
     let part = ["_bucket", "_count", "_sum"];
     let whole = part.iter().find_map(|part| name.strip_suffix(part));
-    let known = |name: &str| match name.ends_with('_') {
-        true => signals.contains(&format!("\n| `{name}")),
-        false => signals.contains(&format!("\n| `{name}` |")),
+    let known = |name: &str| {
+        if name.ends_with('_') {
+            signals.contains(&format!("\n| `{name}"))
+        } else {
+            signals.contains(&format!("\n| `{name}` |"))
+        }
     };
     let known = known(&name) || whole.is_some_and(known);
     (!known).then(|| format!("no metric `{name}`"))

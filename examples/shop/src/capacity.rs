@@ -36,9 +36,10 @@ impl VirtualServer {
 
     /// Waits for the turn of a page and for as long as it takes.
     pub(crate) async fn serve(&self, recommendations: bool) {
-        let optional = match recommendations {
-            true => self.cost.recommendations,
-            false => Duration::ZERO,
+        let optional = if recommendations {
+            self.cost.recommendations
+        } else {
+            Duration::ZERO
         };
         sleep_until(self.book(self.cost.product + optional)).await;
     }

@@ -182,9 +182,10 @@ impl Dialer {
             .body(Empty::<Bytes>::new())
             .map_err(|_| HttpError::Address(address.clone()))?;
         let response = self.send(request).await?;
-        match response.status().is_success() {
-            true => Ok(response),
-            false => Err(HttpError::Status(address, response.status())),
+        if response.status().is_success() {
+            Ok(response)
+        } else {
+            Err(HttpError::Status(address, response.status()))
         }
     }
 }

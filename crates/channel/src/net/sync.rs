@@ -74,12 +74,11 @@ impl Clock {
         let mut backoff = Backoff::new(unix_now().as_nanos());
         let mut wait = EVERY.0;
         loop {
-            match self.compare(dialer, &publishers, &keys).await {
-                true => {
-                    self.rest(wait).await;
-                    wait = (2 * wait).min(EVERY.1);
-                }
-                false => tokio::time::sleep(backoff.next_wait()).await,
+            if self.compare(dialer, &publishers, &keys).await {
+                self.rest(wait).await;
+                wait = (2 * wait).min(EVERY.1);
+            } else {
+                tokio::time::sleep(backoff.next_wait()).await
             }
         }
     }

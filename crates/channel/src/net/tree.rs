@@ -238,9 +238,10 @@ impl Family {
                 self.listen(parent, wait, true);
             }
         }
-        self.tries = match self.parents.is_empty() {
-            true => self.tries.saturating_add(1),
-            false => 0,
+        self.tries = if self.parents.is_empty() {
+            self.tries.saturating_add(1)
+        } else {
+            0
         };
         self.show();
     }

@@ -69,9 +69,10 @@ impl Stage {
                 tokio::spawn(serve(stream, Arc::clone(&seen), lie.clone()));
             }
         });
-        let listen = match extra.contains("listen =") {
-            true => "",
-            false => "listen = '127.0.0.1:0'",
+        let listen = if extra.contains("listen =") {
+            ""
+        } else {
+            "listen = '127.0.0.1:0'"
         };
         let text = format!(
             "admin = 'off'\nthreads = 1\ntimeouts.head = '2s'\nupstream = 'http://{replica}'\n{listen}\n{extra}\n\
@@ -185,9 +186,10 @@ async fn serve(stream: TcpStream, heads: Arc<Mutex<Vec<String>>>, lie: Lie) {
             Some(trailers) => heads.lock().extend(trailers),
             None => return,
         }
-        let sound: &[u8] = match head.starts_with("HEAD ") {
-            true => b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n",
-            false => b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nsound",
+        let sound: &[u8] = if head.starts_with("HEAD ") {
+            b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n"
+        } else {
+            b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nsound"
         };
         if stream.write_all(sound).await.is_err() {
             return;

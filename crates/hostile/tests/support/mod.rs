@@ -54,9 +54,10 @@ async fn converse(stream: TcpStream, count: Arc<AtomicUsize>) {
             count.fetch_add(1, Ordering::SeqCst);
             answered = !line.contains(" / ");
             // The body of the request before, whose end is no end of a line, may stand in front.
-            answer = match line.contains("HEAD ") {
-                true => "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n",
-                false => "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nsound",
+            answer = if line.contains("HEAD ") {
+                "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n"
+            } else {
+                "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nsound"
             };
         }
         if line == "\r\n" && answered {

@@ -150,9 +150,10 @@ async fn endpoint(
     let port = url.port_u16().unwrap_or(if tls { 443 } else { 80 });
     Ok(Endpoint {
         address: address_of(url, host, port).await?,
-        tls: match tls {
-            true => Some(verification(url, host, config)?),
-            false => None,
+        tls: if tls {
+            Some(verification(url, host, config)?)
+        } else {
+            None
         },
         trouble: Arc::clone(trouble),
     })

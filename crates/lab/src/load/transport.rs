@@ -165,8 +165,9 @@ async fn try_open(endpoint: &Endpoint) -> io::Result<Stream> {
     let offered = &config.alpn_protocols;
     // A server that knows no ALPN speaks HTTP/1.1.
     let agreed = agreed.unwrap_or(b"http/1.1");
-    match offered.is_empty() || offered.iter().any(|protocol| protocol == agreed) {
-        true => Ok(Either::Right(Box::new(stream))),
-        false => Err(io::Error::other("it does not speak the protocol asked for")),
+    if offered.is_empty() || offered.iter().any(|protocol| protocol == agreed) {
+        Ok(Either::Right(Box::new(stream)))
+    } else {
+        Err(io::Error::other("it does not speak the protocol asked for"))
     }
 }

@@ -65,9 +65,10 @@ impl Forwarder {
         let front = upgrade.then(|| hyper::upgrade::on(&mut request));
         prepare(&mut request);
         *request.uri_mut() = self.upstream.uri(request.uri());
-        *request.version_mut() = match self.upstream.http2() {
-            true => Version::HTTP_2,
-            false => Version::HTTP_11,
+        *request.version_mut() = if self.upstream.http2() {
+            Version::HTTP_2
+        } else {
+            Version::HTTP_11
         };
         match self.client.request(request).await {
             Ok(response) => match switch(response, front) {

@@ -116,9 +116,10 @@ fn more_replicas(of: &Situation<'_>) -> Option<String> {
 
 /// The remedies of the commonest reasons.
 fn reasons_of(total: &Rates) -> Vec<String> {
-    let by_reason = match total.shed_per_second < SHED_MIN_PER_SECOND {
-        true => &total.would_shed_per_second_by_reason,
-        false => &total.shed_per_second_by_reason,
+    let by_reason = if total.shed_per_second < SHED_MIN_PER_SECOND {
+        &total.would_shed_per_second_by_reason
+    } else {
+        &total.shed_per_second_by_reason
     };
     let sum: f64 = by_reason.values().sum();
     let mut common: Vec<_> = by_reason

@@ -313,9 +313,10 @@ fn drain(operator: &Operator, name: Option<&str>, switch: Switch) -> Result<Answ
         let now = application.now();
         application.sentry().set_draining(now, switch.enabled);
     }
-    let said = match switch.enabled {
-        true => "draining: new requests are refused",
-        false => "taking requests again",
+    let said = if switch.enabled {
+        "draining: new requests are refused"
+    } else {
+        "taking requests again"
     };
     operator.notice(&format!("{}{said}", of(name)));
     json(&switch)
@@ -349,9 +350,10 @@ fn kill_switch(
         let sentry = application.sentry();
         application.pass_on(sentry.set_kill_switch(now, switch.enabled));
     }
-    let said = match switch.enabled {
-        true => "kill switch on: everything is admitted",
-        false => "kill switch off",
+    let said = if switch.enabled {
+        "kill switch on: everything is admitted"
+    } else {
+        "kill switch off"
     };
     operator.notice(&format!("{}{said}", of(name)));
     json(&switch)
@@ -366,9 +368,10 @@ async fn maintenance(
     let names: Vec<_> = applications.iter().map(|it| it.name().to_owned()).collect();
     let (its, enabled) = (Arc::clone(operator), switch.enabled);
     blocking(move || its.reloader.set_maintenance(&names, enabled)).await??;
-    let said = match switch.enabled {
-        true => "maintenance on: everything is answered with the maintenance page",
-        false => "maintenance off",
+    let said = if switch.enabled {
+        "maintenance on: everything is answered with the maintenance page"
+    } else {
+        "maintenance off"
     };
     operator.notice(&format!("{}{said}", of(name)));
     json(&switch)
@@ -406,9 +409,10 @@ async fn dry_run(
         protect.dry_run = switch.enabled;
         Ok(())
     };
-    let said = match switch.enabled {
-        true => "dry run on: everything is admitted, and what would be refused is counted",
-        false => "dry run off",
+    let said = if switch.enabled {
+        "dry run on: everything is admitted, and what would be refused is counted"
+    } else {
+        "dry run off"
     };
     change(operator, &application, set, &format!("{}{said}", of(name))).await?;
     json(&switch)

@@ -52,12 +52,13 @@ fn check_host(host: &Authority, hosts: &[String]) -> Result<(), ApiError> {
     let known = name.parse::<IpAddr>().is_ok()
         || name.eq_ignore_ascii_case("localhost")
         || hosts.iter().any(|known| known.eq_ignore_ascii_case(name));
-    match known {
-        true => Ok(()),
-        false => Err(forbidden(
+    if known {
+        Ok(())
+    } else {
+        Err(forbidden(
             format!("the admin API is not known as `{name}`"),
             "call it by its address, or add the name to `admin.hosts`",
-        )),
+        ))
     }
 }
 
@@ -70,14 +71,15 @@ fn check_token(headers: &HeaderMap, token: Option<&Secret>) -> Result<(), ApiErr
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map(|(_, given)| given.trim());
     let same = |given: &str| bool::from(given.as_bytes().ct_eq(token.expose().as_bytes()));
-    match given.is_some_and(same) {
-        true => Ok(()),
-        false => Err(ApiError::new(
+    if given.is_some_and(same) {
+        Ok(())
+    } else {
+        Err(ApiError::new(
             StatusCode::UNAUTHORIZED,
             "the call carries no valid token",
             "send `Authorization: Bearer TOKEN` with the token of `admin.token`",
         )
-        .with_header(WWW_AUTHENTICATE, "Bearer")),
+        .with_header(WWW_AUTHENTICATE, "Bearer"))
     }
 }
 
@@ -91,12 +93,13 @@ fn check_origin(headers: &HeaderMap, host: &Authority) -> Result<(), ApiError> {
         .ok()
         .and_then(|origin| origin.split_once("://"))
         .is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host.as_str()));
-    match same {
-        true => Ok(()),
-        false => Err(forbidden(
+    if same {
+        Ok(())
+    } else {
+        Err(forbidden(
             "the call comes from a page of another origin",
             "call from the admin listener's own pages, or without a browser",
-        )),
+        ))
     }
 }
 
@@ -104,13 +107,14 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let json = text(headers, CONTENT_TYPE)
         .map(|value| value.split(';').next().unwrap_or_default().trim())
         .is_some_and(|value| value.eq_ignore_ascii_case("application/json"));
-    match json {
-        true => Ok(()),
-        false => Err(ApiError::new(
+    if json {
+        Ok(())
+    } else {
+        Err(ApiError::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "the body is not declared as JSON",
             "send `Content-Type: application/json`",
-        )),
+        ))
     }
 }
 

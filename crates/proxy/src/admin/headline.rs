@@ -122,9 +122,10 @@ fn sheds(of: &Situation<'_>) -> String {
 
 /// `148/s`, with a digit after the point below ten.
 fn rate(per_second: f64) -> String {
-    match per_second < 9.95 {
-        true => format!("{per_second:.1}/s"),
-        false => format!("{per_second:.0}/s"),
+    if per_second < 9.95 {
+        format!("{per_second:.1}/s")
+    } else {
+        format!("{per_second:.0}/s")
     }
 }
 

@@ -250,9 +250,10 @@ fn summary(points: &[Point]) -> Point {
     std::array::from_fn(|part| {
         let values = || points.iter().filter_map(|point| point[part]);
         let count = values().count();
-        match LARGEST.contains(&part) {
-            true => values().reduce(f64::max),
-            false => (count > 0).then(|| rounded(values().sum::<f64>() / count as f64)),
+        if LARGEST.contains(&part) {
+            values().reduce(f64::max)
+        } else {
+            (count > 0).then(|| rounded(values().sum::<f64>() / count as f64))
         }
     })
 }

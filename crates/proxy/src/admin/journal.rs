@@ -184,9 +184,10 @@ impl Journal {
             episode.offered_max = episode.offered_max.max(offered);
         }
         let overloaded = status.overloaded.unwrap_or(false);
-        match overloaded == self.episode.is_some() {
-            true => None,
-            false => self.on_overload(time, overloaded, status),
+        if overloaded == self.episode.is_some() {
+            None
+        } else {
+            self.on_overload(time, overloaded, status)
         }
     }
 
@@ -266,18 +267,19 @@ fn ejection(replica: &str, on: bool, seconds: f64, others_seconds: f64) -> Line 
     let fields = json!({
         "replica": replica, "seconds": round(seconds), "others_seconds": round(others_seconds),
     });
-    match on {
-        true => Line {
+    if on {
+        Line {
             level: Level::Warn,
             message: "a replica is ejected: it is far slower than the others".to_owned(),
             fields,
-        },
-        false => Line {
+        }
+    } else {
+        Line {
             level: Level::Info,
             message: "an ejected replica is back: it is no longer far slower than the others"
                 .to_owned(),
             fields,
-        },
+        }
     }
 }
 

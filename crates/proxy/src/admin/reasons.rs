@@ -80,9 +80,10 @@ pub fn words(reason: ShedReason, measured: f64, limit: f64) -> String {
 }
 
 fn short(value: f64) -> String {
-    match value.fract() == 0.0 {
-        true => format!("{value:.0}"),
-        false => format!("{value:.2}"),
+    if value.fract() == 0.0 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.2}")
     }
 }
 

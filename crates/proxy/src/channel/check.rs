@@ -155,9 +155,10 @@ impl Channel {
             return Ok(None);
         }
         let Some(stamp) = headers.get(HeaderName::from_static(STAMP_HEADER)) else {
-            return match self.is_reserved(path) {
-                true => Err(Held::Stranger),
-                false => Ok(None),
+            return if self.is_reserved(path) {
+                Err(Held::Stranger)
+            } else {
+                Ok(None)
             };
         };
         let claim = self.claim(stamp, headers)?;
@@ -173,13 +174,12 @@ impl Channel {
     /// is: a request whose time nobody knows cannot be in time.
     fn is_reserved(&self, path: &str) -> bool {
         let paths = &self.config.paths;
-        match paths.is_empty() {
-            true => self.policy.lock().deadline.is_some(),
-            false => {
-                let path = Readings::of(path);
-                let begins = |at: &String| path.any(|path| path.starts_with(at.as_str()));
-                paths.iter().any(begins)
-            }
+        if paths.is_empty() {
+            self.policy.lock().deadline.is_some()
+        } else {
+            let path = Readings::of(path);
+            let begins = |at: &String| path.any(|path| path.starts_with(at.as_str()));
+            paths.iter().any(begins)
         }
     }
 
@@ -311,9 +311,10 @@ pub(crate) async fn prove(request: &mut Request) -> Result<(), Fault> {
     let target = message.uri.path_and_query();
     let target = target.map_or("/", |target| target.as_str());
     let content = Content::of(message.method.as_str(), target, &body);
-    message.body = match body.is_empty() {
-        true => Upload::Empty,
-        false => Upload::Full(body),
+    message.body = if body.is_empty() {
+        Upload::Empty
+    } else {
+        Upload::Full(body)
     };
     let Some(channel) = request.exchange.application.shared.channel() else {
         return Ok(());

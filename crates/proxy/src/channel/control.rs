@@ -268,9 +268,10 @@ impl Meter {
 
 /// The least so far, which fades, or what was seen now.
 fn least(so_far: f64, seen: f64) -> f64 {
-    match so_far > 0.0 {
-        true => (so_far * FLOOR_FADES).min(seen),
-        false => seen,
+    if so_far > 0.0 {
+        (so_far * FLOOR_FADES).min(seen)
+    } else {
+        seen
     }
 }
 

@@ -102,9 +102,10 @@ impl Channel {
             .map_err(|error| refused(format!("`channel`: {error}")))?;
         Ok(Self {
             desk: Arc::new(
-                match publishes {
-                    true => publisher_desk(config, hub, &key, &members, relays),
-                    false => Desk::relay(hub).with_limits(limits(config)),
+                if publishes {
+                    publisher_desk(config, hub, &key, &members, relays)
+                } else {
+                    Desk::relay(hub).with_limits(limits(config))
                 }
                 .with_tls(acceptor(config)?),
             ),

@@ -247,9 +247,10 @@ impl Channel {
             )
         };
         let id = u64::from_str_radix(client, 16).map_err(|_| unknown())?;
-        match self.auditor.lock().pardon(ClientId(id)) {
-            true => Ok(()),
-            false => Err(unknown()),
+        if self.auditor.lock().pardon(ClientId(id)) {
+            Ok(())
+        } else {
+            Err(unknown())
         }
     }
 }

@@ -62,9 +62,10 @@ impl AsyncRead for Counted {
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.pipe).poll_read(cx, buf))?;
         let idle = this.frames.idle_frames(&buf.filled()[before..]);
-        Poll::Ready(match this.client.count_idle_frames(idle) {
-            true => Ok(()),
-            false => Err(io::Error::other("a flood of frames that carry nothing")),
+        Poll::Ready(if this.client.count_idle_frames(idle) {
+            Ok(())
+        } else {
+            Err(io::Error::other("a flood of frames that carry nothing"))
         })
     }
 }

@@ -154,10 +154,11 @@ impl Resting {
                 return Greeted::Goes(Some(Box::new(Next::Asked(asked))));
             }
         };
-        match self.wire.put_refusal(worker, &shed, true) {
-            true => Greeted::Stays,
+        if self.wire.put_refusal(worker, &shed, true) {
+            Greeted::Stays
+        } else {
             // There is more than one request.
-            false => Greeted::Goes(Some(Box::new(Next::Answered))),
+            Greeted::Goes(Some(Box::new(Next::Answered)))
         }
     }
 
@@ -284,9 +285,12 @@ fn upgraded(wire: Rc<Wire>, tunnel: Box<Tunnel>) -> Left {
 
 /// Makes the request of a head: its body is read through the wire.
 fn request(wire: &Rc<Wire>, head: Head, turn: Turn) -> Request<Inbound> {
-    head.request.map(|()| match turn.has_body {
-        true => Inbound::http1(Rc::clone(wire), turn.number),
-        false => Inbound::Empty,
+    head.request.map(|()| {
+        if turn.has_body {
+            Inbound::http1(Rc::clone(wire), turn.number)
+        } else {
+            Inbound::Empty
+        }
     })
 }
 

@@ -41,13 +41,16 @@ impl Inbound {
     pub(crate) fn http2(request: Request<RecvStream>) -> Request<Self> {
         let length = request.headers.get(CONTENT_LENGTH);
         let left = length.and_then(|length| length.to_str().ok()?.parse().ok());
-        request.map(|stream| match stream.is_end_stream() {
-            true => Self::Empty,
-            false => Self::Http2(Http2 {
-                stream,
-                left,
-                data_ended: false,
-            }),
+        request.map(|stream| {
+            if stream.is_end_stream() {
+                Self::Empty
+            } else {
+                Self::Http2(Http2 {
+                    stream,
+                    left,
+                    data_ended: false,
+                })
+            }
         })
     }
 }

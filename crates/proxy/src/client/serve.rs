@@ -26,9 +26,10 @@ const START: usize = 1 << 10;
 pub(crate) async fn plain(worker: &Rc<Worker>, client: Rc<Client>, socket: Socket, http2: bool) {
     let registration = worker.register(Rc::clone(&client));
     let mut pipe = Pipe::Plain(socket);
-    let start = match http2 {
-        true => obey(&client, pin!(sniff(&mut pipe)), After::End).await,
-        false => Some(Ok(BytesMut::new())),
+    let start = if http2 {
+        obey(&client, pin!(sniff(&mut pipe)), After::End).await
+    } else {
+        Some(Ok(BytesMut::new()))
     };
     let Some(Ok(start)) = start else {
         return;

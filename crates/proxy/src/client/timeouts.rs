@@ -80,9 +80,10 @@ impl ConnectionTimeouts {
                 return ConnectionCommand::None;
             }
         };
-        match now.since(self.since) >= limit {
-            true => command,
-            false => ConnectionCommand::None,
+        if now.since(self.since) >= limit {
+            command
+        } else {
+            ConnectionCommand::None
         }
     }
 

@@ -157,9 +157,10 @@ impl Wire {
         }
         let written = inner.poll_write(cx);
         let broken = matches!(written, Poll::Ready(Err(_)));
-        match broken || inner.poll_departure(cx, client) {
-            true => Poll::Ready(None),
-            false => Poll::Pending,
+        if broken || inner.poll_departure(cx, client) {
+            Poll::Ready(None)
+        } else {
+            Poll::Pending
         }
     }
 
@@ -237,9 +238,10 @@ impl Wire {
             match data {
                 Some(data) => encoder.data(data, output),
                 None => {
-                    return match encoder.end(trailers.as_ref(), output) {
-                        true => Taken::End,
-                        false => Taken::Broken,
+                    return if encoder.end(trailers.as_ref(), output) {
+                        Taken::End
+                    } else {
+                        Taken::Broken
                     };
                 }
             }

@@ -27,9 +27,10 @@ pub(super) struct Included {
 pub(super) fn gather(first: &Source, base: &Path) -> Result<Included, Vec<ConfigError>> {
     let mut gathered = Gathered::default();
     gathered.follow(first, base);
-    match gathered.errors.is_empty() {
-        true => Ok(gathered.included),
-        false => Err(gathered.errors),
+    if gathered.errors.is_empty() {
+        Ok(gathered.included)
+    } else {
+        Err(gathered.errors)
     }
 }
 

@@ -75,12 +75,13 @@ fn check_with(
         .into_iter()
         .partition(|problem| problem.severity == Severity::Error);
     checked.add(&errors);
-    match checked.errors.is_empty() {
-        true => Ok(Loaded {
+    if checked.errors.is_empty() {
+        Ok(Loaded {
             config,
             warnings: checked.placed(&warnings, &included.sources),
-        }),
-        false => Err(checked.in_order(&included.sources)),
+        })
+    } else {
+        Err(checked.in_order(&included.sources))
     }
 }
 

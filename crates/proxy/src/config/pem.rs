@@ -43,9 +43,10 @@ pub fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let chain = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| refused(path, &error, "a certificate"))?;
-    match chain.is_empty() {
-        true => Err(refused(path, &pem::Error::NoItemsFound, "a certificate")),
-        false => Ok(chain),
+    if chain.is_empty() {
+        Err(refused(path, &pem::Error::NoItemsFound, "a certificate"))
+    } else {
+        Ok(chain)
     }
 }
 

@@ -135,9 +135,10 @@ impl Page {
         let value = match schema.get("default").filter(|value| !value.is_null()) {
             Some(default) => default.clone(),
             None => {
-                self.prose(match required {
-                    true => "Has to be given; for example:",
-                    false => "Not set by default; for example:",
+                self.prose(if required {
+                    "Has to be given; for example:"
+                } else {
+                    "Not set by default; for example:"
                 });
                 example(schema, &target)
             }
@@ -184,9 +185,10 @@ fn shape<'a>(definitions: &'a Value, schema: &'a Value) -> Shape<'a> {
         return Shape::Table(target);
     }
     let item = resolve(definitions, &target["items"]);
-    match item["properties"].is_object() {
-        true => Shape::Tables(item),
-        false => Shape::Plain,
+    if item["properties"].is_object() {
+        Shape::Tables(item)
+    } else {
+        Shape::Plain
     }
 }
 

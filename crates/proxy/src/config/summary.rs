@@ -161,9 +161,10 @@ fn listener(listener: &Listener) -> String {
     } else {
         "HTTP/1.1"
     };
-    let proxied = match listener.proxy_protocol {
-        true => ", behind the PROXY protocol",
-        false => "",
+    let proxied = if listener.proxy_protocol {
+        ", behind the PROXY protocol"
+    } else {
+        ""
     };
     format!("listens on {}{tls}, {http}{proxied}", listener.addr)
 }

@@ -247,9 +247,10 @@ impl Origin {
         if self.unix_path().is_some() {
             return "localhost".to_owned();
         }
-        match self.host.contains(':') {
-            true => format!("[{}]:{}", self.host, self.port),
-            false => format!("{}:{}", self.host, self.port),
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
         }
     }
 }
@@ -261,13 +262,14 @@ impl FromStr for Origin {
         let refused = |why: &str| format!("`{text}` is not a replica's URL: {why}");
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
-            return match path.starts_with('/') && path.len() > 1 {
-                true => Ok(Self {
+            return if path.starts_with('/') && path.len() > 1 {
+                Ok(Self {
                     tls: false,
                     host: path.to_owned(),
                     port: 0,
-                }),
-                false => Err(refused("write the whole path, \"unix:/run/app.sock\"")),
+                })
+            } else {
+                Err(refused("write the whole path, \"unix:/run/app.sock\""))
             };
         }
         if !text.contains("://") {

@@ -60,12 +60,13 @@ pub(super) fn read(path: &Path) -> Result<Found, String> {
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
     let members = parse(&text)?;
     pool::check(&members)?;
-    match members.is_empty() {
-        true => Err("it names no replica".to_owned()),
-        false => Ok(Found {
+    if members.is_empty() {
+        Err("it names no replica".to_owned())
+    } else {
+        Ok(Found {
             members,
             ttl: Some(LOOK),
-        }),
+        })
     }
 }
 

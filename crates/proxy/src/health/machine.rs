@@ -117,9 +117,10 @@ impl Patient {
     }
 
     fn note_check(&mut self, ok: bool) {
-        self.streak = match ok {
-            true => self.streak.max(0) + 1,
-            false => self.streak.min(0) - 1,
+        self.streak = if ok {
+            self.streak.max(0) + 1
+        } else {
+            self.streak.min(0) - 1
         };
     }
 
@@ -311,9 +312,10 @@ impl Machine {
             if !patient.wants_probes(&self.config.active) || now < patient.next_probe {
                 continue;
             }
-            patient.next_probe = match urgent {
-                true => now + EMERGENCY_PERIOD.min(period),
-                false => now + spread(period, &mut self.jitter),
+            patient.next_probe = if urgent {
+                now + EMERGENCY_PERIOD.min(period)
+            } else {
+                now + spread(period, &mut self.jitter)
             };
             let under_way_max = if urgent { EMERGENCY_PROBES_MAX } else { 1 };
             if patient.probes < under_way_max {

@@ -46,9 +46,10 @@ pub(super) async fn probe(replica: &Replica, config: &Config) -> Answer {
             utilization: None,
         };
     };
-    let response = match connect::is_http2(&stream, replica) {
-        true => ask_http2(stream, replica, active, path).await,
-        false => ask_http1(stream, replica, active, path).await,
+    let response = if connect::is_http2(&stream, replica) {
+        ask_http2(stream, replica, active, path).await
+    } else {
+        ask_http1(stream, replica, active, path).await
     };
     let Some(response) = response else {
         replica.note_failed_check("no valid answer".into());

@@ -191,12 +191,11 @@ impl Vitals {
         self.answers.store(0, Ordering::Relaxed);
         self.errors.store(0, Ordering::Relaxed);
         let share = f64::from(errors) / f64::from(answers);
-        match rules.errors.is_some_and(|limit| share >= *limit) {
-            true => self.change_trip(WELL, ERRONEOUS),
-            false => {
-                self.change_trip(ERRONEOUS, WELL);
-                false
-            }
+        if rules.errors.is_some_and(|limit| share >= *limit) {
+            self.change_trip(WELL, ERRONEOUS)
+        } else {
+            self.change_trip(ERRONEOUS, WELL);
+            false
         }
     }
 

@@ -19,9 +19,10 @@ const BLOCK_BYTES_MAX: u16 = 4096;
 pub(crate) async fn read(stream: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
     let mut start = [0; 12];
     stream.read_exact(&mut start).await?;
-    match &start == SIGNATURE {
-        true => read_v2(stream).await,
-        false => read_v1(stream, &start).await,
+    if &start == SIGNATURE {
+        read_v2(stream).await
+    } else {
+        read_v1(stream, &start).await
     }
 }
 
@@ -102,9 +103,10 @@ pub(crate) fn parse_v1(line: &[u8]) -> io::Result<Option<SocketAddr>> {
     };
     let ip: IpAddr = source.parse().map_err(|_| malformed())?;
     let port: u16 = port.parse().map_err(|_| malformed())?;
-    match is_family(family, ip) {
-        true => Ok(Some(SocketAddr::new(ip, port))),
-        false => Err(malformed()),
+    if is_family(family, ip) {
+        Ok(Some(SocketAddr::new(ip, port)))
+    } else {
+        Err(malformed())
     }
 }
 

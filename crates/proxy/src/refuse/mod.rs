@@ -245,9 +245,10 @@ impl Shed {
     /// Writes it for a client that speaks HTTP/1.1 and reads bodies.
     pub(crate) fn write_http1(&self, out: &mut Vec<u8>, date: &HeaderValue, keep_alive: bool) {
         let template = self.template();
-        let end: &[u8] = match keep_alive {
-            true => b"\r\n\r\n",
-            false => b"\r\nconnection: close\r\n\r\n",
+        let end: &[u8] = if keep_alive {
+            b"\r\n\r\n"
+        } else {
+            b"\r\nconnection: close\r\n\r\n"
         };
         let body = self.body();
         let before: [&[u8]; 5] = [

@@ -91,9 +91,10 @@ fn host<B>(request: &Request<B>, known: &KnownHeaders<'_>) -> Result<Option<Head
         (None, None) if request.version == Version::HTTP_10 => return Ok(None),
         (None, None) => return Err(Invalid::Host),
     };
-    match is_host(host.as_bytes()) {
-        true => Ok(Some(host)),
-        false => Err(Invalid::HostSyntax),
+    if is_host(host.as_bytes()) {
+        Ok(Some(host))
+    } else {
+        Err(Invalid::HostSyntax)
     }
 }
 
@@ -108,9 +109,12 @@ fn is_host(host: &[u8]) -> bool {
         host => host.split_at(host.iter().position(|&b| b == b':').unwrap_or(host.len())),
     };
     let numeric = host.first() == Some(&b'[');
-    let in_name = |&byte: &u8| match numeric {
-        true => byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'),
-        false => NAME[usize::from(byte)],
+    let in_name = |&byte: &u8| {
+        if numeric {
+            byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.')
+        } else {
+            NAME[usize::from(byte)]
+        }
     };
     let port_ok = match rest {
         [] => true,
@@ -145,10 +149,11 @@ pub(crate) fn make_target(uri: &mut Uri) {
 }
 
 fn written(target: &str) -> Cow<'_, str> {
-    match target.starts_with('?') {
+    if target.starts_with('?') {
         // `http://host?query`: the root is meant.
-        true => Cow::Owned(format!("/{}", encode(target))),
-        false => encode(target),
+        Cow::Owned(format!("/{}", encode(target)))
+    } else {
+        encode(target)
     }
 }
 
@@ -166,10 +171,11 @@ fn encode(target: &str) -> Cow<'_, str> {
     let mut encoded = String::with_capacity(bytes.len() + 16);
     encoded.push_str(&target[..first]);
     for (at, &byte) in bytes.iter().enumerate().skip(first) {
-        match sound(at) {
-            true => encoded.push(char::from(byte)),
+        if sound(at) {
+            encoded.push(char::from(byte))
+        } else {
             // Writing to a string cannot fail.
-            false => drop(write!(encoded, "%{byte:02X}")),
+            drop(write!(encoded, "%{byte:02X}"))
         }
     }
     Cow::Owned(encoded)

@@ -46,9 +46,10 @@ fn asked_ms(value: &HeaderValue) -> Option<Duration> {
 
 /// A number without sign or space.
 fn digits(text: &str) -> Option<u64> {
-    match text.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => text.parse().ok(),
-        false => None,
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        text.parse().ok()
+    } else {
+        None
     }
 }
 

@@ -247,9 +247,10 @@ fn text(claim: &Value) -> Option<String> {
 /// The client's address. Behind proxies that are trusted it is the last one they did not add
 /// themselves.
 fn client_ip(asked: &Asked<'_>, peer: IpAddr, trust: &[IpNet]) -> IpAddr {
-    let told = match asked.trusted {
-        true => forwarded_for(asked.headers, trust),
-        false => None,
+    let told = if asked.trusted {
+        forwarded_for(asked.headers, trust)
+    } else {
+        None
     };
     told.unwrap_or(peer)
 }

@@ -522,9 +522,10 @@ impl Stream {
                 Some(Ok(Frame::trailers(trailers)))
             }
             Ok(Piece::Data(data)) => {
-                self.pace.set(match self.body.is_end_stream() {
-                    true => PaceState::Complete,
-                    false => PaceState::Flowing,
+                self.pace.set(if self.body.is_end_stream() {
+                    PaceState::Complete
+                } else {
+                    PaceState::Flowing
                 });
                 Some(Ok(Frame::data(data)))
             }

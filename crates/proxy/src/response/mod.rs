@@ -158,9 +158,10 @@ pub(crate) fn say_goodbye(exchange: &Exchange, response: &mut Response<Outbound>
 /// A replica that answers 5xx has not done the work: its time says nothing about how long the
 /// work takes.
 fn ending(status: StatusCode) -> Ending {
-    match status.is_server_error() {
-        true => Ending::Dropped,
-        false => Ending::Served,
+    if status.is_server_error() {
+        Ending::Dropped
+    } else {
+        Ending::Served
     }
 }
 

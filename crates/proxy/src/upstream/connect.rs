@@ -26,11 +26,12 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Opens a connection; an HTTP/2 connection is run by a task of its own, which ends with it.
 pub(crate) async fn connect(replica: &Replica, permit: OwnedSemaphorePermit) -> io::Result<Sender> {
     let stream = open(replica).await?;
-    match is_http2(&stream, replica) {
-        true => handshake_http2(stream, permit).await,
-        false => Ok(Sender::Http1(Box::new(http1::Connection::new(
+    if is_http2(&stream, replica) {
+        handshake_http2(stream, permit).await
+    } else {
+        Ok(Sender::Http1(Box::new(http1::Connection::new(
             stream, permit,
-        )))),
+        ))))
     }
 }
 
@@ -44,9 +45,10 @@ pub(crate) async fn permit(replica: &Replica) -> io::Result<OwnedSemaphorePermit
 pub(crate) async fn open(replica: &Replica) -> io::Result<Transport> {
     let tcp = open_tcp(replica).await?;
     let Some((tls, name)) = replica.tls() else {
-        return match replica.origin.tls {
-            true => Err(io::Error::other("the replica's name is no server name")),
-            false => Ok(Pipe::Plain(tcp)),
+        return if replica.origin.tls {
+            Err(io::Error::other("the replica's name is no server name"))
+        } else {
+            Ok(Pipe::Plain(tcp))
         };
     };
     let stream = tls.connector.connect(name, tcp).await;

@@ -107,9 +107,10 @@ impl Connection {
         self.output.renew();
         self.encoder = write::request(self.output.small(), request, length);
         self.upload = std::mem::replace(&mut request.body, Upload::Empty);
-        self.sending = match self.encoder.is_complete() {
-            true => Sending::Rest,
-            false => Sending::Body,
+        self.sending = if self.encoder.is_complete() {
+            Sending::Rest
+        } else {
+            Sending::Body
         };
         self.method.clone_from(&request.method);
         self.decoder = Decoder::none();
@@ -225,9 +226,10 @@ impl Connection {
 
     fn end_upload(&mut self, trailers: Option<&HeaderMap>) -> Result<(), SendError> {
         self.sending = Sending::Rest;
-        match self.encoder.end(trailers, &mut self.output) {
-            true => Ok(()),
-            false => Err(SendError::Upload),
+        if self.encoder.end(trailers, &mut self.output) {
+            Ok(())
+        } else {
+            Err(SendError::Upload)
         }
     }
 

@@ -136,9 +136,10 @@ impl Replica {
     }
 
     pub(crate) fn scheme(&self) -> Scheme {
-        match self.origin.tls {
-            true => Scheme::HTTPS,
-            false => Scheme::HTTP,
+        if self.origin.tls {
+            Scheme::HTTPS
+        } else {
+            Scheme::HTTP
         }
     }
 

@@ -49,9 +49,12 @@ impl ServerCertVerifier for Pins {
         if !self.pinned.contains(certificate) {
             let usual = &self.usual;
             let verified = usual.verify_server_cert(certificate, intermediates, name, ocsp, now);
-            return verified.map_err(|error| match is_authority(certificate) {
-                true => CertificateError::UnknownIssuer.into(),
-                false => error,
+            return verified.map_err(|error| {
+                if is_authority(certificate) {
+                    CertificateError::UnknownIssuer.into()
+                } else {
+                    error
+                }
             });
         }
         check_dates(certificate, now)?;

@@ -295,9 +295,12 @@ impl<'a> Sending<'a> {
         let limit = *self.application.settings().config.timeouts.connect;
         let mut alarm = Alarm::set(self.worker, (state.now() + limit).min(self.deadline.at));
         let opened = alarm.before(open(self.worker, &replica)).await;
-        let opened = opened.unwrap_or_else(|Elapsed| match replica.is_crowded() {
-            true => Err(CROWDED.into()),
-            false => Err(io::ErrorKind::TimedOut.into()),
+        let opened = opened.unwrap_or_else(|Elapsed| {
+            if replica.is_crowded() {
+                Err(CROWDED.into())
+            } else {
+                Err(io::ErrorKind::TimedOut.into())
+            }
         });
         let cause = match opened {
             Ok(sender) => {
@@ -319,9 +322,10 @@ impl<'a> Sending<'a> {
         if cause.kind() != CROWDED {
             replica.note_unreachable(&cause);
         }
-        match state.now() >= self.deadline.at {
-            true => Err(self.deadline_passed(no_connection(&cause))),
-            false => Ok(Err(cause)),
+        if state.now() >= self.deadline.at {
+            Err(self.deadline_passed(no_connection(&cause)))
+        } else {
+            Ok(Err(cause))
         }
     }
 
@@ -369,9 +373,10 @@ impl<'a> Sending<'a> {
         Ok(Err(match lent.take_back() {
             Some(body) if unsent || self.is_declined(error.error()) => {
                 self.message.body = body;
-                match unsent {
-                    true => Failed::Unsent,
-                    false => Failed::Declined,
+                if unsent {
+                    Failed::Unsent
+                } else {
+                    Failed::Declined
                 }
             }
             _ => Failed::Seen(kind(error.error())),
@@ -492,9 +497,10 @@ impl<'a> Sending<'a> {
             .application
             .budget
             .spend(state.now(), rules, state.threads());
-        match granted {
-            true => self.application.metrics().record_retry(),
-            false => self.application.metrics().record_retry_denied(),
+        if granted {
+            self.application.metrics().record_retry()
+        } else {
+            self.application.metrics().record_retry_denied()
         }
         granted
     }
@@ -537,9 +543,10 @@ pub(super) fn shape(
 /// Opens a connection; of an HTTP/2 replica one at a time.
 pub(super) async fn open(worker: &Worker, replica: &Replica) -> io::Result<Sender> {
     let opening = worker.pool.opening(replica);
-    let _turn = match replica.is_http2() {
-        true => Some(opening.lock().await),
-        false => None,
+    let _turn = if replica.is_http2() {
+        Some(opening.lock().await)
+    } else {
+        None
     };
     if replica.is_http2()
         && let Some(sender) = worker.pool.take(replica, worker.about_now())
@@ -559,8 +566,9 @@ pub(super) async fn open(worker: &Worker, replica: &Replica) -> io::Result<Sende
 
 /// What an error says about the replica.
 pub(super) fn kind(error: &hyper::Error) -> UpstreamFailure {
-    match error.is_parse() || error.is_parse_status() || error.is_parse_too_large() {
-        true => UpstreamFailure::Malformed,
-        false => UpstreamFailure::Reset,
+    if error.is_parse() || error.is_parse_status() || error.is_parse_too_large() {
+        UpstreamFailure::Malformed
+    } else {
+        UpstreamFailure::Reset
     }
 }

@@ -329,9 +329,10 @@ async fn who_expects_100_continue_is_asked_once_and_its_body_arrives_whole() {
             format!("PUT / HTTP/1.1\r\nhost: a\r\n{framing}\r\nexpect: 100-Continue\r\n\r\n");
         client.send(head).await;
         assert_eq!(client.try_answer(false).await.unwrap().status, 100);
-        let body = match framing.starts_with('c') {
-            true => "hello",
-            false => "5\r\nhello\r\n0\r\n\r\n",
+        let body = if framing.starts_with('c') {
+            "hello"
+        } else {
+            "5\r\nhello\r\n0\r\n\r\n"
         };
         let answer = client.ask(body).await;
         assert_eq!(answer.status, 200);

@@ -192,9 +192,10 @@ async fn a_refused_stream_is_a_retry_whatever_the_method() {
             let mut connection = h2::server::handshake(stream).await.unwrap();
             let mut refused = false;
             while let Some(Ok((_, mut answer))) = connection.accept().await {
-                match std::mem::replace(&mut refused, true) {
-                    false => answer.send_reset(h2::Reason::REFUSED_STREAM),
-                    true => drop(answer.send_response(Response::new(()), true)),
+                if std::mem::replace(&mut refused, true) {
+                    drop(answer.send_response(Response::new(()), true))
+                } else {
+                    answer.send_reset(h2::Reason::REFUSED_STREAM)
                 }
             }
         })

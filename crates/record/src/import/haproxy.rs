@@ -60,9 +60,10 @@ pub(super) fn parse(line: &str) -> Result<Line, String> {
     let micros = |millis: i64| u64::try_from(millis).unwrap_or(0) * 1000;
     let sent = server != "<NOSRV>" && connecting >= 0;
     let waiting_us = micros(waiting);
-    let service_us = match sent {
-        true => micros(all).saturating_sub(micros(reading) + waiting_us),
-        false => 0,
+    let service_us = if sent {
+        micros(all).saturating_sub(micros(reading) + waiting_us)
+    } else {
+        0
     };
     let (decision, ending, reason) = outcome(ended, sent, waiting, answering);
     let at_us = u64::try_from(at.assume_utc().unix_timestamp_nanos() / 1000).unwrap_or(0);

@@ -50,9 +50,10 @@ pub(super) fn parse(line: &str) -> Result<Line, String> {
     // nginx writes `-` where it asked no upstream.
     let unsent = !upstream.is_empty() && upstream.iter().all(|&text| text == "-");
     let inside: Vec<u64> = upstream.into_iter().filter_map(seconds).collect();
-    let service_us = match inside.is_empty() {
-        true => response_us,
-        false => inside.iter().sum::<u64>().min(response_us),
+    let service_us = if inside.is_empty() {
+        response_us
+    } else {
+        inside.iter().sum::<u64>().min(response_us)
     };
     let ended_us = u64::try_from(ended.unix_timestamp_nanos() / 1000).unwrap_or(0);
     let target = asked.split(' ').nth(1).unwrap_or("-").to_owned();

@@ -201,9 +201,10 @@ impl Balancer {
             except: except.map(|id| usize::from(id.0)),
             in_front: false,
         };
-        let taken = match policy == Balance::PeakEwma && self.aside.load(Ordering::Relaxed) {
-            true => self.place_aside(policy, now, eligible),
-            false => self.take(policy, now, eligible),
+        let taken = if policy == Balance::PeakEwma && self.aside.load(Ordering::Relaxed) {
+            self.place_aside(policy, now, eligible)
+        } else {
+            self.take(policy, now, eligible)
         }?;
         u16::try_from(taken).ok().map(ReplicaId)
     }
@@ -262,11 +263,12 @@ impl Balancer {
             None => None,
         };
         // A removal that goes on may hide a replica that has room.
-        match taken.is_none() && set.begun() != before {
-            true => (0..replicas.len())
+        if taken.is_none() && set.begun() != before {
+            (0..replicas.len())
                 .filter(|&index| eligible.has(index))
-                .find(take),
-            false => taken,
+                .find(take)
+        } else {
+            taken
         }
     }
 
@@ -282,9 +284,10 @@ impl Balancer {
         match policy {
             Balance::RoundRobin => {
                 let turn = || self.turn.fetch_add(1, Ordering::Relaxed);
-                match weighted {
-                    true => self.draw(policy, eligible, || point_of_turn(turn())),
-                    false => eligible.around(turn()).next(),
+                if weighted {
+                    self.draw(policy, eligible, || point_of_turn(turn()))
+                } else {
+                    eligible.around(turn()).next()
                 }
             }
             Balance::Random if weighted => self.draw(policy, eligible, by_chance),
@@ -296,9 +299,10 @@ impl Balancer {
                     Balance::PowerOfTwo => replicas[a].load() < replicas[b].load(),
                     _ => is_done_sooner(&replicas[a], &replicas[b], now),
                 };
-                match weighted {
-                    true => self.better_of_two_by_weight(policy, eligible, better),
-                    false => self.better_of_two(eligible, better),
+                if weighted {
+                    self.better_of_two_by_weight(policy, eligible, better)
+                } else {
+                    self.better_of_two(eligible, better)
                 }
                 .or_else(|| eligible.around(start).next())
             }

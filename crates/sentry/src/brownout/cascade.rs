@@ -132,9 +132,10 @@ impl Cascade {
     /// moment, is served in full (eq. 1).
     #[must_use]
     pub fn decide(&self, waited_s: f64, service_s: f64) -> bool {
-        let known_s = match self.config.predict {
-            true => waited_s + service_s,
-            false => waited_s,
+        let known_s = if self.config.predict {
+            waited_s + service_s
+        } else {
+            waited_s
         };
         known_s <= self.limit_s()
     }
@@ -142,9 +143,10 @@ impl Cascade {
     /// What the waiting time, or with prediction the response time, is compared with.
     #[must_use]
     pub fn limit_s(&self) -> f64 {
-        match self.config.predict {
-            true => self.config.setpoint_s + self.top_integral,
-            false => self.threshold_s,
+        if self.config.predict {
+            self.config.setpoint_s + self.top_integral
+        } else {
+            self.threshold_s
         }
     }
 

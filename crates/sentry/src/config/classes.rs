@@ -95,13 +95,14 @@ impl Default for SessionConfig {
 impl SessionConfig {
     pub(super) fn validate(&self) -> Result<(), SentryError> {
         const MAX: usize = 1 << 24;
-        match self.max > MAX {
-            true => Err(SentryError::out_of_range(
+        if self.max > MAX {
+            Err(SentryError::out_of_range(
                 "sessions.max",
                 self.max,
                 "write at most 16777216, which takes 130 MB",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 }

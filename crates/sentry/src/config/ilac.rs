@@ -130,9 +130,12 @@ impl IlacConfig {
         let builtin = Self::default();
         let paper = CascadeConfig::paper(setpoint.as_secs_f64(), 0.9);
         let is_paper = self.preset == IlacPreset::Paper;
-        let of_preset = |given: f64, builtin: f64, paper: f64| match is_paper && given == builtin {
-            true => paper,
-            false => given,
+        let of_preset = |given: f64, builtin: f64, paper: f64| {
+            if is_paper && given == builtin {
+                paper
+            } else {
+                given
+            }
         };
         CascadeConfig {
             gamma: of_preset(self.gamma.0, builtin.gamma.0, paper.gamma),

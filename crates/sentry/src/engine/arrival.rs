@@ -137,9 +137,10 @@ impl<T> Sentry<T> {
         arrival: &Arrival,
     ) -> Result<Verdict, Refusal> {
         self.refuse_if_draining(plan, arrival.class)?;
-        let passed = match self.kill_switch.load(Ordering::Relaxed) {
-            true => Passed { counted: false },
-            false => self.rehearse(plan, now, arrival),
+        let passed = if self.kill_switch.load(Ordering::Relaxed) {
+            Passed { counted: false }
+        } else {
+            self.rehearse(plan, now, arrival)
         };
         let Some(replica) = self.place(plan, now, arrival.sticky, Slots::Any) else {
             self.gate.leave(passed);
@@ -181,9 +182,10 @@ impl<T> Sentry<T> {
     }
 
     fn refuse_if_draining(&self, plan: &Plan, class: ClassId) -> Result<(), Refusal> {
-        match self.draining.load(Ordering::Relaxed) {
-            true => Err(self.refusal(plan, ShedReason::Draining, class)),
-            false => Ok(()),
+        if self.draining.load(Ordering::Relaxed) {
+            Err(self.refusal(plan, ShedReason::Draining, class))
+        } else {
+            Ok(())
         }
     }
 
@@ -237,13 +239,14 @@ impl<T> Sentry<T> {
         let forecast = &plan.class(arrival.class).forecast;
         let limit = f64::from(forecast.toll_limit.load(Ordering::Relaxed));
         let measured = (f64::from(ahead) + 1.0) * toll;
-        match toll > 1.0 && measured > limit {
-            true => Err(Refusal {
+        if toll > 1.0 && measured > limit {
+            Err(Refusal {
                 measured,
                 limit,
                 ..self.refusal(plan, ShedReason::Costly, arrival.class)
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     }
 

@@ -81,13 +81,14 @@ impl<T> Sentry<T> {
         let class = plan.class_index(arrival.class);
         let threshold = &plan.policer.threshold;
         let preferred = || threshold.share(class) > 0.0 && plan.prefers(now, arrival);
-        match threshold.admit(class) || preferred() {
-            true => Ok(Judged::Passed),
-            false => Err(Refusal {
+        if threshold.admit(class) || preferred() {
+            Ok(Judged::Passed)
+        } else {
+            Err(Refusal {
                 measured: 1.0,
                 limit: threshold.share(class),
                 ..self.refusal(plan, ShedReason::Threshold, arrival.class)
-            }),
+            })
         }
     }
 

@@ -27,9 +27,10 @@ impl Unreported {
     }
 
     fn take(&self) -> Vec<Permit> {
-        match self.any.swap(false, Ordering::Acquire) {
-            true => std::mem::take(&mut self.permits.lock()),
-            false => Vec::new(),
+        if self.any.swap(false, Ordering::Acquire) {
+            std::mem::take(&mut self.permits.lock())
+        } else {
+            Vec::new()
         }
     }
 }

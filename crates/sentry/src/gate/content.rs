@@ -104,9 +104,10 @@ impl ContentGate {
         self.queued_max.store(rule.queued_max, Ordering::Relaxed);
         self.service_target_s
             .store(rule.service_target_s.unwrap_or(f64::NAN));
-        let scope = match rule.everywhere {
-            true => EVERYWHERE,
-            false => WHERE_UNDERSTOOD,
+        let scope = if rule.everywhere {
+            EVERYWHERE
+        } else {
+            WHERE_UNDERSTOOD
         };
         self.scope.store(scope, Ordering::Relaxed);
     }
@@ -129,9 +130,10 @@ impl ContentGate {
             WHERE_UNDERSTOOD if !replica.reports.understands_optional() => return None,
             _ => {}
         }
-        let service_s = match self.predict.load(Ordering::Relaxed) {
-            true => replica.reports.expected_full_s(),
-            false => 0.0,
+        let service_s = if self.predict.load(Ordering::Relaxed) {
+            replica.reports.expected_full_s()
+        } else {
+            0.0
         };
         let optional = waited.as_secs_f64() + service_s <= self.limit_s.load()
             && queued <= self.queued_max.load(Ordering::Relaxed);

@@ -101,14 +101,17 @@ impl Gate {
                 measured: 1.0,
                 limit: self.percent.share(),
             }),
-            WINDOW => match self.window.try_enter() {
-                true => Ok(Passed { counted: true }),
-                false => Err(Closed {
-                    reason: ShedReason::Window,
-                    measured: f64::from(self.window.inside()),
-                    limit: f64::from(self.window.limit()),
-                }),
-            },
+            WINDOW => {
+                if self.window.try_enter() {
+                    Ok(Passed { counted: true })
+                } else {
+                    Err(Closed {
+                        reason: ShedReason::Window,
+                        measured: f64::from(self.window.inside()),
+                        limit: f64::from(self.window.limit()),
+                    })
+                }
+            }
             _ => Ok(free),
         }
     }

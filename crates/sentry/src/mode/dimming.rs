@@ -288,9 +288,10 @@ impl Dimming {
 
     /// The waiting time beyond which content is left out.
     fn threshold_s(&self) -> f64 {
-        let service_s = match self.cascade.config().predict {
-            true => self.expected_full_s,
-            false => 0.0,
+        let service_s = if self.cascade.config().predict {
+            self.expected_full_s
+        } else {
+            0.0
         };
         (self.limit_s() - service_s).max(0.0)
     }
@@ -306,9 +307,10 @@ impl Dimming {
     pub(crate) fn rule(&self) -> ContentRule {
         let everywhere = self.scope == Scope::Everywhere;
         // Mode `auto` keeps the queue below any floor in overload: content would come back for all.
-        let limit_s = match self.charge.refusing && !everywhere {
-            true => -1.0,
-            false => self.limit_s(),
+        let limit_s = if self.charge.refusing && !everywhere {
+            -1.0
+        } else {
+            self.limit_s()
         };
         ContentRule {
             limit_s,
@@ -465,9 +467,10 @@ impl Charge {
         let count = |sum: f64, holds: bool| if holds { sum + look.seconds } else { 0.0 };
         self.exhausted_s = count(self.exhausted_s, look.is_exhausted());
         self.quiet_s = count(self.quiet_s, look.is_quiet());
-        self.refusing = match self.refusing {
-            false => self.exhausted_s >= EXHAUSTED_SECONDS,
-            true => self.quiet_s < QUIET_SECONDS,
+        self.refusing = if self.refusing {
+            self.quiet_s < QUIET_SECONDS
+        } else {
+            self.exhausted_s >= EXHAUSTED_SECONDS
         };
     }
 }

@@ -152,9 +152,10 @@ impl Policer {
 
 /// Paths to be remembered in the mode.
 fn paths(config: &SentryConfig) -> usize {
-    match config.remembers_paths() {
-        true => config.paths.max as usize,
-        false => 0,
+    if config.remembers_paths() {
+        config.paths.max as usize
+    } else {
+        0
     }
 }
 

@@ -66,9 +66,10 @@ impl Switch {
         if config.policing != Policing::Auto {
             return false;
         }
-        self.quiet_since = match share < config.cpu_low.0 {
-            true => self.quiet_since.or(Some(now)),
-            false => None,
+        self.quiet_since = if share < config.cpu_low.0 {
+            self.quiet_since.or(Some(now))
+        } else {
+            None
         };
         match self.kind {
             Kind::Batch if share > config.cpu_high.0 => self.change(Kind::Threshold, "cpu"),

@@ -33,9 +33,10 @@ const UNIT: f64 = 1024.0;
 pub(crate) fn toll(cost_s: f64, mean_s: f64) -> f64 {
     let toll = cost_s / mean_s;
     // Also if either is not a number.
-    match toll > FREE && toll.is_finite() {
-        true => toll,
-        false => 1.0,
+    if toll > FREE && toll.is_finite() {
+        toll
+    } else {
+        1.0
     }
 }
 

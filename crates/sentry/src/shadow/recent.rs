@@ -126,9 +126,12 @@ impl Recent {
 
     fn view(&self, lately: &Counts, all: &Counts) -> ShadowClass {
         let seconds = self.covered();
-        let rate = |count: u64| match seconds > 0.0 {
-            true => count as f64 / seconds,
-            false => 0.0,
+        let rate = |count: u64| {
+            if seconds > 0.0 {
+                count as f64 / seconds
+            } else {
+                0.0
+            }
         };
         let by_reason = |counts: &Counts| -> BTreeMap<&'static str, u64> {
             let pairs = ShedReason::ALL.into_iter().zip(counts.shed);

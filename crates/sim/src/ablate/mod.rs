@@ -74,9 +74,10 @@ fn contender(name: &str) -> Option<Contender> {
 impl Case {
     fn of(kind: &str, entry: Entry, contender: Option<Contender>) -> Self {
         Self {
-            name: match entry.name.starts_with(kind) {
-                true => entry.name,
-                false => format!("{kind}-{}", entry.name),
+            name: if entry.name.starts_with(kind) {
+                entry.name
+            } else {
+                format!("{kind}-{}", entry.name)
             },
             scenario: entry.scenario,
             contender,
@@ -294,9 +295,15 @@ mod tests {
     #[test]
     fn changes_that_the_budget_leaves_out_are_named() {
         let cases = only(&["arena-half"]);
-        let changes = [change("WINDOW_SHRINK × 0.8"), change("WINDOW_GROWTH × 1.25")];
+        let changes = [
+            change("WINDOW_SHRINK × 0.8"),
+            change("WINDOW_GROWTH × 1.25"),
+        ];
         let report = run(&cases, &changes, &[1, 2], &Silent, &|| true, &mut |_| {}).unwrap();
         assert!(report.rows().is_empty());
-        assert_eq!(report.left_out, ["WINDOW_SHRINK × 0.8", "WINDOW_GROWTH × 1.25"]);
+        assert_eq!(
+            report.left_out,
+            ["WINDOW_SHRINK × 0.8", "WINDOW_GROWTH × 1.25"]
+        );
     }
 }

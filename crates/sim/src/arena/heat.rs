@@ -77,9 +77,12 @@ fn colours(share: f64) -> (String, &'static str) {
         [247.0, 247.0, 247.0],
         [33.0, 102.0, 172.0],
     );
-    let rgb: [u8; 3] = std::array::from_fn(|part| match at < 0.5 {
-        true => mix(red[part], pale[part], at * 2.0),
-        false => mix(pale[part], blue[part], at * 2.0 - 1.0),
+    let rgb: [u8; 3] = std::array::from_fn(|part| {
+        if at < 0.5 {
+            mix(red[part], pale[part], at * 2.0)
+        } else {
+            mix(pale[part], blue[part], at * 2.0 - 1.0)
+        }
     });
     let ink = if (0.2..0.85).contains(&at) {
         "#000"

@@ -120,12 +120,13 @@ impl RandomService {
             "log-normal" => ", cv2 = 2",
             _ => "",
         };
-        let lost = match self.halves {
-            true => format!(
+        let lost = if self.halves {
+            format!(
                 "speed = [{{ at = '0s', value = 1 }}, {{ at = '{:.3}s', value = 0.5 }}]\n",
                 self.duration_s() / 2.0
-            ),
-            false => String::new(),
+            )
+        } else {
+            String::new()
         };
         format!(
             "title = '{}'\nduration = '{:.3}s'\nwarm_up = '{:.3}s'\ntarget = '{:.6}s'\n\

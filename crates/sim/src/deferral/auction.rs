@@ -269,9 +269,10 @@ impl<'a> Auction<'a> {
         if client.busy || client.waiting == 0 {
             return;
         }
-        let permit = match client.not_before > now {
-            true => Permit::NotBefore(client.not_before),
-            false => client.pacer.permit(now),
+        let permit = if client.not_before > now {
+            Permit::NotBefore(client.not_before)
+        } else {
+            client.pacer.permit(now)
         };
         match permit {
             Permit::Now => {

@@ -51,9 +51,10 @@ pub struct Outcome {
 #[must_use]
 pub fn run(setup: &Setup, seed: u64) -> Outcome {
     let streams = Streams::new(seed);
-    let network = match setup.tracker {
-        true => tracked(setup),
-        false => planted(setup, &streams),
+    let network = if setup.tracker {
+        tracked(setup)
+    } else {
+        planted(setup, &streams)
     };
     let mut deaths = streams.stream("deaths");
     let alive: Vec<bool> = (0..setup.clients)

@@ -182,14 +182,15 @@ fn mean_of(repetitions: &[Vec<Point>]) -> Vec<Spot> {
                 .filter(|y| y.is_finite())
                 .collect();
             let mean = estimate(&ys);
-            match mean.half_width.is_finite() {
-                true => Spot {
+            if mean.half_width.is_finite() {
+                Spot {
                     x,
                     y: mean.mean,
                     low: mean.mean - mean.half_width,
                     high: mean.mean + mean.half_width,
-                },
-                false => exactly((x, mean.mean)),
+                }
+            } else {
+                exactly((x, mean.mean))
             }
         })
         .collect()

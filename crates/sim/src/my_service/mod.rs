@@ -412,18 +412,15 @@ impl MyService {
             let _ = writeln!(client, "retry = {{ attempts = {} }}", self.retries);
         }
         let _ = writeln!(out, "[[load]]\nrate = [{}]", points.join(", "));
-        match self.class.is_empty() {
-            true => {
-                let _ = writeln!(out, "[[load.client]]\n{client}");
-            }
-            false => {
-                for class in &self.class {
-                    let (name, share) = (&class.name, class.share.0);
-                    let _ = writeln!(
-                        out,
-                        "[[load.client]]\nclass = '{name}'\nshare = {share:?}\n{client}"
-                    );
-                }
+        if self.class.is_empty() {
+            let _ = writeln!(out, "[[load.client]]\n{client}");
+        } else {
+            for class in &self.class {
+                let (name, share) = (&class.name, class.share.0);
+                let _ = writeln!(
+                    out,
+                    "[[load.client]]\nclass = '{name}'\nshare = {share:?}\n{client}"
+                );
             }
         }
     }

@@ -114,9 +114,10 @@ fn kept(service: &MyService, seed: u64) -> Result<f64, ScenarioError> {
             rate: Rate(capacity * middle),
             ..service.clone()
         };
-        match run(&at, seed)?.in_target >= ENOUGH {
-            true => low = middle,
-            false => high = middle,
+        if run(&at, seed)?.in_target >= ENOUGH {
+            low = middle
+        } else {
+            high = middle
         }
     }
     Ok(low * capacity)

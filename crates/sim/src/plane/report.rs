@@ -267,9 +267,12 @@ fn missed(trace: &Trace, tallies: &[Tally]) -> Vec<String> {
     let rivals = Contender::ALL.iter().zip(tallies);
     // Where a pool is too small for all, what counts is what is earned.
     let short = trace.applications().len() > 1;
-    let is_better = |tally: &Tally| match short {
-        true => tally.earned > ours.earned,
-        false => tally.lost < ours.lost,
+    let is_better = |tally: &Tally| {
+        if short {
+            tally.earned > ours.earned
+        } else {
+            tally.lost < ours.lost
+        }
     };
     let better: Vec<&str> = rivals
         .filter(|(contender, tally)| contender.finds_out() && is_better(tally))

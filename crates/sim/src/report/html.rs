@@ -88,12 +88,11 @@ impl Page {
 
     /// A box that leaves only what differs, where there are comparisons.
     fn filter(&self) -> &'static str {
-        match self.sections.iter().any(|it| it.verdict().is_some()) {
-            true => {
-                "<input type=\"checkbox\" id=\"only\">\n\
+        if self.sections.iter().any(|it| it.verdict().is_some()) {
+            "<input type=\"checkbox\" id=\"only\">\n\
                  <label for=\"only\">only what differs</label>\n"
-            }
-            false => "",
+        } else {
+            ""
         }
     }
 
@@ -166,9 +165,10 @@ fn table(rows: &[Vec<String>]) -> String {
         .map(|row| {
             let cells: String = row.iter().map(|cell| cell_html(cell)).collect();
             let same = row.iter().any(|cell| cell == "agrees" || cell == "ours");
-            match same {
-                true => format!("<tr class=\"same\">{cells}</tr>\n"),
-                false => format!("<tr>{cells}</tr>\n"),
+            if same {
+                format!("<tr class=\"same\">{cells}</tr>\n")
+            } else {
+                format!("<tr>{cells}</tr>\n")
             }
         })
         .collect();

@@ -72,12 +72,11 @@ impl Cinnamon {
         let seconds = Self::INTERVAL.as_secs_f64();
         self.integral = (self.integral + Self::INTEGRAL * error * seconds).clamp(0.0, 1.0);
         self.share = (Self::PROPORTIONAL * error + self.integral).clamp(0.0, 1.0);
-        self.admitted_levels = match self.share > 0.0 {
-            true => {
-                let admitted = (1.0 - self.share) * self.arrived.total as f64;
-                self.arrived.levels_within(admitted)
-            }
-            false => usize::MAX,
+        self.admitted_levels = if self.share > 0.0 {
+            let admitted = (1.0 - self.share) * self.arrived.total as f64;
+            self.arrived.levels_within(admitted)
+        } else {
+            usize::MAX
         };
         self.arrived = Histogram::default();
         (self.came_in, self.went_out) = (0, 0);

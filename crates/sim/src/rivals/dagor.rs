@@ -63,9 +63,10 @@ impl Dagor {
     fn end_window(&mut self, now: Timestamp) {
         let overloaded = self.started > 0 && self.waits / self.started as f64 > self.waiting_s;
         let admitted = self.admitted as f64;
-        let wanted = match overloaded {
-            true => (1.0 - Self::LESS) * admitted,
-            false => admitted + Self::MORE * self.arrived.total as f64,
+        let wanted = if overloaded {
+            (1.0 - Self::LESS) * admitted
+        } else {
+            admitted + Self::MORE * self.arrived.total as f64
         };
         if overloaded || self.admitted_levels != usize::MAX {
             // The most important level is never refused.

@@ -91,10 +91,11 @@ impl Prequal {
         let replicas = self.replicas.len() as f64;
         let pool = Self::POOL.min(self.replicas.len()) as f64;
         let net = (1.0 - pool / replicas) * Self::PROBES as f64 - Self::REMOVED;
-        match net > 0.0 {
-            true => ((1.0 + Self::DELTA) / net).max(1.0).round() as u32,
+        if net > 0.0 {
+            ((1.0 + Self::DELTA) / net).max(1.0).round() as u32
+        } else {
             // Fewer replicas than the pool has room for: probes end by their age.
-            false => u32::MAX,
+            u32::MAX
         }
     }
 
@@ -134,9 +135,10 @@ impl Prequal {
             return;
         }
         self.removes_oldest = !self.removes_oldest;
-        let removed = match self.removes_oldest {
-            true => Some(0),
-            false => self.worst(),
+        let removed = if self.removes_oldest {
+            Some(0)
+        } else {
+            self.worst()
         };
         if let Some(at) = removed {
             self.pool.remove(at);

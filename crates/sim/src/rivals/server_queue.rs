@@ -133,9 +133,10 @@ impl ServerQueue {
         let waited = now.since(head.since);
         let drops = self.rule.drops(waited);
         self.rule.on_start(now, waited);
-        match drops {
-            true => Decision::Shed(self.refusal(&head.arrival, waited.as_secs_f64())),
-            false => self.start(now, head),
+        if drops {
+            Decision::Shed(self.refusal(&head.arrival, waited.as_secs_f64()))
+        } else {
+            self.start(now, head)
         }
     }
 

@@ -128,9 +128,10 @@ impl FleetSpec {
         let mut named: Vec<u32> = self.down.iter().map(|outage| outage.proxy).collect();
         named.sort_unstable();
         named.dedup();
-        match named.len() < proxies as usize {
-            true => Ok(()),
-            false => Err("`fleet.down` leaves no proxy that lives throughout".into()),
+        if named.len() < proxies as usize {
+            Ok(())
+        } else {
+            Err("`fleet.down` leaves no proxy that lives throughout".into())
         }
     }
 
@@ -485,9 +486,12 @@ impl Protector for FleetProtector {
 
     fn poll_timeout(&self) -> Timestamp {
         let live = self.proxies.iter().filter(|proxy| proxy.alive);
-        let own = live.map(|proxy| match self.spec.exchange {
-            true => proxy.engine.poll_timeout().min(proxy.next_report),
-            false => proxy.engine.poll_timeout(),
+        let own = live.map(|proxy| {
+            if self.spec.exchange {
+                proxy.engine.poll_timeout().min(proxy.next_report)
+            } else {
+                proxy.engine.poll_timeout()
+            }
         });
         let message = self.messages.first_key_value().map(|((at, _), _)| *at);
         let change = self.changes.first_key_value().map(|((at, _), _)| *at);

@@ -87,11 +87,12 @@ impl Penalty {
 
 fn slope<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     let slope = f64::deserialize(deserializer)?;
-    match slope >= 0.0 && slope.is_finite() {
-        true => Ok(slope),
-        false => Err(de::Error::custom(
+    if slope >= 0.0 && slope.is_finite() {
+        Ok(slope)
+    } else {
+        Err(de::Error::custom(
             "the slope of a penalty is a number from 0",
-        )),
+        ))
     }
 }
 

@@ -498,9 +498,10 @@ const OVERLOAD_SHED_MIN: f64 = 0.01;
 /// By how much forecasts for live runs were wrong, beyond what the self-check shows: twice the
 /// median error of `bench/whatif/run` (docs/whatif.md), without and in an overload.
 fn model_error(figures: &Figures) -> Figures {
-    let [rate, shed, p95, p99] = match figures.shed < OVERLOAD_SHED_MIN {
-        true => [0.005, 0.0, 0.22, 0.16],
-        false => [0.07, 0.04, 0.22, 0.40],
+    let [rate, shed, p95, p99] = if figures.shed < OVERLOAD_SHED_MIN {
+        [0.005, 0.0, 0.22, 0.16]
+    } else {
+        [0.07, 0.04, 0.22, 0.40]
     };
     Figures {
         offered_per_second: 0.0,
@@ -517,9 +518,12 @@ fn model_error(figures: &Figures) -> Figures {
 
 /// How far the self-check is from what happened: shares in points, the rest relative.
 fn distance(checked: &Figures, recorded: &Figures) -> Figures {
-    let relative = checked.combine(*recorded, |ours, truth| match truth.abs() > 1e-9 {
-        true => (ours - truth) / truth,
-        false => ours - truth,
+    let relative = checked.combine(*recorded, |ours, truth| {
+        if truth.abs() > 1e-9 {
+            (ours - truth) / truth
+        } else {
+            ours - truth
+        }
     });
     Figures {
         in_target: checked.in_target - recorded.in_target,

@@ -294,9 +294,10 @@ fn correlation(stays: &[Stay], inside: &[u32], works: &[f64]) -> f64 {
         }
         begin += length;
     }
-    match xx > 0.0 && yy > 0.0 {
-        true => xy / (xx * yy).sqrt(),
-        false => 0.0,
+    if xx > 0.0 && yy > 0.0 {
+        xy / (xx * yy).sqrt()
+    } else {
+        0.0
     }
 }
 

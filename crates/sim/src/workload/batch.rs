@@ -112,9 +112,10 @@ impl TryFrom<BatchSpec> for Batch {
             size,
             over_s: spec.over.as_secs_f64(),
         };
-        match (1.0..=SIZE_MAX).contains(&batch.mean()) {
-            true => Ok(batch),
-            false => Err("a batch has from one to a million requests"),
+        if (1.0..=SIZE_MAX).contains(&batch.mean()) {
+            Ok(batch)
+        } else {
+            Err("a batch has from one to a million requests")
         }
     }
 }

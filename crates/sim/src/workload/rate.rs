@@ -197,9 +197,10 @@ impl Peak {
     }
 
     fn check(self) -> Result<Self, &'static str> {
-        match self.sigma.is_zero() {
-            true => Err("the sigma of a Gaussian rate cannot be 0"),
-            false => Ok(self),
+        if self.sigma.is_zero() {
+            Err("the sigma of a Gaussian rate cannot be 0")
+        } else {
+            Ok(self)
         }
     }
 }

@@ -184,9 +184,10 @@ impl Args {
         }
         let headers: HeaderMap = live.headers.iter().cloned().collect();
         // Before the load: it needs a service at rest.
-        let inherent = match live.sentry {
-            true => Some(light::measure(target, &headers, live.timeout.0)?),
-            false => None,
+        let inherent = if live.sentry {
+            Some(light::measure(target, &headers, live.timeout.0)?)
+        } else {
+            None
         };
         let request = RequestSpec {
             headers,
@@ -210,9 +211,10 @@ impl Args {
         let found = survey(plant, settings, &progress);
         progress.finish();
         let survey = found.map_err(|error| usage(&subject, error))?;
-        let regulated = match self.target_only {
-            true => None,
-            false => Some(regulate(plant, settings, survey.clone())),
+        let regulated = if self.target_only {
+            None
+        } else {
+            Some(regulate(plant, settings, survey.clone()))
         };
         match regulated {
             // The simulator has no reason to fail here; a live service may be too noisy, and what
@@ -249,9 +251,10 @@ impl Args {
             costs: self.costs,
             ..Settings::default()
         };
-        match live {
-            true => self.live_settings(&settings),
-            false => Ok(settings),
+        if live {
+            self.live_settings(&settings)
+        } else {
+            Ok(settings)
         }
     }
 

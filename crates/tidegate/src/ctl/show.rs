@@ -321,9 +321,10 @@ pub(super) fn warnings(application: &Value) -> String {
         )
     });
     let lines: String = lines.collect();
-    match lines.is_empty() {
-        true => "no warnings\n".to_owned(),
-        false => lines,
+    if lines.is_empty() {
+        "no warnings\n".to_owned()
+    } else {
+        lines
     }
 }
 

@@ -38,9 +38,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let mut screen = Screen::new(script, args.json);
     runtime::raise_file_limit();
     let summary = stage::play(script, args.seed, &mut screen)?;
-    print(&match args.json {
-        true => summary.json()?,
-        false => format!("\n{summary}"),
+    print(&if args.json {
+        summary.json()?
+    } else {
+        format!("\n{summary}")
     })?;
     Ok(ExitCode::SUCCESS)
 }

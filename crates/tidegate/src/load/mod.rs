@@ -213,9 +213,10 @@ impl Args {
             insecure: self.tls.insecure,
             ..UpstreamTls::default()
         };
-        let http2 = match self.http2 {
-            true => Http2::Always,
-            false => Http2::Never,
+        let http2 = if self.http2 {
+            Http2::Always
+        } else {
+            Http2::Never
         };
         let made = tidegate_proxy::client_tls(&options, http2);
         let made = made.map_err(|error| usage(&error.to_string()))?;
@@ -223,11 +224,12 @@ impl Args {
     }
 
     fn protocol(&self) -> Protocol {
-        match self.http2 {
-            true => Protocol::Http2 {
+        if self.http2 {
+            Protocol::Http2 {
                 streams: self.streams,
-            },
-            false => Protocol::Http1,
+            }
+        } else {
+            Protocol::Http1
         }
     }
 
@@ -240,9 +242,10 @@ impl Args {
                 .map(|cpu_us| cpu_us / report.requests.total.max(1) as f64),
             report,
         };
-        print(&match self.json {
-            true => costed.json()?,
-            false => costed.text(),
+        print(&if self.json {
+            costed.json()?
+        } else {
+            costed.text()
         })?;
         Ok(ExitCode::SUCCESS)
     }

@@ -123,9 +123,10 @@ impl Ui {
     }
 
     fn style(&self, colour: Color) -> Style {
-        match self.colours {
-            true => Style::new().fg(colour),
-            false => Style::new(),
+        if self.colours {
+            Style::new().fg(colour)
+        } else {
+            Style::new()
         }
     }
 }
@@ -304,8 +305,8 @@ fn bar(share: f64) -> char {
 fn class_table(application: &Value, ui: &Ui, columns: u16) -> Vec<Line<'static>> {
     let wide = columns >= WIDE;
     let mut out = vec![Line::styled(
-        match wide {
-            true => format!(
+        if wide {
+            format!(
                 "{:<19}{:>9}{:>10}{:>11}{:>8}{:>9}{:>8}{:>8}{:>8}",
                 format!("class ({})", ui.sort.words()),
                 "offered/s",
@@ -316,11 +317,12 @@ fn class_table(application: &Value, ui: &Ui, columns: u16) -> Vec<Line<'static>>
                 "p95",
                 "p99",
                 "target"
-            ),
-            false => format!(
+            )
+        } else {
+            format!(
                 "{:<14}{:>8}{:>9}{:>8}{:>8}{:>8}",
                 "class", "offered", "in targ", "shed", "p99", "target"
-            ),
+            )
         },
         Style::new().add_modifier(Modifier::BOLD),
     )];
@@ -339,8 +341,8 @@ fn class_row(name: &str, class: &Value, ui: &Ui, wide: bool) -> Line<'static> {
     let rate = |name: &str| number(&recent[name]);
     let time = |name: &str| millis(&recent[name]);
     let target = millis(&class["target_seconds"]);
-    let words = match wide {
-        true => format!(
+    let words = if wide {
+        format!(
             "{name:<19.18}{:>9}{:>10}{:>11}{:>8}{:>9}{:>8}{:>8}{target:>8}",
             rate("offered_per_second"),
             rate("admitted_per_second"),
@@ -349,14 +351,15 @@ fn class_row(name: &str, class: &Value, ui: &Ui, wide: bool) -> Line<'static> {
             time("response_p50_seconds"),
             time("response_p95_seconds"),
             time("response_p99_seconds"),
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "{name:<14.13}{:>8}{:>9}{:>8}{:>8}{target:>8}",
             rate("offered_per_second"),
             rate("in_target_per_second"),
             rate("shed_per_second"),
             time("response_p99_seconds"),
-        ),
+        )
     };
     let shed = recent["shed_per_second"].as_f64().unwrap_or(0.0) > 0.0;
     Line::styled(
@@ -387,15 +390,16 @@ fn reasons(class: &Value, ui: &Ui) -> Option<Line<'static>> {
 fn replica_table(application: &Value, ui: &Ui, columns: u16) -> Vec<Line<'static>> {
     let wide = columns >= WIDE;
     let name_width = if wide { 34 } else { 24 };
-    let head = match wide {
-        true => format!(
+    let head = if wide {
+        format!(
             "{:<34}{:>9}{:>8}{:>8}{:>9}{:>8}{:>8}",
             "replica", "state", "window", "inside", "served/s", "p50 ms", "p99"
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "{:<24}{:>8}{:>8}{:>8}{:>8}",
             "replica", "state", "window", "inside", "p50 ms"
-        ),
+        )
     };
     let mut out = vec![Line::styled(
         head,
@@ -411,13 +415,14 @@ fn replica_table(application: &Value, ui: &Ui, columns: u16) -> Vec<Line<'static
         let recent = &replica["recent"];
         let (window, inside) = (number(&replica["window"]), number(&replica["in_flight"]));
         let p50 = millis(&recent["service_p50_seconds"]);
-        let words = match wide {
-            true => format!(
+        let words = if wide {
+            format!(
                 "{short:<name_width$.33}{state:>9}{window:>8}{inside:>8}{:>9}{p50:>8}{:>8}",
                 number(&recent["served_per_second"]),
                 millis(&recent["service_p99_seconds"]),
-            ),
-            false => format!("{short:<name_width$.23}{state:>8}{window:>8}{inside:>8}{p50:>8}"),
+            )
+        } else {
+            format!("{short:<name_width$.23}{state:>8}{window:>8}{inside:>8}{p50:>8}")
         };
         let colour = if state == "up" {
             Color::Reset

@@ -158,9 +158,10 @@ impl FleetNode {
             error.to_string()
         })?;
         let own = member.config();
-        let taken = match report.proxy == own.proxy && report.boot == own.boot {
-            true => Taken::Own,
-            false => Taken::Other(report.proxy.clone()),
+        let taken = if report.proxy == own.proxy && report.boot == own.boot {
+            Taken::Own
+        } else {
+            Taken::Other(report.proxy.clone())
         };
         match member.on_report(now, report) {
             // Two ways can lead to a proxy: its answers and its own reports.

@@ -38,9 +38,10 @@ fn known_class(class: &str, protect: &SentryConfig) -> Result<(), String> {
         return Ok(());
     }
     let names: Vec<_> = protect.classes.iter().map(|c| c.name.as_str()).collect();
-    let known = match names.is_empty() {
-        true => String::new(),
-        false => format!(" or use one of {}", names.join(", ")),
+    let known = if names.is_empty() {
+        String::new()
+    } else {
+        format!(" or use one of {}", names.join(", "))
     };
     Err(format!(
         "there is no class `{class}`; declare it under [[protect.classes]]{known}"

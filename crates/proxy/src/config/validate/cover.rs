@@ -134,9 +134,10 @@ fn path_covers(first: &ClassRule, later: &ClassRule) -> bool {
         return false;
     };
     let covers = |(a, b): (&&str, &&str)| *a == "*" || a == b;
-    let long_enough = match whole {
-        true => later_whole && first.len() == later.len(),
-        false => first.len() <= later.len(),
+    let long_enough = if whole {
+        later_whole && first.len() == later.len()
+    } else {
+        first.len() <= later.len()
     };
     long_enough && first.iter().zip(&later).all(covers)
 }

@@ -53,9 +53,10 @@ impl Display for Problem {
 pub(super) fn problems(config: &Config) -> Vec<Problem> {
     let mut report = Report::default();
     network::listeners(config, &mut report);
-    match config.application.is_empty() {
-        true => own(config, &mut report),
-        false => applications::applications(config, &mut report),
+    if config.application.is_empty() {
+        own(config, &mut report)
+    } else {
+        applications::applications(config, &mut report)
     }
     report.error_if(
         config.application.is_empty() && config.default_application.is_some(),

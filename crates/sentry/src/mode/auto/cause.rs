@@ -103,6 +103,10 @@ mod tests {
         let heading = "| cause | meaning |";
         let table = page.split(heading).nth(1).unwrap_or_default();
         let causes = table.lines().skip(2).take_while(is_row).count();
-        assert_eq!(causes, rows().len(), "docs/auto.md has a cause that is none");
+        assert_eq!(
+            causes,
+            rows().len(),
+            "docs/auto.md has a cause that is none"
+        );
     }
 }

@@ -253,9 +253,12 @@ impl Fleet {
         let mut fulls = Vec::with_capacity(self.members.len());
         let up = self.members.iter().filter(|member| member.up).count();
         let queued_each = fleet.queued / up as f64;
-        let see = |member: &mut Member| match member.rests(fleet.waiting) {
-            true => None,
-            false => Some(member.see(step, fleet.clumped)),
+        let see = |member: &mut Member| {
+            if member.rests(fleet.waiting) {
+                None
+            } else {
+                Some(member.see(step, fleet.clumped))
+            }
         };
         let saw: Vec<Option<TickSeen>> = self.members.iter_mut().map(see).collect();
         let cohort = self.cohort();

@@ -58,9 +58,12 @@ pub(crate) struct Limits {
 impl Situation {
     /// The limits of a class with this target.
     pub(crate) fn limits(&self, target: f64, part: Part) -> Limits {
-        let wait = |pressure| match self.overloaded {
-            true => self.in_overload(target, pressure),
-            false => self.in_a_burst(target),
+        let wait = |pressure| {
+            if self.overloaded {
+                self.in_overload(target, pressure)
+            } else {
+                self.in_a_burst(target)
+            }
         };
         let ahead = |wait: f64| {
             let waiters = part.drain * wait.max(Tuning::QUEUE_BUSY_MIN.get() / self.drain);
@@ -71,9 +74,10 @@ impl Situation {
             late_ns: nanos(late_after(target, self.residence_most)),
             ahead: ahead(wait(part.pressure)),
             ahead_with_tolls: ahead(wait(part.pressure_with_tolls)),
-            wait_ns: match self.overloaded {
-                true => nanos(self.expiry(target)),
-                false => NEVER,
+            wait_ns: if self.overloaded {
+                nanos(self.expiry(target))
+            } else {
+                NEVER
             },
         }
     }
@@ -94,9 +98,10 @@ impl Situation {
     /// answered later and none more. But a class for which, with the more important ones, there
     /// is room enough is not overloaded: its bursts are waited for as long as they are in time.
     fn in_overload(&self, target: f64, pressure: f64) -> f64 {
-        let busy = match pressure > 1.0 {
-            true => busy_requests(pressure) * self.dispersion / self.drain,
-            false => f64::INFINITY,
+        let busy = if pressure > 1.0 {
+            busy_requests(pressure) * self.dispersion / self.drain
+        } else {
+            f64::INFINITY
         };
         self.in_time(target).min(busy)
     }

@@ -243,24 +243,27 @@ impl Auto {
 
     /// What all replicas have in common in a tick.
     fn fleet_tick(&self, step: &Step<'_>, target: f64) -> FleetTick {
-        let waiting = match step.dry_run {
-            true => step.plan.in_flight_beyond_windows() > 0,
-            false => step.plan.queued() > 0,
+        let waiting = if step.dry_run {
+            step.plan.in_flight_beyond_windows() > 0
+        } else {
+            step.plan.queued() > 0
         };
         let overloaded = self.overload.is_overloaded();
-        let queued = match overloaded {
-            true => f64::INFINITY,
-            false => f64::from(step.plan.queued()),
+        let queued = if overloaded {
+            f64::INFINITY
+        } else {
+            f64::from(step.plan.queued())
         };
         let spread = self.residence.spread(Tuning::ANSWERED_NEARLY_ALL.get());
         let tail = Tuning::SERVICE_TIME_TAIL_OF_TARGET.get() / spread;
         // A derived target follows the slowest anyway.
         let target_configured = has_target(step.plan);
-        let doubtful = match target_configured {
-            true => Tuning::SERVICE_TIME_DOUBTFUL_OF_TARGET
+        let doubtful = if target_configured {
+            Tuning::SERVICE_TIME_DOUBTFUL_OF_TARGET
                 .get()
-                .min(Tuning::SERVICE_TIME_DOUBTFUL_TAIL_OF_TARGET.get() / spread),
-            false => Tuning::SERVICE_TIME_DOUBTFUL_OF_TARGET.get(),
+                .min(Tuning::SERVICE_TIME_DOUBTFUL_TAIL_OF_TARGET.get() / spread)
+        } else {
+            Tuning::SERVICE_TIME_DOUBTFUL_OF_TARGET.get()
         };
         FleetTick {
             clumped: self.clumps.is_clumped(),
@@ -437,9 +440,10 @@ impl Auto {
         let full = f64::from(plan.in_flight()) / drain;
         let tolls = self.tolls.rate_over(Tuning::RATE_PERIOD.ticks());
         // Where some take far longer than the others they are most of those inside.
-        let residence = match plan.queued() > 0 && tolls <= 0.0 {
-            true => full,
-            false => self.residence.mean().unwrap_or(full).min(full),
+        let residence = if plan.queued() > 0 && tolls <= 0.0 {
+            full
+        } else {
+            self.residence.mean().unwrap_or(full).min(full)
         };
         Situation {
             drain,

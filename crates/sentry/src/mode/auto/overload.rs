@@ -118,12 +118,12 @@ impl Overload {
 
     fn count(&mut self, arrived: Counts) {
         self.arrivals.push(arrived);
-        self.burstiness = match self.clump_dispersion > 1.0 {
-            true => self
-                .arrivals
+        self.burstiness = if self.clump_dispersion > 1.0 {
+            self.arrivals
                 .dispersion(Tuning::OVERLOAD_PERIOD.ticks())
-                .max(self.clump_dispersion),
-            false => 1.0,
+                .max(self.clump_dispersion)
+        } else {
+            1.0
         };
     }
 
@@ -173,15 +173,14 @@ impl Overload {
         let more = |stretch: Counts| {
             pressure.is_exceeded(&stretch, Tuning::OVERLOAD_EXCESS.get(), self.burstiness)
         };
-        match pressure.backlog() > 1.0 {
-            true => self
-                .arrivals
+        if pressure.backlog() > 1.0 {
+            self.arrivals
                 .stretches(Tuning::OVERLOAD_PERIOD.ticks())
-                .any(more),
-            false => self
-                .arrivals
+                .any(more)
+        } else {
+            self.arrivals
                 .stretches_without_crowd(Tuning::OVERLOAD_PERIOD.ticks())
-                .any(more),
+                .any(more)
         }
     }
 }

@@ -30,9 +30,10 @@ use crate::occupancy::{BINS, Occupancy, bin_of, middle_of, top_of};
 /// Completions needed until a service time of `bases` base service times is no chance: they
 /// tell its logarithm to `1 / √samples`.
 pub(super) fn crowd_samples(bases: f64) -> f64 {
-    match bases > Tuning::CROWD_BASES.get() {
-        true => (Tuning::CROWD_Z.get() / (bases / Tuning::CROWD_BASES_NARROW.get()).ln()).powi(2),
-        false => f64::INFINITY,
+    if bases > Tuning::CROWD_BASES.get() {
+        (Tuning::CROWD_Z.get() / (bases / Tuning::CROWD_BASES_NARROW.get()).ln()).powi(2)
+    } else {
+        f64::INFINITY
     }
 }
 

@@ -75,9 +75,10 @@ impl OthersTick {
         };
         FleetTick {
             waiting: own.waiting || self.queued > 0,
-            queued: match self.overloaded {
-                true => f64::INFINITY,
-                false => queued + f64::from(self.queued),
+            queued: if self.overloaded {
+                f64::INFINITY
+            } else {
+                queued + f64::from(self.queued)
             },
             overloaded: self.overloaded,
             ..*own

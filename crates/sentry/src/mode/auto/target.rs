@@ -45,8 +45,7 @@ impl DerivedTarget {
         let wanted = (Tuning::TARGET_SERVICE_TIMES.get() * base)
             .max(Tuning::TARGET_TAILS.get() * p99)
             .max(queue);
-        let share =
-            Tuning::INTERVAL.get().as_secs_f64() / Tuning::TARGET_FOLLOWING_SECONDS.get();
+        let share = Tuning::INTERVAL.get().as_secs_f64() / Tuning::TARGET_FOLLOWING_SECONDS.get();
         let step = share * (within(wanted, self.least, self.most) - self.seconds);
         self.seconds = within(self.seconds + step, self.least, self.most);
     }

@@ -204,9 +204,10 @@ fn set_given_delays(plan: &Plan) {
 
 /// A delay is none, or long enough that examinations are rare against requests.
 fn worth_a_timer(delay: Duration) -> Duration {
-    match delay.is_zero() {
-        true => delay,
-        false => delay.max(DELAY_MIN),
+    if delay.is_zero() {
+        delay
+    } else {
+        delay.max(DELAY_MIN)
     }
 }
 

@@ -437,11 +437,12 @@ pub struct BroadcastRun {
 
 impl BroadcastRun {
     pub(super) fn check(&self) -> Result<(), ModelError> {
-        match self.arity > 0 && self.clients > 0 {
-            true => Ok(()),
-            false => Err(ModelError(
+        if self.arity > 0 && self.clients > 0 {
+            Ok(())
+        } else {
+            Err(ModelError(
                 "`clients` and `arity` must be above zero".to_owned(),
-            )),
+            ))
         }
     }
 
@@ -465,8 +466,9 @@ impl BroadcastRun {
 }
 
 fn positive(name: &str, value: Dur) -> Result<(), ModelError> {
-    match value.is_zero() {
-        true => Err(ModelError(format!("`{name}` must be above zero"))),
-        false => Ok(()),
+    if value.is_zero() {
+        Err(ModelError(format!("`{name}` must be above zero")))
+    } else {
+        Ok(())
     }
 }

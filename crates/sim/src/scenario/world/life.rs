@@ -56,9 +56,10 @@ impl World<'_> {
 
     /// Who was admitted before is not refused for want of capacity: its replica failed.
     fn shed(&mut self, id: RequestId, refusal: &Refusal, calendar: &mut Calendar<Event>) {
-        let (fate, failure) = match self.request(id).returned {
-            true => (Fate::Dropped, Failure::Dropped),
-            false => (Fate::Shed(refusal.reason), Failure::Shed),
+        let (fate, failure) = if self.request(id).returned {
+            (Fate::Dropped, Failure::Dropped)
+        } else {
+            (Fate::Shed(refusal.reason), Failure::Shed)
         };
         let attempt = self.end(id, fate, calendar);
         self.failed(attempt, failure, refusal.retry_after, calendar);

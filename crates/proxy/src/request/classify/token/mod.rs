@@ -173,9 +173,10 @@ impl Tokens {
             let fits = |wanted: &String| claims.get(name).is_some_and(|found| is(found, wanted));
             wanted.as_ref().is_none_or(fits)
         };
-        match says("iss", &self.issuer) && says("aud", &self.audience) {
-            true => Ok(claims),
-            false => Err(TokenFault::Foreign),
+        if says("iss", &self.issuer) && says("aud", &self.audience) {
+            Ok(claims)
+        } else {
+            Err(TokenFault::Foreign)
         }
     }
 
@@ -188,9 +189,10 @@ impl Tokens {
                 .is_some_and(|at| now + self.leeway_seconds >= at),
             None => true,
         };
-        match alive && begun {
-            true => Ok(()),
-            false => Err(TokenFault::Expired),
+        if alive && begun {
+            Ok(())
+        } else {
+            Err(TokenFault::Expired)
         }
     }
 }
