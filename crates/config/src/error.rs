@@ -95,6 +95,21 @@ fn floor_char_boundary(text: &str, offset: usize) -> usize {
         .unwrap_or(0)
 }
 
+/// Keys that are gone or have another name: the key, one that stands beside it today (so that a
+/// namesake elsewhere is not taken for it), and what to do. A key that is renamed gets a line here.
+const FORMER_KEYS: [(&str, &str, &str); 1] = [(
+    "interval",
+    "target_min",
+    "mode `auto` has one interval since 0.2.0; remove it",
+)];
+
+/// What to do about a key that was valid once.
+fn former(unknown: &str, valid: &[&str]) -> Option<&'static str> {
+    let mut keys = FORMER_KEYS.iter();
+    let found = keys.find(|(key, beside, _)| *key == unknown && valid.contains(beside));
+    found.map(|(_, _, remedy)| *remedy)
+}
+
 /// Serde says "unknown field `traget`, expected one of `target`, `weight`"; a person wants the
 /// nearest one first.
 pub(crate) fn remedy(message: &str) -> String {
@@ -106,6 +121,9 @@ pub(crate) fn remedy(message: &str) -> String {
     } else {
         "key"
     };
+    if let Some(remedy) = former(unknown, &valid) {
+        return format!("the {kind} `{unknown}` is gone: {remedy}");
+    }
     match nearest(unknown, &valid) {
         Some(near) => format!("unknown {kind} `{unknown}`; did you mean `{near}`?"),
         None if valid.is_empty() => format!("unknown {kind} `{unknown}`; remove it"),
@@ -193,6 +211,20 @@ mod tests {
         assert_eq!(
             message("# hi\nmodus = 1"),
             "f.toml:2:1: unknown key `modus`; did you mean `mode`?"
+        );
+    }
+
+    #[test]
+    fn former_key_is_refused_with_what_to_do() {
+        let valid = "expected one of `target_min`, `target_max`";
+        assert_eq!(
+            remedy(&format!("unknown field `interval`, {valid}")),
+            "the key `interval` is gone: mode `auto` has one interval since 0.2.0; remove it"
+        );
+        // A key of the same name elsewhere is a slip.
+        assert_eq!(
+            remedy("unknown field `interval`, expected `intervals`"),
+            "unknown key `interval`; did you mean `intervals`?"
         );
     }
 
