@@ -17,7 +17,7 @@ use crate::outbox::StoredItem;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// How long an answer may take.
-const ANSWER: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What came of sending an item.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub(crate) async fn send(dialer: &Dialer, item: &StoredItem, sender: Sender) -> 
     let Some(request) = request(item, sender) else {
         return failed;
     };
-    match tokio::time::timeout(ANSWER, exchange(dialer, request)).await {
+    match tokio::time::timeout(ANSWER_TIMEOUT, exchange(dialer, request)).await {
         Ok(Some(response)) => report(response),
         _ => failed,
     }

@@ -29,7 +29,7 @@ const BURST: f64 = 0.1;
 /// The same, at most this part of what a proxy needs.
 const BURST_OF_NEED: f64 = 0.25;
 /// Even part in any case.
-const EVEN: f64 = 0.01;
+const WINDOW_SHARE_EVEN: f64 = 0.01;
 /// Even part of a guarantee.
 const EVEN_OF_GUARANTEE: f64 = 0.02;
 
@@ -57,7 +57,7 @@ pub fn divide(
         } else {
             1.0 / count
         };
-        used + (BURST / count).min(BURST_OF_NEED * used) + EVEN / count
+        used + (BURST / count).min(BURST_OF_NEED * used) + WINDOW_SHARE_EVEN / count
     };
     let weights: f64 = demands.values().map(weight).sum();
     let guarantees = |demand: &Demand| {

@@ -34,10 +34,10 @@ use crate::peer::{Application, Peer};
 use crate::quotas::{KeyRates, key_shares};
 
 /// A proxy whose connections are refused is lost after so long: a restart takes less.
-const GONE: Duration = Duration::from_millis(500);
+const PEER_REFUSED_DURATION_MAX: Duration = Duration::from_millis(500);
 
 /// A newcomer counts as having the mean traffic for so long.
-const NEWCOMER: Duration = Duration::from_secs(2);
+const PEER_NEW_DURATION: Duration = Duration::from_secs(2);
 
 /// Guarantees in force stay while all that would change is less than this part of them.
 const GUARANTEE_CHANGE_MIN: f64 = 0.03;
@@ -371,7 +371,7 @@ impl Member {
             Some(config.hold)
         };
         let verdict = |peer: &Peer| match peer.gone {
-            Some(since) if now >= since + GONE => Some(Lost::Gone),
+            Some(since) if now >= since + PEER_REFUSED_DURATION_MAX => Some(Lost::Gone),
             _ => {
                 // As long as that lasts, `hold_cut_off` counts from the last report.
                 let heard = if cut_off {
@@ -556,7 +556,7 @@ impl Member {
         let mut demands: BTreeMap<String, Demand> = BTreeMap::new();
         let mut newcomers = Vec::new();
         for (name, peer, application) in self.with_application(&sample.name) {
-            if now < peer.since + NEWCOMER {
+            if now < peer.since + PEER_NEW_DURATION {
                 newcomers.push(name.clone());
             }
             demands.insert(name.clone(), application.demand());

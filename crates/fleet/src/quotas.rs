@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 pub type KeyRates = BTreeMap<String, f64>;
 
 /// Part of a quota that is divided evenly, so that a key can begin anywhere.
-const EVEN: f64 = 0.02;
+const QUOTA_SHARE_EVEN: f64 = 0.02;
 
 /// This proxy's shares of the quota of each key that is reported.
 #[must_use]
@@ -32,8 +32,8 @@ pub fn key_shares(own: &KeyRates, others: &[&KeyRates], proxies: usize) -> BTree
     let share = |key: &String| {
         let own = rate(own, key);
         let total = own + others.iter().map(|rates| rate(rates, key)).sum::<f64>();
-        let even = EVEN * total / proxies.max(1) as f64;
-        let share = (own + even) / (total * (1.0 + EVEN));
+        let even = QUOTA_SHARE_EVEN * total / proxies.max(1) as f64;
+        let share = (own + even) / (total * (1.0 + QUOTA_SHARE_EVEN));
         // No proxy uses it: whole.
         let share = if share.is_finite() { share } else { 1.0 };
         (key.clone(), share)

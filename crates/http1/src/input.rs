@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
 /// Room that a read should find. Chosen: most heads, and small bodies with them, come in one read.
-const ROOM: usize = 1024;
+const READ_BYTES_MIN: usize = 1024;
 
 /// Reads what is there behind what `input` holds, which is made larger by `step` bytes if there is
 /// no room to speak of. 0 is the end.
@@ -22,8 +22,8 @@ pub fn poll_fill<R: AsyncRead + Unpin>(
     input: &mut BytesMut,
     step: usize,
 ) -> Poll<io::Result<usize>> {
-    if input.capacity() - input.len() < ROOM {
-        input.reserve(step.max(ROOM));
+    if input.capacity() - input.len() < READ_BYTES_MIN {
+        input.reserve(step.max(READ_BYTES_MIN));
     }
     pin!(reader.read_buf(input)).poll(cx)
 }

@@ -18,10 +18,10 @@ use crate::proto::{self, PartialSuccess, Request, Resource};
 
 /// How often the rings of the workers are emptied. Chosen: they hold many times what the usual
 /// bound per second brings in that time.
-const LOOK: Duration = Duration::from_millis(500);
+const RINGS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// First pause after a message that was not taken; it doubles up to [`PAUSE_MAX`].
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// What is left is sent within this time when the proxy ends.
@@ -213,9 +213,9 @@ async fn send_spans(channel: Channel, traces: &Traces, environment: &Environment
         queue: VecDeque::new(),
         queue_max: environment.span_queue,
         batch_max: environment.span_batch,
-        look: LOOK.min(environment.span_delay),
+        look: RINGS_INTERVAL.min(environment.span_delay),
     };
-    let mut pauses = Pauses(PAUSE);
+    let mut pauses = Pauses(PAUSE_FIRST);
     let mut due = Instant::now() + environment.span_delay;
     loop {
         tokio::select! {
@@ -234,7 +234,7 @@ async fn send_spans(channel: Channel, traces: &Traces, environment: &Environment
         };
         due = Instant::now() + environment.span_delay;
         match sent {
-            Ok(()) => pauses = Pauses(PAUSE),
+            Ok(()) => pauses = Pauses(PAUSE_FIRST),
             Err(failure) => due = Instant::now() + pauses.next(&failure),
         }
     }

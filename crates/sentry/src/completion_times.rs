@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Completions that are kept. Chosen: with ten ticks a second, 640 a second are enough for a
 /// median.
-const ROOM: u32 = 64;
+const COMPLETIONS_MAX: u32 = 64;
 
 /// Bits of a time in nanoseconds, 52 days; above them two bins of six bits.
 const TIME_BITS: u32 = 52;
@@ -28,7 +28,7 @@ pub(crate) struct CompletionTime {
 /// How long the latest requests took in a replica, and at which concurrency.
 #[derive(Debug)]
 pub(crate) struct CompletionTimes {
-    latest: [AtomicU64; ROOM as usize],
+    latest: [AtomicU64; COMPLETIONS_MAX as usize],
     count: AtomicU32,
     taken: AtomicU32,
 }
@@ -53,14 +53,14 @@ impl CompletionTimes {
     }
 
     fn slot(&self, index: u32) -> &AtomicU64 {
-        &self.latest[(index % ROOM) as usize]
+        &self.latest[(index % COMPLETIONS_MAX) as usize]
     }
 
     /// Those since the last call, the oldest first. One that is just being added may be an old one.
     pub(crate) fn take(&self) -> impl Iterator<Item = CompletionTime> + use<'_> {
         let count = self.count.load(Ordering::Relaxed);
         let new = count.wrapping_sub(self.taken.swap(count, Ordering::Relaxed));
-        (1..=new.min(ROOM)).rev().map(move |back| {
+        (1..=new.min(COMPLETIONS_MAX)).rev().map(move |back| {
             let packed = self.slot(count.wrapping_sub(back)).load(Ordering::Relaxed);
             let bin = |bins: u64| (bins & ((1 << BIN_BITS) - 1)) as usize;
             CompletionTime {

@@ -19,7 +19,7 @@ use crate::plan::Plan;
 const SMOOTHING_SECONDS: f64 = 5.0;
 
 /// A row is left below this share of where it began.
-const LEAVE: f64 = 0.9;
+const ROW_LEFT_OF_FIRST: f64 = 0.9;
 
 /// Degradation by agreement: the target in force follows the arrival rate (003 §2.2, eq.
 #[derive(Debug, Default)]
@@ -76,7 +76,13 @@ impl Sla {
 /// The row for a rate, counted from 1, coming from row `from`.
 fn band(config: &ClassConfig, from: usize, rate: f64) -> usize {
     let rows = config.targets.iter().enumerate();
-    let begins = |index: usize, above: f64| if index < from { LEAVE * above } else { above };
+    let begins = |index: usize, above: f64| {
+        if index < from {
+            ROW_LEFT_OF_FIRST * above
+        } else {
+            above
+        }
+    };
     rows.take_while(|(index, row)| rate >= begins(*index, row.above.0))
         .count()
 }

@@ -48,7 +48,7 @@ pub(crate) struct Args {
 }
 
 /// How often the experiment is looked at.
-const LOOK: Duration = Duration::from_millis(500);
+const EXPERIMENT_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     runtime::current_thread()?.block_on(tune(args))
@@ -72,7 +72,7 @@ async fn tune(args: &Args) -> Result<ExitCode, CliError> {
     }});
     args.call(Some(&begin)).await?;
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(EXPERIMENT_INTERVAL).await;
         let tuning = args.call(None).await?["tuning"].clone();
         if let Some(cause) = tuning["failed"].as_str() {
             return Err(CliError::Usage(format!("the experiment failed: {cause}")));

@@ -29,7 +29,7 @@ const PREDECESSOR: &str = "TIDEGATE_PREDECESSOR";
 /// Names of the sockets, separated by colons (sd_listen_fds_with_names(3)).
 const NAMES: &str = "LISTEN_FDNAMES";
 /// Where passed descriptors begin.
-const FIRST: i32 = 3;
+const DESCRIPTOR_FIRST: i32 = 3;
 
 /// What the predecessor has learnt ([`SavedState`]), or [`BY_STDIN`].
 const SAVED_STATE: &str = "TIDEGATE_SAVED_STATE";
@@ -138,7 +138,7 @@ impl Handover {
     }
 
     fn mappings(&self) -> io::Result<Vec<FdMapping>> {
-        let sockets = self.sockets.iter().zip(FIRST..);
+        let sockets = self.sockets.iter().zip(DESCRIPTOR_FIRST..);
         let mapping = |((_, socket), child_fd): (&(String, TcpListener), i32)| {
             Ok(FdMapping {
                 parent_fd: OwnedFd::from(socket.try_clone()?),

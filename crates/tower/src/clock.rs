@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tidegate_control::Timestamp;
 
 /// First timestamp of a clock, so that "before everything" and "now" are never the same.
-const FIRST: Duration = Duration::from_secs(1);
+const TIMESTAMP_FIRST: Duration = Duration::from_secs(1);
 
 /// Time since the layer was built, or as a simulation has it.
 #[derive(Clone)]
@@ -30,7 +30,7 @@ impl Clock {
             Self::System(epoch) => epoch.elapsed(),
             Self::Driven(clock) => clock(),
         };
-        Timestamp::ZERO + FIRST + since
+        Timestamp::ZERO + TIMESTAMP_FIRST + since
     }
 }
 

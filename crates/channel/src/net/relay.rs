@@ -20,7 +20,7 @@ use crate::stamp::Stamper;
 use crate::verify::{Counts, Rejection, Verifier};
 
 /// A parent that says nothing for this long is as good as dead: five of the proxy's keep-alives.
-const SILENCE: Duration = Duration::from_secs(10);
+const PARENT_SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// Where messages come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,7 +138,7 @@ impl Relay {
                 dialer: Dialer::default(),
                 member: None,
                 seed,
-                silence: SILENCE,
+                silence: PARENT_SILENCE_MAX,
             },
             others: Vec::new(),
         }

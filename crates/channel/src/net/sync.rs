@@ -15,15 +15,16 @@ use crate::message::{from_text, to_text};
 
 /// Time between two exchanges, doubled each time: at 100 ppm the error grows by 6 ms in the first
 /// and by 96 ms in the longest, and a thousand clients ask the publisher about once a second.
-const EVERY: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(960));
+const EXCHANGE_INTERVALS: (Duration, Duration) =
+    (Duration::from_secs(60), Duration::from_secs(960));
 /// Exchanges right after each other at the beginning, of which the best counts.
-const FIRST: usize = 4;
+const EXCHANGES_FIRST: usize = 4;
 /// Error of a clock that was never compared: what most machines keep by themselves.
 const UNKNOWN: Duration = Duration::from_secs(10);
 /// A clock that is doubted is compared again, but not more often than this.
 const DOUBT_EVERY: Duration = Duration::from_secs(5);
 /// How long an answer may take.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The server's clock, shared by those who need it.
 #[derive(Debug, Default)]
@@ -72,11 +73,11 @@ impl Clock {
             return std::future::pending().await;
         }
         let mut backoff = Backoff::new(unix_now().as_nanos());
-        let mut wait = EVERY.0;
+        let mut wait = EXCHANGE_INTERVALS.0;
         loop {
             if self.compare(dialer, &publishers, &keys).await {
                 self.rest(wait).await;
-                wait = (2 * wait).min(EVERY.1);
+                wait = (2 * wait).min(EXCHANGE_INTERVALS.1);
             } else {
                 tokio::time::sleep(backoff.next_wait()).await
             }
@@ -103,7 +104,7 @@ impl Clock {
     ) -> bool {
         for publisher in publishers {
             let mut earlier = None;
-            for _ in 0..FIRST {
+            for _ in 0..EXCHANGES_FIRST {
                 let keys = keys(self.now());
                 earlier = self.exchange(dialer, publisher, &keys, earlier).await;
                 if earlier.is_none() {
@@ -134,7 +135,10 @@ impl Clock {
         let path = format!("{TIME_PATH}?nonce={nonce}{shown}");
         let sent = unix_now();
         let asked = dialer.get(publisher, &path, None);
-        let text = tokio::time::timeout(ANSWER, asked).await.ok()?.ok()?;
+        let text = tokio::time::timeout(ANSWER_TIMEOUT, asked)
+            .await
+            .ok()?
+            .ok()?;
         let received = unix_now();
         let signed = Answer::read(&from_text(&text)?, nonce, keys)?;
         let mut server = self.server.lock();

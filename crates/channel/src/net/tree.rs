@@ -34,7 +34,7 @@ use crate::tracker::{Assignment, PARENTS, REGISTER_EVERY};
 const FAILURES_MAX: u32 = 2;
 
 /// A tracker that has not answered after this long is asked again.
-const ANSWER: Duration = Duration::from_secs(2);
+const TRACKER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A relay's place in the trees: who its parents are, and how they are found and reached.
 #[derive(Clone)]
@@ -103,7 +103,7 @@ impl Tree {
         let path = format!("{JOIN_PATH}?{query}");
         let asked = self.dialer.get(tracker, &path, header);
         let broken = |cause: String| HttpError::Broken(tracker.clone(), cause);
-        let json = tokio::time::timeout(ANSWER, asked).await;
+        let json = tokio::time::timeout(TRACKER_TIMEOUT, asked).await;
         let json = json.map_err(|elapsed| broken(elapsed.to_string()))??;
         serde_json::from_str(&json).map_err(|error| broken(error.to_string()))
     }

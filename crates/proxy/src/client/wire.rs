@@ -33,7 +33,7 @@ use crate::tcp;
 use crate::worker::Worker;
 
 /// Bytes to read at a time: most heads are smaller, and an idle connection keeps as many.
-const STEP: usize = 4 << 10;
+const READ_BYTES: usize = 4 << 10;
 /// The most of a long body.
 const STEP_MAX: u64 = 64 << 10;
 /// Bytes of further requests that are read while one is in service, to notice that the client
@@ -273,8 +273,8 @@ impl Wire {
             }
             // What does not go out now goes out with the response.
             let _ = inner.poll_write(cx)?;
-            let left = inner.decoder.remaining().unwrap_or(STEP as u64 * 4);
-            let step = left.clamp(STEP as u64, STEP_MAX) as usize;
+            let left = inner.decoder.remaining().unwrap_or(READ_BYTES as u64 * 4);
+            let step = left.clamp(READ_BYTES as u64, STEP_MAX) as usize;
             ready!(inner.poll_read(cx, step))?;
         }
     }
@@ -308,7 +308,7 @@ impl Wire {
     /// is found out again by the next read.
     pub(super) fn read_ready(&self) {
         let mut cx = Context::from_waker(Waker::noop());
-        let _ = self.inner.borrow_mut().poll_read(&mut cx, STEP);
+        let _ = self.inner.borrow_mut().poll_read(&mut cx, READ_BYTES);
     }
 
     /// Writes what there is, without waiting.
@@ -398,7 +398,7 @@ impl Inner {
         if self.ended {
             return Poll::Ready(false);
         }
-        match self.poll_read(cx, STEP) {
+        match self.poll_read(cx, READ_BYTES) {
             Poll::Ready(read) => Poll::Ready(read.is_ok()),
             Poll::Pending if leaves && !self.pipe.below().has_unread() => Poll::Ready(false),
             Poll::Pending => Poll::Pending,
@@ -446,7 +446,7 @@ impl Inner {
     /// being read, the reader will see it.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> bool {
         while self.decoder.is_end() && !self.ended && self.input.len() < AHEAD_MAX {
-            if self.poll_read(cx, STEP).is_pending() {
+            if self.poll_read(cx, READ_BYTES).is_pending() {
                 return false;
             }
         }

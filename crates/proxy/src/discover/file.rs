@@ -15,7 +15,7 @@ use crate::config::Replica;
 use crate::pool::{self, Member, MemberState};
 
 /// How often the file is looked at.
-const LOOK: Duration = Duration::from_secs(1);
+const FILE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A larger file is no list of replicas.
 const BYTES_MAX: u64 = 16 << 20;
@@ -65,7 +65,7 @@ pub(super) fn read(path: &Path) -> Result<Found, String> {
     } else {
         Ok(Found {
             members,
-            ttl: Some(LOOK),
+            ttl: Some(FILE_INTERVAL),
         })
     }
 }

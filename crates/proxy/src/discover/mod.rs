@@ -27,7 +27,7 @@ use crate::state::State;
 const TTL_DEFAULT: Duration = Duration::from_secs(5);
 
 /// How often settings without sources are looked at, should a change of them be missed.
-const LOOK: Duration = Duration::from_secs(60);
+const SETTINGS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long a proxy that starts waits for replicas to be found before it serves. Chosen: as long as
 /// one question to the DNS that is not answered.
@@ -145,7 +145,7 @@ pub(crate) async fn run(state: Arc<State>, application: Arc<Application>, notice
             .await;
         }
         let due = known.iter().map(|it| it.due).min();
-        let due = due.unwrap_or_else(|| Instant::now() + LOOK);
+        let due = due.unwrap_or_else(|| Instant::now() + SETTINGS_INTERVAL);
         // The settings have changed, a source has, or one is due.
         tokio::select! {
             () = settings_changed => {}

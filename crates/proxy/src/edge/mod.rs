@@ -71,7 +71,7 @@ pub(crate) struct Passage {
 }
 
 /// A request as the edge looks at it.
-pub(crate) struct Seen<'a, 'r> {
+pub(crate) struct EdgeRequest<'a, 'r> {
     pub(crate) asked: &'a Asked<'r>,
     pub(crate) marks: &'a Marks,
     pub(crate) uri: &'a Uri,
@@ -116,7 +116,11 @@ impl Edge {
     ///
     /// # Errors
     /// A redirect, or why not.
-    pub(crate) fn pass(&self, seen: &Seen<'_, '_>, keys: &Keys) -> Result<Box<Passage>, Fault> {
+    pub(crate) fn pass(
+        &self,
+        seen: &EdgeRequest<'_, '_>,
+        keys: &Keys,
+    ) -> Result<Box<Passage>, Fault> {
         let edge = &self.config.edge;
         let address = keys.client_ip(seen.asked, seen.peer);
         if !edge.allow.is_empty() && !within(&edge.allow, address) || within(&edge.deny, address) {
@@ -143,7 +147,7 @@ impl Edge {
     /// network has to be allowed by the rules of every reading of both.
     fn bounds(
         &self,
-        seen: &Seen<'_, '_>,
+        seen: &EdgeRequest<'_, '_>,
         inner: Option<&Readings<'_>>,
         address: IpAddr,
     ) -> Result<Box<Passage>, Fault> {
@@ -175,7 +179,7 @@ impl Edge {
     }
 
     /// Where a request in plain text is sent instead.
-    fn redirect(&self, seen: &Seen<'_, '_>) -> Option<HeaderValue> {
+    fn redirect(&self, seen: &EdgeRequest<'_, '_>) -> Option<HeaderValue> {
         let told = || {
             seen.asked
                 .headers

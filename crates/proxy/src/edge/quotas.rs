@@ -11,7 +11,7 @@ use tidegate_control::Timestamp;
 use tidegate_fleet::KeyRates;
 use tidegate_sentry::{QuotaExceeded, QuotaLeft, QuotaLimits, QuotaTable};
 
-use super::Seen;
+use super::EdgeRequest;
 use crate::config::{Quota, QuotaKey};
 use crate::fault::{Overdrawn, QuotaBound};
 use crate::request::classify::{Readings, method, path::PathPattern};
@@ -118,7 +118,7 @@ impl Quotas {
     /// `inner` is the path without the prefix that is stripped.
     pub(super) fn take(
         &self,
-        seen: &Seen<'_, '_>,
+        seen: &EdgeRequest<'_, '_>,
         inner: Option<&Readings<'_>>,
         keys: &Keys,
     ) -> Result<(QuotaPermits, Option<Standing>), Overdrawn> {
@@ -216,7 +216,7 @@ fn shared(quota: &Quota, before: Option<&Quotas>) -> Arc<Shared> {
 }
 
 impl Rule {
-    fn concerns(&self, seen: &Seen<'_, '_>, inner: Option<&Readings<'_>>) -> bool {
+    fn concerns(&self, seen: &EdgeRequest<'_, '_>, inner: Option<&Readings<'_>>) -> bool {
         let paths = [Some(seen.asked.path()), inner];
         let fits = |pattern: &PathPattern| {
             let mut paths = paths.iter().flatten();
@@ -226,7 +226,7 @@ impl Rule {
             && self.path.as_ref().is_none_or(fits)
     }
 
-    fn key(&self, seen: &Seen<'_, '_>, keys: &Keys) -> u64 {
+    fn key(&self, seen: &EdgeRequest<'_, '_>, keys: &Keys) -> u64 {
         let by_address = || keys.by_address(seen.asked, seen.peer);
         match &self.key {
             Key::All => 0,

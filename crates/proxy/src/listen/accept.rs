@@ -36,7 +36,7 @@ use crate::worker::{OpenGuard, Worker};
 
 /// After a failed accept (out of file descriptors) the next one waits a little: connections have to
 /// end first.
-const PAUSE: Duration = Duration::from_millis(20);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Accepts connections until the proxy shuts down, and for a while after that if nobody else does.
 pub(crate) async fn run(worker: Rc<Worker>, listener: TcpListener, index: usize) -> io::Result<()> {
@@ -63,7 +63,7 @@ pub(crate) async fn run(worker: Rc<Worker>, listener: TcpListener, index: usize)
                 Ok(accepted) => start(accepted),
                 Err(error) => {
                     note_shortage(&worker, &error);
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }

@@ -117,10 +117,10 @@ impl Keys {
         Marks {
             path: (self.engine_paths).then(|| self.paths.hash(asked.path().usual())),
             tenant: self.tenant.as_ref().map(|source| {
-                let told = self.told(source, asked, asked.trusted);
-                told.unwrap_or_else(|| self.by_address(asked, peer))
+                let found = self.source_key(source, asked, asked.trusted);
+                found.unwrap_or_else(|| self.by_address(asked, peer))
             }),
-            session: session.and_then(|session| self.told(&session.source, asked, true)),
+            session: session.and_then(|session| self.source_key(&session.source, asked, true)),
             session_entry: session.is_some_and(|session| session.may_begin(asked)),
         }
     }
@@ -138,8 +138,8 @@ impl Keys {
     pub(crate) fn names(&self, asked: &Asked<'_>, peer: IpAddr) -> (String, Option<String>) {
         let path = self.paths.name(asked.path().usual());
         let tenant = self.tenant.as_ref().map(|source| {
-            let told = self.told(source, asked, asked.trusted);
-            match (source, told) {
+            let found = self.source_key(source, asked, asked.trusted);
+            match (source, found) {
                 (_, None) => address(asked, peer, &self.trust).to_string(),
                 (Source::Claim(name), Some(key)) => {
                     let claim = asked.claims().and_then(|claims| text(claims.get(name)?));
@@ -156,10 +156,10 @@ impl Keys {
         self.hash(b'a', address(asked, peer, &self.trust))
     }
 
-    /// The key of a request by `source`; who does not say, or is not believed, is told by address.
+    /// The key of a request by `source`; by its address where it has none, or is not believed.
     pub(crate) fn key_of(&self, source: &Source, asked: &Asked<'_>, peer: IpAddr) -> u64 {
-        let told = self.told(source, asked, asked.trusted);
-        told.unwrap_or_else(|| self.by_address(asked, peer))
+        let found = self.source_key(source, asked, asked.trusted);
+        found.unwrap_or_else(|| self.by_address(asked, peer))
     }
 
     /// The key of a request's path, ids folded.
@@ -174,7 +174,7 @@ impl Keys {
 
     /// What a request says under `source`, if it says one thing and, where it is but its own
     /// word, that is `believed`.
-    fn told(&self, source: &Source, asked: &Asked<'_>, believed: bool) -> Option<u64> {
+    fn source_key(&self, source: &Source, asked: &Asked<'_>, believed: bool) -> Option<u64> {
         match source {
             Source::Address => None,
             Source::Certificate => Some(self.hash(b't', asked.identity?.fingerprint)),
@@ -247,12 +247,12 @@ fn text(claim: &Value) -> Option<String> {
 /// The client's address. Behind proxies that are trusted it is the last one they did not add
 /// themselves.
 fn client_ip(asked: &Asked<'_>, peer: IpAddr, trust: &[IpNet]) -> IpAddr {
-    let told = if asked.trusted {
+    let found = if asked.trusted {
         forwarded_for(asked.headers, trust)
     } else {
         None
     };
-    told.unwrap_or(peer)
+    found.unwrap_or(peer)
 }
 
 /// The client's network: its address, of IPv6 the 64 bits that one customer usually gets.

@@ -17,7 +17,7 @@ use super::known_headers::KnownHeaders;
 use super::upload::{Upload, UploadRules};
 use crate::client::inbound::Inbound;
 use crate::client::{Client, Protocol};
-use crate::edge::{Passage, Seen};
+use crate::edge::{EdgeRequest, Passage};
 use crate::fault::Fault;
 use crate::hop::has_token;
 use crate::http1::Violation;
@@ -168,7 +168,7 @@ impl<'a> Origin<'a> {
         let Some(edge) = &settings.edge else {
             return Ok(None);
         };
-        let seen = Seen {
+        let seen = EdgeRequest {
             asked,
             marks: keys,
             uri: &request.uri,

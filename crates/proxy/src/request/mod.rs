@@ -51,14 +51,14 @@ use upload::Upload;
 use upload_places::Place;
 
 /// How long a refused client may take to send the body that is read and thrown away.
-const DISCARD: Duration = Duration::from_secs(1);
+const DISCARD_DURATION_MAX: Duration = Duration::from_secs(1);
 
 /// How often an upload is looked at while it is read ahead.
-const LOOK: Duration = Duration::from_secs(1);
+const UPLOAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A client that sends nothing of a body of unknown length for this long may wait for the replica.
 /// Chosen: longer than a round trip around the world.
-const PAUSE: Duration = Duration::from_millis(250);
+const UPLOAD_PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// How often an upload that waits for a place asks again. Chosen: short against what an upload
 /// takes.
@@ -566,7 +566,11 @@ async fn read_ahead(request: &mut Request) -> Result<(), Fault> {
     let mut seen = pace.bytes();
     loop {
         let announced = body.is_announced();
-        let look = if announced { LOOK } else { PAUSE };
+        let look = if announced {
+            UPLOAD_INTERVAL
+        } else {
+            UPLOAD_PAUSE_MAX
+        };
         let due = worker.state.now() + look;
         alarm.reset(deadline.by_client().map_or(due, |at| due.min(at)));
         let read = alarm.before(body.read_ahead(bytes_max)).await;
@@ -676,7 +680,7 @@ async fn queue(request: &Request, mut wait: Wait) -> Result<Slot, Fault> {
 /// Lets a client that writes first finish, so that it reads the refusal instead of a reset.
 async fn discard(exchange: &Exchange, upload: Upload) {
     let limit = *exchange.application.settings().config.limits.refused_body;
-    let mut alarm = Alarm::set(&**exchange.worker(), exchange.now() + DISCARD);
+    let mut alarm = Alarm::set(&**exchange.worker(), exchange.now() + DISCARD_DURATION_MAX);
     if !matches!(alarm.before(upload.discard(limit)).await, Ok(true)) {
         exchange.client.linger();
     }

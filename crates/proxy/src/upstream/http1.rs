@@ -24,7 +24,7 @@ use crate::metrics::UpstreamFailure;
 use crate::request::upload::Upload;
 
 /// Bytes to read at a time where nothing is known of a message, and the most of a long one.
-const STEP: usize = 8 << 10;
+const READ_BYTES: usize = 8 << 10;
 const STEP_MAX: u64 = 64 << 10;
 
 /// A connection to a replica.
@@ -147,7 +147,7 @@ impl Connection {
                 }
                 None => {}
             }
-            match ready!(poll_fill(&mut self.io, cx, &mut self.input, STEP)) {
+            match ready!(poll_fill(&mut self.io, cx, &mut self.input, READ_BYTES)) {
                 Ok(1..) => {}
                 Ok(0) | Err(_) if self.input.is_empty() && !self.heard => {
                     return Poll::Ready(Err(Failed::Closed));
@@ -251,10 +251,9 @@ impl Connection {
                 Ok(Some(Piece::End)) => return Poll::Ready(None),
                 Ok(None) => {}
             }
-            let step = self
-                .decoder
-                .remaining()
-                .map_or(STEP * 2, |left| left.clamp(STEP as u64, STEP_MAX) as usize);
+            let step = self.decoder.remaining().map_or(READ_BYTES * 2, |left| {
+                left.clamp(READ_BYTES as u64, STEP_MAX) as usize
+            });
             match ready!(poll_fill(&mut self.io, cx, &mut self.input, step)) {
                 Ok(1..) => {}
                 Ok(0) if self.decoder.end_of_input() => return Poll::Ready(None),

@@ -47,7 +47,7 @@ use crate::settings::Settings;
 use crate::worker::{LocalApplication, Worker};
 
 /// How often an upload is looked at.
-const LOOK: Duration = Duration::from_secs(1);
+const UPLOAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Connections tried for one request that no replica has seen yet.
 const UNSEEN_MAX: u32 = 4;
@@ -424,7 +424,7 @@ impl<'a> Sending<'a> {
         let mut frames = pace.frames();
         pace.begin(self.worker.state.now());
         loop {
-            let look = self.worker.state.now() + LOOK;
+            let look = self.worker.state.now() + UPLOAD_INTERVAL;
             self.alarm.reset(self.deadline.at.min(look));
             let looked = self
                 .alarm

@@ -45,11 +45,11 @@ pub(crate) use vacancies::{FULL, Vacancies, ascending, descending};
 const PROBES_LOOKED_AT: usize = 8;
 
 /// Up to this many replicas are gone through for a draw.
-const FEW: usize = 64;
+const REPLICAS_WALKED_MAX: usize = 64;
 
 /// Draws that meet a full replica before those with room are gone through. Chosen: with a tenth of
 /// all free one of six decisions gets there.
-const DRAWS: usize = 16;
+const DRAWS_MAX: usize = 16;
 
 /// Whether a free slot is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,8 +119,8 @@ impl<'a> Eligible<'a> {
             return self.around(0).nth(rank);
         }
         let (set, end) = (self.sets().0, self.replicas.len());
-        if end > FEW {
-            let mut draws = (0..DRAWS).map(|_| dice.below(end));
+        if end > REPLICAS_WALKED_MAX {
+            let mut draws = (0..DRAWS_MAX).map(|_| dice.below(end));
             if let Some(drawn) = draws.find(|&index| self.has(index)) {
                 return Some(drawn);
             }
@@ -154,7 +154,7 @@ impl Balancer {
     fn draw_line(&self, policy: Balance, replicas: &Replicas) {
         let tilted = policy == Balance::EqualDimmers;
         let drawn = tilted || self.weighted.load(Ordering::Relaxed);
-        if drawn && replicas.len() > FEW {
+        if drawn && replicas.len() > REPLICAS_WALKED_MAX {
             let line = Line::of(replicas.iter().map(|replica| part_of(policy, replica)));
             self.line.store(Arc::new(line));
         } else if !self.line.load().is_empty() {
@@ -319,7 +319,7 @@ impl Balancer {
     ) -> Option<usize> {
         let line = self.line.load();
         if line.len() == eligible.replicas.len() {
-            let mut draws = (0..DRAWS).filter_map(|_| line.at(point()));
+            let mut draws = (0..DRAWS_MAX).filter_map(|_| line.at(point()));
             if let Some(drawn) = draws.find(|&index| eligible.has(index)) {
                 return Some(drawn);
             }
@@ -411,7 +411,7 @@ pub(crate) struct Weighing {
 }
 
 /// Between two changes of the weights, as in 004.
-const WEIGHING: Duration = Duration::from_millis(250);
+const WEIGHTS_INTERVAL: Duration = Duration::from_millis(250);
 
 impl Weighing {
     pub(crate) fn new(now: Timestamp) -> Self {
@@ -427,7 +427,7 @@ impl Weighing {
         if policy != Balance::EqualDimmers || now < self.next {
             return;
         }
-        self.next = now + WEIGHING;
+        self.next = now + WEIGHTS_INTERVAL;
         if self.count != replicas.len() {
             self.count = replicas.len();
             self.weights.reset(self.count);

@@ -27,10 +27,10 @@ use crate::replica::Replica;
 /// An answer is late beyond this many times what the others take on average: one in twenty of
 /// exponential times, hardly more where work varies more (7 % of log-normal times with squared
 /// coefficients of variation of 4 and 10), and three of four if the replica is ten times slower.
-const LATE: f64 = 3.0;
+const ANSWER_LATE_OF_MEAN: f64 = 3.0;
 
 /// But not by less than this, in seconds: nobody would notice.
-const NOTICEABLE: f64 = 0.001;
+const LATENESS_SECONDS_MIN: f64 = 0.001;
 
 /// An answer that is late counts twice one that is not: the log-likelihoods are 2.7 and -1.3 by the
 /// shares above. Their sum is Page's test (1954), both ways: a replica is ejected at the top, and
@@ -45,15 +45,15 @@ const DOUBT_MAX: u32 = 10;
 const DOUBT_HALF: u32 = DOUBT_MAX / 2;
 
 /// Samples that the mean looks back on, and that it takes to be judged.
-const MEMORY: u32 = 16;
+const SAMPLES_OF_MEAN: u32 = 16;
 
 /// A sample counts as at most this many times the mean: one stall says little.
-const OUTLIER: f64 = 8.0;
+const SAMPLE_OF_MEAN_MAX: f64 = 8.0;
 
 /// The pace of one replica.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Seconds (`f32`) in the upper half, samples in the lower, up to [`MEMORY`].
+    /// Seconds (`f32`) in the upper half, samples in the lower, up to [`SAMPLES_OF_MEAN`].
     mean: AtomicU64,
     /// What an answer may take without being late.
     in_time: AtomicF64,
@@ -75,12 +75,12 @@ impl Pace {
     /// Two samples at the same moment may count as one, which does no harm.
     pub(crate) fn record(&self, seconds: f64) {
         let (mean, samples) = unpack(self.mean.load(Ordering::Relaxed));
-        let sample = if samples < MEMORY {
+        let sample = if samples < SAMPLES_OF_MEAN {
             seconds
         } else {
-            seconds.min(mean * OUTLIER)
+            seconds.min(mean * SAMPLE_OF_MEAN_MAX)
         };
-        let samples = (samples + 1).min(MEMORY);
+        let samples = (samples + 1).min(SAMPLES_OF_MEAN);
         let mean = mean + (sample - mean) / f64::from(samples);
         self.mean.store(pack(mean, samples), Ordering::Relaxed);
         let doubt = self.doubt();
@@ -115,12 +115,12 @@ impl Pace {
     /// The mean, once there is enough to judge by.
     fn seconds(&self) -> Option<f64> {
         let (mean, samples) = unpack(self.mean.load(Ordering::Relaxed));
-        (samples >= MEMORY).then_some(mean)
+        (samples >= SAMPLES_OF_MEAN).then_some(mean)
     }
 
     /// Whether it is aside from now on, beside others that take so long.
     fn judge(&self, others: f64) -> bool {
-        let in_time = (others * LATE).max(others + NOTICEABLE);
+        let in_time = (others * ANSWER_LATE_OF_MEAN).max(others + LATENESS_SECONDS_MIN);
         self.in_time.store(in_time);
         let doubted = if self.is_aside() {
             self.doubt() > 0
@@ -129,7 +129,7 @@ impl Pace {
         };
         // Who is not late on average is one of the others, however many of its answers were: so
         // were theirs.
-        let aside = doubted && self.times_as_long(others) > LATE;
+        let aside = doubted && self.times_as_long(others) > ANSWER_LATE_OF_MEAN;
         self.aside.store(aside, Ordering::Relaxed);
         aside
     }

@@ -150,7 +150,11 @@ fn equal_dimmers_gives_less_to_who_leaves_out_more() {
     }
     let mut weighing = Weighing::new(NOW);
     for step in 0..40 {
-        weighing.on_tick(NOW + step * WEIGHING, Balance::EqualDimmers, &replicas);
+        weighing.on_tick(
+            NOW + step * WEIGHTS_INTERVAL,
+            Balance::EqualDimmers,
+            &replicas,
+        );
     }
     let given = shares_one_by_one(Balance::EqualDimmers, &replicas);
     assert!(given[0] > 3 * given[1], "{given:?}");

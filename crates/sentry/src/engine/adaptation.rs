@@ -29,7 +29,7 @@ use crate::status::{BrownoutStatus, ControllerStatus, MomentsStatus, PolicingSta
 const HOUSEKEEPING: Duration = Duration::from_millis(100);
 
 /// How often an [`Event::Measured`] is due.
-const MEASURED: f64 = 1.0;
+const MEASURED_INTERVAL_SECONDS: f64 = 1.0;
 
 /// The slow path's state.
 #[derive(Debug)]
@@ -312,7 +312,7 @@ impl<T> Sentry<T> {
         adaptation
             .sla
             .on_tick(now, plan, arrived, seconds, &mut note);
-        if adaptation.since_measured.seconds >= MEASURED {
+        if adaptation.since_measured.seconds >= MEASURED_INTERVAL_SECONDS {
             let event = adaptation.measured(now, plan);
             observer.on_event(&event);
         }

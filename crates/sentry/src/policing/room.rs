@@ -7,13 +7,14 @@
 //! the share `room_i` of the requests that its target allows, with
 //!
 //! ```text
-//! room_i  <-  room_i - STEP * failed_i + STEP * late_max * seen_i,     ROOM_MIN <= room_i <= room_{i-1}
+//! room_i  <-  room_i - s failed_i + s late_max * seen_i,     ROOM_MIN <= room_i <= room_{i-1}
 //! ```
 //!
 //! Failed are requests of this and of more important classes that were answered late, and those of
 //! more important classes that the test refused; seen are all of them that were answered or
-//! refused. In balance the share that fails is `late_max` (the quantile tracker of Robbins and
-//! Monro with a fixed step). With `late_max = 1` nothing is kept free, which is the paper's test.
+//! refused; `s` is [`ROOM_PER_FAILURE`]. In balance the share that fails is `late_max` (the
+//! quantile tracker of Robbins and Monro with a fixed step). With `late_max = 1` nothing is kept
+//! free, which is the paper's test.
 //!
 //! Servers that hold a third of what the target allows are still busy, so that nothing is lost by
 //! it: what changes is which requests are in them.
@@ -28,7 +29,7 @@ use tidegate_control::Timestamp;
 /// What one failure takes away. Chosen: three in a thousand of a hundred requests a second are
 /// noticed within seconds (`experiments/papers/003-revenue.toml`); what was taken by mistake comes
 /// back slowly, a tenth in a hundred seconds, which costs little because servers stay busy.
-const STEP: f64 = 0.02;
+const ROOM_PER_FAILURE: f64 = 0.02;
 
 /// What all failures of a step together take away at most: they have one cause.
 const STEP_MAX: f64 = 0.05;
@@ -104,7 +105,7 @@ impl Room {
         if now < self.settled {
             return;
         }
-        let change = STEP * (late_max * seen as f64 - failed as f64);
+        let change = ROOM_PER_FAILURE * (late_max * seen as f64 - failed as f64);
         if change < 0.0 {
             self.settled = now + wait;
         }

@@ -31,7 +31,7 @@ use crate::experiment::Progress;
 use crate::scenario::{Outcome, Scenario, ScenarioError};
 
 /// A load up to this share of the capacity leaves room for all.
-const ROOM: f64 = 0.85;
+const LOAD_WITH_ROOM_MAX: f64 = 0.85;
 
 /// After a load beyond that there is none for this long: queues are worked off.
 const ROOM_AFTER_S: f64 = 5.0;
@@ -141,7 +141,7 @@ fn shed_with_room(scenario: &Scenario, outcome: &Outcome) -> f64 {
     let (mut shed, mut offered, mut room_from) = (0, 0, scenario.warm_up.as_secs_f64());
     for row in &outcome.rows {
         let load = row.counts.offered as f64 * work_s / outcome.interval;
-        if load > ROOM * row.capacity {
+        if load > LOAD_WITH_ROOM_MAX * row.capacity {
             room_from = room_from.max(row.at + ROOM_AFTER_S);
         } else if row.at - outcome.interval >= room_from - 1e-9 {
             shed += row.counts.shed;

@@ -40,7 +40,7 @@ const SLOTS_TOGETHER: usize = 10;
 const HORIZON_S: f64 = 5.0;
 
 /// Share of admitted requests that may be late.
-const LATE: f64 = 0.01;
+const LATE_SHARE_MAX: f64 = 0.01;
 
 /// When the step comes: the protection has had time to know the service.
 const STEP_AT_S: f64 = 30.0;
@@ -229,7 +229,7 @@ impl Slot {
 
     /// More are late than may be, beyond chance.
     fn is_late(&self) -> bool {
-        let expected = LATE * self.admitted;
+        let expected = LATE_SHARE_MAX * self.admitted;
         self.late > expected + 2.0 * expected.sqrt()
     }
 }

@@ -43,7 +43,7 @@ pub use variant::{Variant, VariantError};
 /// Served requests with a service time of which a model is made, at least.
 const SERVED_MIN: usize = 100;
 /// Served requests near a refused one from which its work is drawn.
-const NEAR: usize = 200;
+const STAYS_NEAR_MAX: usize = 200;
 /// Of the beginning, left out of all rows, at most.
 const WARM_UP_MAX_S: f64 = 10.0;
 
@@ -690,9 +690,9 @@ impl Pools {
             .unwrap_or(&self.all);
         let at = pool.partition_point(|sample| sample.0 < request.at_us);
         let from = at
-            .saturating_sub(NEAR / 2)
-            .min(pool.len().saturating_sub(NEAR));
-        let near = &pool[from..pool.len().min(from + NEAR)];
+            .saturating_sub(STAYS_NEAR_MAX / 2)
+            .min(pool.len().saturating_sub(STAYS_NEAR_MAX));
+        let near = &pool[from..pool.len().min(from + STAYS_NEAR_MAX)];
         near[rng.random_range(0..near.len())].1
     }
 }

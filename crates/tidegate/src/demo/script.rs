@@ -21,7 +21,7 @@ pub(super) const CAPACITY: f64 = REPLICAS as f64 * WORKERS.get() as f64 / SERVIC
 /// How long a client waits.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-const CALM: f64 = 0.6;
+const LOAD_CALM: f64 = 0.6;
 const CROWD: f64 = 4.0;
 
 const CROWD_COMES_S: f64 = 8.0;
@@ -100,10 +100,10 @@ impl Script {
     /// Requests per second.
     pub(super) fn rate(self) -> Schedule {
         self.schedule(&[
-            (0.0, CALM * CAPACITY, false),
-            (CROWD_COMES_S, CALM * CAPACITY, false),
+            (0.0, LOAD_CALM * CAPACITY, false),
+            (CROWD_COMES_S, LOAD_CALM * CAPACITY, false),
             (CROWD_IS_THERE_S, CROWD * CAPACITY, true),
-            (CROWD_LEAVES_S, CALM * CAPACITY, false),
+            (CROWD_LEAVES_S, LOAD_CALM * CAPACITY, false),
         ])
     }
 

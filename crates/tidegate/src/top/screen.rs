@@ -15,7 +15,7 @@ use super::view::{Typing, Ui, lines};
 use crate::error::CliError;
 
 /// Time between two pictures.
-const EVERY: Duration = Duration::from_secs(1);
+const PICTURE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Shows the proxy until the operator quits.
 pub(super) fn show(args: &Args, runtime: &Runtime, first: Value, ui: Ui) -> Result<(), CliError> {
@@ -34,7 +34,7 @@ fn watch(
 ) -> Result<(), CliError> {
     let failed = |error: std::io::Error| CliError::Usage(format!("the terminal failed: {error}"));
     ui.take(&application);
-    let mut due = Instant::now() + EVERY;
+    let mut due = Instant::now() + PICTURE_INTERVAL;
     loop {
         terminal
             .draw(|frame| {
@@ -58,7 +58,7 @@ fn watch(
             }
         }
         if Instant::now() >= due {
-            due = Instant::now() + EVERY;
+            due = Instant::now() + PICTURE_INTERVAL;
             if !ui.paused {
                 match runtime.block_on(args.look()) {
                     Ok(seen) => {

@@ -11,7 +11,7 @@ use crate::ctl::show::{ENGINES, classes, clock, millis, number, replica_state, s
 /// Seconds in the small charts.
 const HISTORY: usize = 120;
 /// Columns below which the tables leave out what matters least.
-const WIDE: u16 = 90;
+const COLUMNS_WIDE_MIN: u16 = 90;
 
 /// By what classes are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -303,7 +303,7 @@ fn bar(share: f64) -> char {
 }
 
 fn class_table(application: &Value, ui: &Ui, columns: u16) -> Vec<Line<'static>> {
-    let wide = columns >= WIDE;
+    let wide = columns >= COLUMNS_WIDE_MIN;
     let mut out = vec![Line::styled(
         if wide {
             format!(
@@ -388,7 +388,7 @@ fn reasons(class: &Value, ui: &Ui) -> Option<Line<'static>> {
 }
 
 fn replica_table(application: &Value, ui: &Ui, columns: u16) -> Vec<Line<'static>> {
-    let wide = columns >= WIDE;
+    let wide = columns >= COLUMNS_WIDE_MIN;
     let name_width = if wide { 34 } else { 24 };
     let head = if wide {
         format!(

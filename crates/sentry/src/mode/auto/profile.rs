@@ -73,12 +73,12 @@ pub(crate) struct Profile {
 
 /// What was seen at some concurrencies together.
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct LevelCounts {
     counts: Counts,
     typical: Typical,
 }
 
-impl Seen {
+impl LevelCounts {
     fn plus(&self, other: &Self) -> Self {
         Self {
             counts: self.counts.plus(&other.counts),
@@ -243,9 +243,9 @@ impl Profile {
     }
 
     /// Where requests took the least time.
-    fn calm(&self, most: f64, samples: f64, capacity: f64) -> Option<Seen> {
-        let mut sum = Seen::default();
-        let mut least: Option<Seen> = None;
+    fn calm(&self, most: f64, samples: f64, capacity: f64) -> Option<LevelCounts> {
+        let mut sum = LevelCounts::default();
+        let mut least: Option<LevelCounts> = None;
         for index in 1..BINS {
             if f64::from(top_of(index)) > most {
                 break;
@@ -253,7 +253,7 @@ impl Profile {
             sum = sum.plus(&self.seen_at(index));
             let calm =
                 top_of(index) == 1 || sum.counts.rate() < Tuning::PROFILE_CALM.get() * capacity;
-            let less = |least: Seen| sum.counts.service_time() < least.counts.service_time();
+            let less = |least: LevelCounts| sum.counts.service_time() < least.counts.service_time();
             if sum.counts.done >= samples && calm && least.is_none_or(less) {
                 least = Some(sum);
             }
@@ -261,8 +261,8 @@ impl Profile {
         least
     }
 
-    fn seen_at(&self, index: usize) -> Seen {
-        Seen {
+    fn seen_at(&self, index: usize) -> LevelCounts {
+        LevelCounts {
             counts: self.bins()[index],
             typical: self.typical[index],
         }
@@ -282,7 +282,7 @@ impl Profile {
     /// too small.
     pub(crate) fn crowded_rate(&self, samples: f64) -> Option<f64> {
         let calm = self.calm(f64::INFINITY, samples, f64::INFINITY)?;
-        let is_crowd = |seen: &Seen| {
+        let is_crowd = |seen: &LevelCounts| {
             let needed = Tuning::DISPERSION_MAX.get() * crowd_samples(seen.bases(&calm));
             seen.counts.done >= needed.max(samples)
         };
@@ -291,8 +291,8 @@ impl Profile {
     }
 
     /// What was done with the most inside, with those and the next fewer, and so on.
-    fn top_down(&self) -> impl Iterator<Item = Seen> {
-        (1..BINS).rev().scan(Seen::default(), |sum, index| {
+    fn top_down(&self) -> impl Iterator<Item = LevelCounts> {
+        (1..BINS).rev().scan(LevelCounts::default(), |sum, index| {
             *sum = sum.plus(&self.seen_at(index));
             Some(*sum)
         })
@@ -303,7 +303,7 @@ impl Profile {
     pub(crate) fn crowd(&self, samples: f64) -> Option<(f64, f64)> {
         let calm = self.calm(f64::INFINITY, samples, f64::INFINITY)?;
         // The mean shows it sooner: of those that are piling up none is done.
-        let is_crowd = |seen: &Seen| {
+        let is_crowd = |seen: &LevelCounts| {
             let bases = seen.counts.service_time() / calm.counts.service_time();
             bases > Tuning::CROWD_BASES_FILLING.get()
                 && seen.counts.done >= crowd_samples(bases).max(samples)
