@@ -8,13 +8,13 @@
 //! A decision looks at a bounded number of replicas, however many there are: which of them have
 //! room is known by [`Vacancies`].
 //!
-//! A replica that takes far longer than the others is ejected ([`pace`]).
+//! A replica that takes far longer than the others is ejected ([`ejection`]).
 //!
 //! Replicas have weights: one of weight 2 is meant to carry twice what one of weight 1 carries.
 //! Chance and turns follow the weights, and in flight counts per weight.
 
+mod ejection;
 mod line;
-mod pace;
 mod replica_set;
 mod replicas;
 mod vacancies;
@@ -33,9 +33,9 @@ use crate::event::Event;
 use crate::random::Dice;
 use crate::replica::Replica;
 
+pub(crate) use ejection::Pace;
+use ejection::Probes;
 use line::Line;
-pub(crate) use pace::Pace;
-use pace::Probes;
 use replica_set::{ReplicaSet, count_visit};
 pub(crate) use replicas::Replicas;
 pub(crate) use vacancies::{FULL, Vacancies, ascending, descending};
@@ -171,7 +171,7 @@ impl Balancer {
         observe: &mut dyn FnMut(Event),
     ) {
         let aside = match policy {
-            Balance::PeakEwma => pace::compare(now, replicas, &self.probes, observe),
+            Balance::PeakEwma => ejection::compare(now, replicas, &self.probes, observe),
             _ => {
                 for replica in replicas.iter() {
                     replica.pace.forget();

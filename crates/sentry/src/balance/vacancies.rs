@@ -18,7 +18,7 @@ pub(crate) struct Vacancies {
     pub(crate) up: ReplicaSet,
     /// Those of them that have a free slot.
     pub(crate) free: ReplicaSet,
-    /// Those that are slow compared with the others ([`super::pace`]).
+    /// Those that are slow compared with the others ([`super::ejection`]).
     pub(crate) aside: ReplicaSet,
     pub(crate) loads: Loads,
 }
