@@ -37,10 +37,12 @@ pub struct Head {
 /// What is wrong with it; the connection cannot be read on.
 pub fn read(input: &mut BytesMut, method: &Method) -> Result<Option<Head>, Violation> {
     let Some(extent) = Extent::of(input)? else {
-        return match input.len() > LIMITS.bytes {
-            true => Err(Violation::HeadTooLarge),
-            false if !may_become_http(input) => Err(Violation::Version),
-            false => Ok(None),
+        return if input.len() > LIMITS.bytes {
+            Err(Violation::HeadTooLarge)
+        } else if !may_become_http(input) {
+            Err(Violation::Version)
+        } else {
+            Ok(None)
         };
     };
     if extent.bytes > LIMITS.bytes {

@@ -42,11 +42,12 @@ fn check_target(method: &Method, uri: &Uri) -> Result<(), Invalid> {
         .is_none_or(|scheme| matches!(scheme, "http" | "https"));
     let path = uri.path();
     let whole_server = path == "*" && *method == Method::OPTIONS;
-    match scheme_ok && (path.starts_with('/') || whole_server) {
-        true => Ok(()),
-        // `http://host` without a path: the root is meant. A host alone is for CONNECT.
-        false if scheme_ok && path.is_empty() && uri.scheme().is_some() => Ok(()),
-        false => Err(Invalid::Target),
+    // `http://host` without a path: the root is meant. A host alone is for CONNECT.
+    let root = path.is_empty() && uri.scheme().is_some();
+    if scheme_ok && (path.starts_with('/') || whole_server || root) {
+        Ok(())
+    } else {
+        Err(Invalid::Target)
     }
 }
 

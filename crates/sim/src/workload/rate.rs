@@ -169,12 +169,12 @@ impl Sinusoid {
     }
 
     fn check(self) -> Result<Self, &'static str> {
-        match self.period.is_zero() {
-            true => Err("the period of a sinusoidal rate cannot be 0"),
-            false if self.amplitude.0 > self.mean.0 => Err(
-                "the amplitude of a sinusoidal rate is at most its mean: rates are not negative",
-            ),
-            false => Ok(self),
+        if self.period.is_zero() {
+            Err("the period of a sinusoidal rate cannot be 0")
+        } else if self.amplitude.0 > self.mean.0 {
+            Err("the amplitude of a sinusoidal rate is at most its mean: rates are not negative")
+        } else {
+            Ok(self)
         }
     }
 }
