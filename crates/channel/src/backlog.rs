@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_keeps_everything_in_order() {
+    fn queue_keeps_everything_in_order() {
         let mut backlog = Backlog::new(Variant::Queue);
         for item in 1..=3 {
             assert_eq!(backlog.add("bid", item), None);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_item_takes_the_place_of_the_older_one_of_its_key() {
+    fn newer_item_takes_the_place_of_the_older_one_of_its_key() {
         let mut backlog = Backlog::new(Variant::Overwrite);
         backlog.add("a", 1);
         backlog.add("b", 2);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_failed_gives_way_to_a_newer_one() {
+    fn item_that_failed_gives_way_to_a_newer_one() {
         let mut backlog = Backlog::new(Variant::Overwrite);
         backlog.add("a", 1);
         let (key, old) = backlog.take_first().unwrap();

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_is_within_its_bound_however_unequal_the_ways() {
+    fn error_is_within_its_bound_however_unequal_the_ways() {
         for (there, back) in [(0.05, 0.05), (0.2, 0.0), (0.0, 0.2)] {
             let mut clock = ServerClock::default();
             exchange(&mut clock, 100.0, 3.5, there, back);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_exchange_counts_until_drift_makes_it_worse() {
+    fn best_exchange_counts_until_drift_makes_it_worse() {
         let mut clock = ServerClock::default();
         exchange(&mut clock, 100.0, 3.5, 0.001, 0.001);
         let good = clock.read(at(100.0)).unwrap().error;
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_only_signed_and_for_this_question() {
+    fn answer_counts_only_signed_and_for_this_question() {
         let key = SecretKey::from_seed(&[4; 32]);
         let answer = Answer::new(77, at(1.0), at(2.0), None);
         let bytes = answer.sign(&key).to_bytes();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_counts_from_the_answer_that_was_shown() {
+    fn round_trip_counts_from_the_answer_that_was_shown() {
         let first = Answer::new(1, at(10.0), at(10.001), None);
         assert_eq!(first.error_at(at(10.0)), None);
         let second = Answer::new(2, at(10.041), at(10.042), Some(&first));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_proof_is_kept_until_drift_makes_it_worse() {
+    fn best_proof_is_kept_until_drift_makes_it_worse() {
         let key = SecretKey::from_seed(&[4; 32]);
         let mut clock = ServerClock::default();
         let mut show = |asked: f64, trip: f64| {
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_ran_backwards_gives_nothing() {
+    fn clock_that_ran_backwards_gives_nothing() {
         let mut clock = ServerClock::default();
         exchange(&mut clock, 100.0, 0.0, -1.0, 0.0);
         assert_eq!(clock.read(at(100.0)), None);

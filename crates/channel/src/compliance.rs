@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_counted_then_throttled_then_banned_and_the_ban_ends() {
+    fn flood_is_counted_then_throttled_then_banned_and_the_ban_ends() {
         let config = AuditorConfig::default();
         let mut auditor = Auditor::new(config);
         auditor.on_issued(at(100.0), &Strategy::Interval(secs(30)));
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_can_pardon() {
+    fn operator_can_pardon() {
         let mut auditor = Auditor::new(AuditorConfig {
             ban_after: 2,
             ..AuditorConfig::default()
@@ -655,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_counts_only_as_far_as_the_server_has_seen_it() {
+    fn error_counts_only_as_far_as_the_server_has_seen_it() {
         let policy = DeadlinePolicy {
             deadline: Some(at(1000.0)),
             delay_max: secs(10_000_000),
@@ -687,7 +687,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_is_not_older_than_its_proof() {
+    fn stamp_is_not_older_than_its_proof() {
         let policy = DeadlinePolicy {
             deadline: Some(at(1000.0)),
             ..POLICY
@@ -715,7 +715,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offender_is_listed_by_the_number_that_is_pardoned() {
+    fn offender_is_listed_by_the_number_that_is_pardoned() {
         let offender = Offender {
             client: ClientId(255),
             strikes: 1,

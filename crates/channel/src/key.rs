@@ -119,7 +119,7 @@ mod tests {
 
     /// RFC 8032, section 7.1, test 2.
     #[test]
-    fn the_standard_agrees() {
+    fn standard_agrees() {
         let secret: SecretKey = "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb"
             .parse()
             .unwrap();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_does_not_show_itself() {
+    fn secret_does_not_show_itself() {
         let secret = SecretKey::from_seed(&[7; 32]);
         assert!(!format!("{secret:?}").contains("0707"));
         assert!("07".parse::<SecretKey>().is_err());

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_for_one_content() {
+    fn number_is_for_one_content() {
         let mut ledger = Ledger::new(100);
         let first = stamp(1, 7, b"1", 100.0);
         assert_eq!(ledger.look(at(100.0), &first), Known::New);

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_that_keeps_changing_does_not_let_more_through() {
+    fn interval_that_keeps_changing_does_not_let_more_through() {
         let mut pacer = Pacer::new(ClientId(5));
         pacer.apply(at(0.0), every(20));
         let mut count = 0;
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_item_waits_for_the_next_local_interval() {
+    fn failed_item_waits_for_the_next_local_interval() {
         let mut pacer = Pacer::new(ClientId(9));
         pacer.apply(at(50.0), every(10));
         pacer.on_sent(at(50.0));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_sends_in_its_turn_only() {
+    fn group_sends_in_its_turn_only() {
         let mut pacer = Pacer::new(ClientId(3));
         pacer.apply(
             at(0.0),

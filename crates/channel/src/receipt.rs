@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_receipt_is_read_back_and_only_with_its_signature() {
+    fn receipt_is_read_back_and_only_with_its_signature() {
         let (key, other) = (
             SecretKey::from_seed(&[1; 32]),
             SecretKey::from_seed(&[2; 32]),

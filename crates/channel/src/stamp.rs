@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_is_for_one_content() {
+    fn stamp_is_for_one_content() {
         let of = Content::of("POST", "/bids", b"amount=1");
         for other in [
             Content::of("PUT", "/bids", b"amount=1"),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_carries_what_the_server_said_about_the_clock() {
+    fn stamp_carries_what_the_server_said_about_the_clock() {
         let (key, server) = (
             SecretKey::from_seed(&[3; 32]),
             SecretKey::from_seed(&[9; 32]),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_joins_at_its_own_address_and_not_for_ever() {
+    fn member_joins_at_its_own_address_and_not_for_ever() {
         let key = SecretKey::from_seed(&[3; 32]);
         let (now, later) = (timestamp(1_700_000_000_000), timestamp(1_700_000_061_000));
         let text = join_stamp(&key, "http://a:1", now).unwrap();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_may_refuse() {
+    fn device_may_refuse() {
         assert_eq!(stamp(&SecretKey::from_seed(&[3; 32])).sign(&Broken), None);
     }
 

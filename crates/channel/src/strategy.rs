@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_turn_is_the_first_moment_at_which_sending_is_allowed() {
+    fn next_turn_is_the_first_moment_at_which_sending_is_allowed() {
         for share in [0.05, 0.3, 0.6] {
             let groups = Groups::with_share(share, SLOT);
             for id in 0..200 {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_lets_nobody_send() {
+    fn empty_list_lets_nobody_send() {
         let none = Groups {
             slot: SLOT,
             classes: Vec::new(),

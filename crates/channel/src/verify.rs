@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_the_clock_counts_for_the_message() {
+    fn error_of_the_clock_counts_for_the_message() {
         let reading = |at_ms, error_s| Reading {
             at: timestamp(at_ms),
             error: Duration::from_secs(error_s),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_by_the_right_short_name_but_another_key_is_a_forgery() {
+    fn signature_by_the_right_short_name_but_another_key_is_a_forgery() {
         let mut verifier = Verifier::new(&[key(1).public()]);
         let mut bytes = message(1, 1000).sign(&key(2));
         bytes[1..5].copy_from_slice(&key(1).public().short());
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_key_takes_over_with_an_overlap() {
+    fn new_key_takes_over_with_an_overlap() {
         let mut verifier = Verifier::new(&[key(1).public()]);
         let announcing = ControlMessage {
             successor: Some(key(2).public()),
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announcement_is_believed_only_with_its_signature() {
+    fn announcement_is_believed_only_with_its_signature() {
         let mut verifier = Verifier::new(&[key(1).public()]);
         let announcing = ControlMessage {
             successor: Some(key(3).public()),

@@ -73,7 +73,7 @@ async fn heard(told: &mut mpsc::UnboundedReceiver<u64>, seq: u64) {
 }
 
 #[tokio::test]
-async fn a_message_travels_over_two_hops_and_outlives_a_parent() {
+async fn message_travels_over_two_hops_and_outlives_a_parent() {
     let root = publisher().await;
     let fixed = |urls: Vec<String>| move |_| Parents::Fixed(urls);
     let first = relay(fixed(vec![root.url()])).await;
@@ -91,7 +91,7 @@ async fn a_message_travels_over_two_hops_and_outlives_a_parent() {
 }
 
 #[tokio::test]
-async fn a_forged_message_is_not_passed_on() {
+async fn forged_message_is_not_passed_on() {
     let root = publisher().await;
     let below = relay(|_| Parents::Fixed(vec![root.url()])).await;
     until(|| root.hub.listeners() == 1).await;
@@ -109,7 +109,7 @@ async fn a_forged_message_is_not_passed_on() {
 }
 
 #[tokio::test]
-async fn a_tracker_finds_new_parents_for_orphans() {
+async fn tracker_finds_new_parents_for_orphans() {
     let root = publisher().await;
     let tracked = |own: Option<String>| Parents::Tracked {
         tracker: root.url(),
@@ -146,7 +146,7 @@ async fn a_tracker_finds_new_parents_for_orphans() {
 }
 
 #[tokio::test]
-async fn the_clock_is_signed_and_answers_the_question_asked() {
+async fn clock_is_signed_and_answers_the_question_asked() {
     let root = publisher().await;
     let text = page(&root.url(), "/.tidegate/time?nonce=77").await.unwrap();
     let bytes = from_text(&text).unwrap();
@@ -252,7 +252,7 @@ async fn messages_are_judged_by_the_servers_clock_and_not_by_our_own() {
 }
 
 #[tokio::test]
-async fn a_relay_says_how_it_is_doing() {
+async fn relay_says_how_it_is_doing() {
     let root = publisher().await;
     let (listener, addr) = listener().await;
     let relay = Relay::new(
@@ -288,7 +288,7 @@ async fn page_of(base: &str) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn a_relay_is_given_to_others_once_the_publisher_has_reached_it() {
+async fn relay_is_given_to_others_once_the_publisher_has_reached_it() {
     let root = publisher().await;
     root.hub.publish(&signed(1, &key()));
     // Nothing listens there: it is never handed out.

@@ -87,7 +87,7 @@ async fn everybody_hears(root: &support::Node, peers: &[&Peer], from: u64) -> u6
 }
 
 #[tokio::test]
-async fn a_bridge_feeds_peers_that_know_only_each_other() {
+async fn bridge_feeds_peers_that_know_only_each_other() {
     let root = publisher().await;
     let bridge = peer(1, &key(), GossipConfig::default(), vec![root.url()]).await;
     let second = peer(2, &key(), knowing(&[&bridge]), Vec::new()).await;
@@ -105,7 +105,7 @@ async fn a_bridge_feeds_peers_that_know_only_each_other() {
 }
 
 #[tokio::test]
-async fn a_message_that_does_not_verify_goes_no_further() {
+async fn message_that_does_not_verify_goes_no_further() {
     // The liar believes another key, and so passes its messages to its neighbour.
     let other = SecretKey::from_seed(&[6; 32]);
     let liar = peer(1, &other, GossipConfig::default(), Vec::new()).await;
@@ -135,7 +135,7 @@ async fn a_message_that_does_not_verify_goes_no_further() {
 }
 
 #[tokio::test]
-async fn a_closed_group_talks_to_its_members_alone() {
+async fn closed_group_talks_to_its_members_alone() {
     let root = publisher().await;
     let members = vec![public(1), public(2)];
     let closed = |config| GossipConfig {

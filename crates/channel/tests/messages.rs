@@ -103,7 +103,7 @@ fn vectors() -> Value {
 }
 
 #[test]
-fn the_examples_for_other_languages_are_what_we_write() {
+fn examples_for_other_languages_are_what_we_write() {
     if env::var_os("TIDEGATE_UPDATE_GOLDENS").is_some() {
         fs::write(VECTORS, format!("{:#}\n", vectors())).unwrap();
     }
@@ -112,7 +112,7 @@ fn the_examples_for_other_languages_are_what_we_write() {
 }
 
 #[test]
-fn the_examples_are_accepted() {
+fn examples_are_accepted() {
     let stored: Value = serde_json::from_str(&fs::read_to_string(VECTORS).unwrap()).unwrap();
     let public: PublicKey = stored["public_key"].as_str().unwrap().parse().unwrap();
     let mut verifier = Verifier::new(&[public]);
@@ -129,7 +129,7 @@ fn the_examples_are_accepted() {
 
 /// Bits flipped, bytes changed, cut, doubled, spliced from two valid messages: none is accepted.
 #[test]
-fn a_hundred_thousand_mutated_messages_and_none_is_accepted() {
+fn hundred_thousand_mutated_messages_and_none_is_accepted() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
     let valid: Vec<Vec<u8>> = examples().iter().map(|(_, m)| m.sign(&key())).collect();
     let mut verifier = Verifier::new(&[key().public()]);

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_channel_sends_one_after_the_other() {
+    fn open_channel_sends_one_after_the_other() {
         let mut engine = engine(Variant::Queue);
         engine.on_message(at(1000.0), &message(1, 1000.0, Strategy::Open));
         engine.on_item(None, item(1));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_waits_for_the_next_interval_and_keeps_its_place() {
+    fn failure_waits_for_the_next_interval_and_keeps_its_place() {
         let mut engine = engine(Variant::Queue);
         let every = Strategy::Interval(Duration::from_secs(20));
         engine.on_message(at(1000.0), &message(1, 1000.0, every));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_bid_replaces_the_one_that_waits_or_failed() {
+    fn newer_bid_replaces_the_one_that_waits_or_failed() {
         let mut engine = engine(Variant::Overwrite);
         engine.on_message(at(1000.0), &message(1, 1000.0, Strategy::Open));
         let key = || Some("lot 7".to_owned());
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_is_too_late_does_not_go_and_is_given_up_by_the_servers_word() {
+    fn item_that_is_too_late_does_not_go_and_is_given_up_by_the_servers_word() {
         let mut engine = engine(Variant::Queue);
         engine.on_message(at(1000.0), &message(1, 1000.0, Strategy::Open));
         let soon = Item {
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prolongation_reaches_the_items_that_it_is_for() {
+    fn prolongation_reaches_the_items_that_it_is_for() {
         let mut engine = engine(Variant::Queue);
         let soon = Item {
             number: 1,

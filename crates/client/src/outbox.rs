@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outbox_is_for_its_owner_alone() {
+    fn outbox_is_for_its_owner_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("outbox.redb");
         let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;

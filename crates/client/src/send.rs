@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_who_sends_it_and_what_it_was_told() {
+    fn request_says_who_sends_it_and_what_it_was_told() {
         let sender = Sender {
             id: ClientId(255),
             number: 12,
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ban_is_no_answer_to_an_item() {
+    fn ban_is_no_answer_to_an_item() {
         let held = |status: u16, reason: &'static str| {
             let mut response = Response::new(Bytes::new());
             *response.status_mut() = StatusCode::from_u16(status).unwrap();

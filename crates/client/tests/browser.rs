@@ -272,7 +272,7 @@ async fn relay(publisher: &Node) -> Node {
 }
 
 #[tokio::test]
-async fn a_browser_verifies_paces_holds_back_and_sends() {
+async fn browser_verifies_paces_holds_back_and_sends() {
     let publisher = publisher().await;
     publisher.say(1, Strategy::Interval(Duration::from_secs(3600)));
     let beside = relay(&publisher).await;

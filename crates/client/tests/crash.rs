@@ -52,7 +52,7 @@ fn child() {
 }
 
 #[test]
-fn a_kill_at_any_point_loses_nothing_that_was_accepted() {
+fn kill_at_any_point_loses_nothing_that_was_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("outbox.redb");
     let (mut accepted, mut deleted) = (BTreeSet::new(), BTreeSet::new());

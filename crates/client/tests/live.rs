@@ -112,7 +112,7 @@ fn bid(addr: SocketAddr, amount: &str) -> Request<Bytes> {
 }
 
 #[tokio::test]
-async fn an_item_waits_for_its_turn_and_the_newest_wins() {
+async fn item_waits_for_its_turn_and_the_newest_wins() {
     let folder = tempfile::tempdir().unwrap();
     let (publisher, client) = once_an_hour(folder.path()).await;
     let (addr, service) = Service::start().await;
@@ -133,7 +133,7 @@ async fn an_item_waits_for_its_turn_and_the_newest_wins() {
 }
 
 #[tokio::test]
-async fn an_item_has_a_deadline_of_its_own() {
+async fn item_has_a_deadline_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let publisher = publisher().await;
     let hour = Strategy::Interval(Duration::from_secs(3600));
@@ -174,7 +174,7 @@ async fn an_item_has_a_deadline_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_failed_item_goes_again_with_its_number_and_survives_a_restart() {
+async fn failed_item_goes_again_with_its_number_and_survives_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let publisher = publisher().await;
     let (addr, service) = Service::start().await;
@@ -199,7 +199,7 @@ async fn a_failed_item_goes_again_with_its_number_and_survives_a_restart() {
 }
 
 #[test]
-fn a_program_without_async_waits_for_its_answer() {
+fn program_without_async_waits_for_its_answer() {
     let folder = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -221,7 +221,7 @@ fn a_program_without_async_waits_for_its_answer() {
 }
 
 #[tokio::test]
-async fn a_forward_proxy_holds_back_for_any_program() {
+async fn forward_proxy_holds_back_for_any_program() {
     let folder = tempfile::tempdir().unwrap();
     let publisher = publisher().await;
     let (addr, service) = Service::start().await;
@@ -266,7 +266,7 @@ async fn a_forward_proxy_holds_back_for_any_program() {
 }
 
 #[tokio::test]
-async fn a_client_that_opted_in_passes_messages_on() {
+async fn client_that_opted_in_passes_messages_on() {
     let folder = tempfile::tempdir().unwrap();
     let publisher = publisher().await;
     publisher.say(1, Strategy::Open);
@@ -294,7 +294,7 @@ async fn a_client_that_opted_in_passes_messages_on() {
 }
 
 #[tokio::test]
-async fn a_ban_keeps_every_item_and_tells_its_owner() {
+async fn ban_keeps_every_item_and_tells_its_owner() {
     let folder = tempfile::tempdir().unwrap();
     let publisher = publisher().await;
     let (addr, service) = Service::start().await;
@@ -331,7 +331,7 @@ async fn a_ban_keeps_every_item_and_tells_its_owner() {
 }
 
 #[tokio::test]
-async fn a_stamp_is_for_this_request_with_a_clock_that_the_server_has_seen() {
+async fn stamp_is_for_this_request_with_a_clock_that_the_server_has_seen() {
     let folder = tempfile::tempdir().unwrap();
     let publisher = publisher().await;
     publisher.say(1, Strategy::Interval(Duration::from_secs(3600)));

@@ -101,7 +101,7 @@ async fn server_and_channel_are_reached_by_https_if_their_authority_is_believed(
 }
 
 #[test]
-fn a_file_without_certificates_is_refused() {
+fn file_without_certificates_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ca.pem");
     std::fs::write(&file, "nothing").unwrap();

@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_two_files_names_both_places() {
+    fn key_in_two_files_names_both_places() {
         let texts = [("a", "\nname = 'a'"), ("b", "name = 'b'")];
         let two = sources(&texts);
         let errors = Document::new(&two, &[]).unwrap_err();

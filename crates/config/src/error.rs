@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_key_names_the_nearest() {
+    fn misspelt_key_names_the_nearest() {
         assert_eq!(
             message("# hi\nmodus = 1"),
             "f.toml:2:1: unknown key `modus`; did you mean `mode`?"
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_key_names_the_whole() {
+    fn part_of_a_key_names_the_whole() {
         assert_eq!(
             nearest("bytes", &["max_requests", "max_bytes"]),
             Some("max_bytes")
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_like_no_other_lists_what_is_valid() {
+    fn key_like_no_other_lists_what_is_valid() {
         assert_eq!(
             message("zzz = 1"),
             "f.toml:1:1: unknown key `zzz`; valid here: mode"
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_value_names_the_nearest() {
+    fn misspelt_value_names_the_nearest() {
         assert_eq!(
             message("mode = 'autp'"),
             "f.toml:1:8: unknown value `autp`; did you mean `auto`?"

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_cannot_break_out_of_its_string() {
+    fn value_cannot_break_out_of_its_string() {
         assert_eq!(
             replaced("a = \"${EVIL}\""),
             "a = \"a\\\"\\u000A[admin]\\\\\""

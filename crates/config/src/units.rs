@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_says_how_to_write_it() {
+    fn message_says_how_to_write_it() {
         let error = "250".parse::<Dur>().unwrap_err().to_string();
         assert_eq!(
             error,

@@ -100,7 +100,7 @@ fn characteristic(gain: f64, integral_time_s: f64) -> (f64, f64) {
 }
 
 #[test]
-fn the_pi_loop_of_002_obeys_its_characteristic_polynomial() {
+fn pi_loop_of_002_obeys_its_characteristic_polynomial() {
     for (gain, integral_time_s) in [(20.0, 2.8), (20.0, 0.1), (5.0, 0.185)] {
         let errors = utilization_loop_errors(gain, integral_time_s, 30);
         let (a1, a2) = characteristic(gain, integral_time_s);
@@ -113,7 +113,7 @@ fn the_pi_loop_of_002_obeys_its_characteristic_polynomial() {
 }
 
 #[test]
-fn the_good_gains_of_002_decay_and_the_bad_ones_grow() {
+fn good_gains_of_002_decay_and_the_bad_ones_grow() {
     // A pair of complex poles: over n steps the envelope changes by |z|^n, and so does the
     // quadratic form that the poles leave invariant up to their modulus.
     let modulus = |gain, integral_time_s| {
@@ -186,7 +186,7 @@ fn prompt_pi() -> Pid {
 }
 
 #[test]
-fn a_smith_predictor_gives_the_loop_without_dead_time_only_later() {
+fn smith_predictor_gives_the_loop_without_dead_time_only_later() {
     let without = Plant::new(1.0, 4.0, 0).run(&mut prompt_pi(), 1.0, 100);
     let mut controller = smith(prompt_pi(), Duration::from_secs(8));
     let with = Plant::new(1.0, 4.0, 8).run(&mut controller, 1.0, 108);
@@ -215,7 +215,7 @@ fn settling_with_wrong_model(controller_gain: f64, assumed_s: u64, gain: f64) ->
 }
 
 #[test]
-fn the_predictor_forgives_a_wrong_model_only_with_modest_gains() {
+fn predictor_forgives_a_wrong_model_only_with_modest_gains() {
     for (assumed_s, gain) in [(5, 1.0), (11, 1.0), (8, 0.7), (8, 1.4)] {
         let settled = settling_with_wrong_model(1.0, assumed_s, gain);
         assert!(settled < 150, "{assumed_s} s, gain {gain}: {settled}");
@@ -226,7 +226,7 @@ fn the_predictor_forgives_a_wrong_model_only_with_modest_gains() {
 }
 
 #[test]
-fn the_predictor_settles_an_integrating_plant_with_dead_time() {
+fn predictor_settles_an_integrating_plant_with_dead_time() {
     // A queue that fills with what is admitted, seen five intervals late.
     let gains = PidGains::p(0.5);
     let inner = pid(gains, ActuatorConfig::within(-10.0, 10.0));

@@ -118,7 +118,7 @@ proptest! {
     }
 
     #[test]
-    fn a_change_of_gains_moves_the_output_by_no_more_than_a_step_does(
+    fn change_of_gains_moves_the_output_by_no_more_than_a_step_does(
         gain in 0.01..5.0_f64,
         factor in 0.1..10.0_f64,
         samples in prop::collection::vec((-50.0..50.0_f64, -50.0..50.0_f64), 1..40),
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn an_override_while_running_is_where_the_next_step_starts(
+    fn override_while_running_is_where_the_next_step_starts(
         gain in 0.01..5.0_f64,
         applied in -1000.0..1000.0_f64,
         samples in prop::collection::vec((-50.0..50.0_f64, -50.0..50.0_f64), 1..40),

@@ -95,7 +95,7 @@ fn late_error(mut controller: impl Controller, plant: &TransferFunction) -> f64 
 }
 
 #[test]
-fn a_recorded_step_is_enough_for_a_predictor_that_settles_where_plain_pi_does_not() {
+fn recorded_step_is_enough_for_a_predictor_that_settles_where_plain_pi_does_not() {
     let plant = Fopdt {
         gain: 2.0,
         time_constant_s: 5.0,
@@ -124,7 +124,7 @@ fn a_recorded_step_is_enough_for_a_predictor_that_settles_where_plain_pi_does_no
 
 proptest! {
     #[test]
-    fn a_polynomial_gives_its_roots_back(roots in roots(2.0)) {
+    fn polynomial_gives_its_roots_back(roots in roots(2.0)) {
         let found = Polynomial::from_roots(&roots).roots().unwrap();
         prop_assert_eq!(found.len(), roots.len());
         let polynomial = Polynomial::from_roots(&roots);
@@ -212,7 +212,7 @@ proptest! {
     }
 
     #[test]
-    fn a_locus_starts_at_the_poles_and_never_jumps(open in open_loop()) {
+    fn locus_starts_at_the_poles_and_never_jumps(open in open_loop()) {
         // From a cluster of n poles they part with the n-th root of the gain, which no spacing
         // follows.
         prop_assume!(are_apart(&open.poles().unwrap()));
@@ -228,7 +228,7 @@ proptest! {
     }
 
     #[test]
-    fn a_regulator_is_stable_solves_its_equation_and_cannot_be_beaten(
+    fn regulator_is_stable_solves_its_equation_and_cannot_be_beaten(
         (a, b, q, r) in regulator(), nudge in matrix(2, 5, 1.0),
     ) {
         let system = StateSpace::new(a.clone(), b.clone()).unwrap();
@@ -328,7 +328,7 @@ proptest! {
     }
 
     #[test]
-    fn the_relay_survives_any_measurements(measured in vec(any::<f64>(), 0..300)) {
+    fn relay_survives_any_measurements(measured in vec(any::<f64>(), 0..300)) {
         let config = RelayConfig {
             setpoint: 0.0,
             bias: 5.0,

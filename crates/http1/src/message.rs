@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_takes_the_place_of_all() {
+    fn value_takes_the_place_of_all() {
         let mut fields = Fields::from_iter([
             (VIA, text("1")),
             (HOST, text("a")),
@@ -319,7 +319,7 @@ mod tests {
     proptest! {
         /// A list does what a map does.
         #[test]
-        fn a_list_and_a_map_agree(operations in proptest::collection::vec(operation(), 0..20)) {
+        fn list_and_a_map_agree(operations in proptest::collection::vec(operation(), 0..20)) {
             let (mut list, mut map) = (Fields::new(), HeaderMap::new());
             for (kind, name, value) in operations {
                 match kind {

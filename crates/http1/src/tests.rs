@@ -122,7 +122,7 @@ fn every_way_to_cut_a_connection_is_read_alike() {
 }
 
 #[test]
-fn a_head_becomes_its_request() {
+fn head_becomes_its_request() {
     let bytes =
         b"\r\nPOST /a?b HTTP/1.1\r\nHost:  shop.example \r\nX-Empty:\r\nx-two: 1\r\nX-Two: 2\r\n\
         expect: 100-Continue\r\nconnection: x, Close\r\ncontent-length: 7\r\n\r\nnext";

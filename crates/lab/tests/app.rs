@@ -175,7 +175,7 @@ async fn streams_and_statistics_are_served() {
 }
 
 #[tokio::test]
-async fn a_websocket_echoes_until_the_upstream_ends() {
+async fn websocket_echoes_until_the_upstream_ends() {
     use futures_util::{SinkExt as _, StreamExt as _};
     use tokio_tungstenite::tungstenite::Message;
 
@@ -222,7 +222,7 @@ async fn http2_serves_many_requests_over_one_connection() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_an_error() {
+async fn port_in_use_is_an_error() {
     let first = app::spawn(upstream(1, "det:1ms")).await.unwrap();
     let mut config = upstream(1, "det:1ms");
     config.listen = first.addr();

@@ -26,7 +26,7 @@ async fn when_every_connection_is_busy_requests_are_unsent_not_late() {
 }
 
 #[tokio::test]
-async fn a_client_that_left_before_its_turn_is_not_sent() {
+async fn client_that_left_before_its_turn_is_not_sent() {
     let app = app::spawn(upstream(1, "det:1ms")).await.unwrap();
     let mut config = patient(app.addr(), 100.0, 1);
     config.timeout = Duration::from_nanos(1);
@@ -96,7 +96,7 @@ async fn refused_clients_come_back_as_often_as_told() {
 }
 
 #[tokio::test]
-async fn a_retry_that_succeeds_makes_the_request_ok() {
+async fn retry_that_succeeds_makes_the_request_ok() {
     let addr = scripted(|turn| match turn {
         0 => "HTTP/1.1 503 Busy\r\nretry-after: 0\r\ncontent-length: 0\r\n\r\n",
         _ => OK,
@@ -150,7 +150,7 @@ async fn seconds_add_up_to_the_whole() {
 }
 
 #[tokio::test]
-async fn a_url_that_cannot_be_sent_to_is_refused_before_the_start() {
+async fn url_that_cannot_be_sent_to_is_refused_before_the_start() {
     let mut config = patient(([127, 0, 0, 1], 9).into(), 1.0, 1);
     config.targets = vec![Uri::from_static("ftp://127.0.0.1/")];
     let refused = load::run(config, |_| {}).await.unwrap_err();

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_charged_for_all_cores_at_most() {
+    fn request_is_charged_for_all_cores_at_most() {
         let mut window = window();
         window.advance(at(0.999), 0);
         window.advance(at(1.0), 1);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_is_not_reported_and_its_successor_is() {
+    fn process_that_is_gone_is_not_reported_and_its_successor_is() {
         let mut window = window();
         window.advance(at(1.0), 1);
         window.close(at(1.0), ms(10_500), 1.0);

@@ -112,13 +112,13 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_full_answers_is_what_meets_the_setpoint() {
+    fn share_of_full_answers_is_what_meets_the_setpoint() {
         let share = settle(DimmerKind::Brownout, 4.0);
         assert!((share - 0.25).abs() < 0.03, "{share}");
     }
 
     #[test]
-    fn a_service_with_room_answers_in_full() {
+    fn service_with_room_answers_in_full() {
         assert!(settle(DimmerKind::Brownout, 0.5) > 0.99);
     }
 }

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_application_is_told_what_to_leave_out() {
+    async fn application_is_told_what_to_leave_out() {
         let layer = NucleusLayer::new(nucleus());
         for (optional, expected) in [("0", "reduced"), ("1", "full"), ("", "full")] {
             let service = layer.layer(service_fn(page));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_that_fails_or_is_dropped_leaves_nobody_behind() {
+    async fn service_that_fails_or_is_dropped_leaves_nobody_behind() {
         type Outcome = Result<Response<Full<Bytes>>, &'static str>;
         let nucleus = nucleus();
         let layer = NucleusLayer::new(Arc::clone(&nucleus));

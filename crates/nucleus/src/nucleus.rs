@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_is_due_once_per_period_and_once_after_a_silence() {
+    fn tick_is_due_once_per_period_and_once_after_a_silence() {
         let mut state = state();
         let first = state.next_tick;
         state.advance(Timestamp::ZERO);

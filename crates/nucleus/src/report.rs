@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_chunked_answer_reports_in_trailers_to_those_who_take_them() {
+    async fn chunked_answer_reports_in_trailers_to_those_who_take_them() {
         for (room, expected) in [
             (get(Version::HTTP_2, ""), true),
             (get(Version::HTTP_11, "gzip, Trailers"), true),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_can_report_nothing_says_whether_it_is_full() {
+    fn answer_that_can_report_nothing_says_whether_it_is_full() {
         let nucleus = Nucleus::new(NucleusConfig::default(), None);
         let optional = |room: Room, told: &'static str| {
             let told = HeaderMap::from_iter([(wire::OPTIONAL, HeaderValue::from_static(told))]);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_without_a_body_reports_in_its_head() {
+    async fn answer_without_a_body_reports_in_its_head() {
         let head = room(Method::HEAD, Version::HTTP_11, "trailers");
         assert!(reported(head, Response::new(chunked())).await.0);
         let get = get(Version::HTTP_11, "trailers");

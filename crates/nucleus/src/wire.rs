@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_may_come_without_instructions() {
+    fn request_may_come_without_instructions() {
         assert_eq!(
             instructions(&[]),
             Instructions {

@@ -67,7 +67,7 @@ fn router(nucleus: &Arc<Nucleus>) -> Router {
 }
 
 #[tokio::test]
-async fn a_page_reports_in_its_headers() {
+async fn page_reports_in_its_headers() {
     let nucleus = support::nucleus();
     let addr = service(router(&nucleus)).await;
     for http in [Http::One, Http::Two] {
@@ -104,7 +104,7 @@ async fn chunks_report_in_trailers() {
 }
 
 #[tokio::test]
-async fn the_applications_own_trailers_are_kept() {
+async fn applications_own_trailers_are_kept() {
     let addr = service(router(&support::nucleus())).await;
     for http in [Http::One, Http::Two] {
         let request = support::get(addr, "/summed").header("te", "trailers");
@@ -117,7 +117,7 @@ async fn the_applications_own_trailers_are_kept() {
 /// Byte for byte, because a client library may hide what is wrong: no `te`, no trailers, and the
 /// next request on the connection is answered.
 #[tokio::test]
-async fn a_client_that_takes_no_trailers_gets_none() {
+async fn client_that_takes_no_trailers_gets_none() {
     let nucleus = support::nucleus();
     let addr = service(router(&nucleus)).await;
     let mut client = Client::connect(addr).await;
@@ -136,7 +136,7 @@ async fn a_client_that_takes_no_trailers_gets_none() {
 }
 
 #[tokio::test]
-async fn an_event_stream_is_counted_out_with_its_head() {
+async fn event_stream_is_counted_out_with_its_head() {
     let nucleus = support::nucleus();
     let addr = service(router(&nucleus)).await;
     let mut client = Client::connect(addr).await;
@@ -162,7 +162,7 @@ async fn head_reports_in_its_headers_and_errors_are_answered_too() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_is_counted_out() {
+async fn client_that_leaves_is_counted_out() {
     let nucleus = support::nucleus();
     let (arrived_in, mut arrived) = mpsc::unbounded_channel::<oneshot::Sender<()>>();
     let hang = move || {

@@ -112,7 +112,7 @@ async fn bodies_pass_to_a_service_of_either_protocol() {
 }
 
 #[tokio::test]
-async fn a_service_that_is_gone_is_a_bad_gateway_and_nobody_is_counted() {
+async fn service_that_is_gone_is_a_bad_gateway_and_nobody_is_counted() {
     let (_taken, addr) = nobody();
     let sidecar = Sidecar::before(&format!("http://{addr}")).await;
     let answer = send(Http::One, sidecar.addr, support::get(sidecar.addr, "/")).await;
@@ -141,7 +141,7 @@ fn hanging() -> (Router, mpsc::UnboundedReceiver<oneshot::Sender<()>>) {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_is_counted_out_and_the_service_learns_of_it() {
+async fn client_that_leaves_is_counted_out_and_the_service_learns_of_it() {
     let (router, mut arrived) = hanging();
     let sidecar = Sidecar::before(&format!("http://{}", service(router).await)).await;
     let (leave, left) = oneshot::channel();
@@ -185,7 +185,7 @@ async fn requests_in_flight_finish_after_the_stop() {
 }
 
 #[tokio::test]
-async fn the_stop_does_not_wait_for_ever() {
+async fn stop_does_not_wait_for_ever() {
     let (router, mut arrived) = hanging();
     let upstream = format!("http://{}", service(router).await);
     let sidecar = Sidecar::with_grace(&upstream, Duration::ZERO).await;
@@ -197,7 +197,7 @@ async fn the_stop_does_not_wait_for_ever() {
 }
 
 #[tokio::test]
-async fn a_websocket_passes_and_holds_no_place() {
+async fn websocket_passes_and_holds_no_place() {
     let (listener, addr) = listen().await;
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();

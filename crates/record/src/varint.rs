@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_more_than_64_bits_is_none() {
+    fn number_of_more_than_64_bits_is_none() {
         let mut bytes: &[u8] = &[0xff; 11];
         assert_eq!(take(&mut bytes), None);
         let mut bytes: &[u8] = &[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x02];

@@ -138,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn a_file_cut_at_any_byte_loses_only_its_tail(
+    fn file_cut_at_any_byte_loses_only_its_tail(
         requests in prop::collection::vec(any_request(), 1..60),
         cut in any::<prop::sample::Index>(),
     ) {
@@ -201,7 +201,7 @@ proptest! {
 }
 
 #[test]
-fn a_request_takes_at_most_24_bytes() {
+fn request_takes_at_most_24_bytes() {
     let requests = traffic(40_000);
     // A frame every two seconds at 200/s, as the recorder writes them.
     let bytes = written(&requests, 400).len();
@@ -257,7 +257,7 @@ fn files_rotate_and_each_can_be_read_alone() {
 }
 
 #[test]
-fn the_oldest_files_are_removed_at_the_cap() {
+fn oldest_files_are_removed_at_the_cap() {
     let dir = tempfile::tempdir().unwrap();
     let rotation = Rotation {
         file_bytes: 50_000,
@@ -335,7 +335,7 @@ fn directory_that_cannot_be_made_again_loses_rows_and_counts_them() {
 }
 
 #[test]
-fn a_recorder_loses_nothing_that_fits_and_counts_the_rest() {
+fn recorder_loses_nothing_that_fits_and_counts_the_rest() {
     const SENT: u64 = 300_000;
     static COMPLAINED: AtomicBool = AtomicBool::new(false);
     let dir = tempfile::tempdir().unwrap();

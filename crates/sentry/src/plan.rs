@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_replica_cannot_be_removed_again() {
+    fn removed_replica_cannot_be_removed_again() {
         let config = SentryConfig::default();
         let plan = Plan::new(&config, &[NonZeroU32::MIN], Timestamp::ZERO).unwrap();
         let remove = [ReplicaChange::Remove(ReplicaId(0))];

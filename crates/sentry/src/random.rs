@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_gives_the_same_numbers() {
+    fn same_seed_gives_the_same_numbers() {
         let (a, b) = (Dice::new(7), Dice::new(7));
         assert!((0..100).all(|_| a.draw() == b.draw()));
     }

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_expectation_is_doubted() {
+    fn old_expectation_is_doubted() {
         let reports = ReplicaReports::new();
         (0..50).for_each(|_| reports.on_full(Duration::from_secs(1)));
         reports.doubt_expectation();

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_lasts_from_its_admission() {
+    fn session_lasts_from_its_admission() {
         let sessions = Sessions::new(100, MINUTE);
         let cart = 7 << 32 | 9;
         assert!(!sessions.knows(at(0), cart));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_keeps_its_size_and_forgets_the_oldest() {
+    fn table_keeps_its_size_and_forgets_the_oldest() {
         let sessions = Sessions::new(4, MINUTE);
         for session in 0..5_u64 {
             sessions.open(at(session as u32), session << 32 | session);

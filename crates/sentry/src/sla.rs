@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_left_only_clearly_below_its_beginning() {
+    fn row_is_left_only_clearly_below_its_beginning() {
         let table = table();
         assert_eq!(band(&table, 0, 999.0), 0);
         assert_eq!(band(&table, 0, 1000.0), 1);

@@ -109,7 +109,7 @@ fn one_slot(more: &str) -> Site {
 }
 
 #[test]
-fn the_most_important_waiter_goes_first() {
+fn most_important_waiter_goes_first() {
     let mut site = one_slot(TWO);
     site.of(BRONZE);
     let bronze = site.of(BRONZE);
@@ -119,7 +119,7 @@ fn the_most_important_waiter_goes_first() {
 }
 
 #[test]
-fn a_full_queue_loses_its_least_important() {
+fn full_queue_loses_its_least_important() {
     let mut site = one_slot(&format!("queue = {{ max_requests = 2 }}\n{TWO}"));
     site.many(3, BRONZE);
     let gold = site.of(GOLD);
@@ -130,7 +130,7 @@ fn a_full_queue_loses_its_least_important() {
 }
 
 #[test]
-fn a_guarantee_is_kept_whatever_is_in_the_way() {
+fn guarantee_is_kept_whatever_is_in_the_way() {
     let mut site = one_slot(
         "classes = [{ name = 'gold' }, { name = 'bronze', guarantee = '1/s' }]\nqueue = { max_requests = 1 }",
     );
@@ -149,7 +149,7 @@ fn a_guarantee_is_kept_whatever_is_in_the_way() {
 }
 
 #[test]
-fn a_session_that_was_admitted_goes_before_strangers() {
+fn session_that_was_admitted_goes_before_strangers() {
     let mut site = one_slot(TWO);
     let of_session = |session: u64, entry: bool| Arrival {
         session: Some(session << 32),
@@ -194,7 +194,7 @@ fn policed(delays: &str) -> Site {
 }
 
 #[test]
-fn a_request_that_would_be_late_is_refused() {
+fn request_that_would_be_late_is_refused() {
     let mut site = policed("['0ms']");
     site.many(12, GOLD);
     // The ninth finds four in each server, the tenth four and a half on average.
@@ -207,7 +207,7 @@ fn a_request_that_would_be_late_is_refused() {
 }
 
 #[test]
-fn a_batch_is_held_and_let_in_as_far_as_it_fits() {
+fn batch_is_held_and_let_in_as_far_as_it_fits() {
     let mut site = policed("['0ms', '50ms']");
     let bronze: Vec<usize> = site.many(12, BRONZE);
     assert!(site.admitted.is_empty());
@@ -253,7 +253,7 @@ fn who_leaves_while_held_is_gone_and_a_kill_switch_lets_all_go() {
 }
 
 #[test]
-fn the_driver_short_of_cpu_judges_by_the_threshold() {
+fn driver_short_of_cpu_judges_by_the_threshold() {
     let mut site = Site::new(2, &format!("mode = 'sentry'\n{TWO}"));
     let kind = |site: &Site| {
         site.status()
@@ -270,7 +270,7 @@ fn the_driver_short_of_cpu_judges_by_the_threshold() {
 }
 
 #[test]
-fn the_target_follows_the_rate_and_comes_back() {
+fn target_follows_the_rate_and_comes_back() {
     let mut site = Site::new(
         1,
         "mode = 'off'\nclasses = [{ name = 'gold', targets = [{ above = '100/s', target = '2s' }] }]",

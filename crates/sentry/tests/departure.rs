@@ -119,7 +119,7 @@ fn who_leaves_takes_nothing_of_what_is_known() {
 
 /// Connections have to be opened for the first that come.
 #[test]
-fn the_moment_in_which_a_crowd_comes_says_little() {
+fn moment_in_which_a_crowd_comes_says_little() {
     let mut clients = Loop::new();
     (0..8).for_each(|client| clients.ask(client));
     clients.run(1000);

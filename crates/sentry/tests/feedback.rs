@@ -65,7 +65,7 @@ fn where_everybody_leaves_unanswered_less_is_let_in() {
 }
 
 #[test]
-fn a_gate_that_is_shut_opens_again_without_reports() {
+fn gate_that_is_shut_opens_again_without_reports() {
     let sentry = sentry();
     second(&sentry, at(0), Ending::Served, Some(0.9));
     let mut seconds = 1..200;
@@ -76,7 +76,7 @@ fn a_gate_that_is_shut_opens_again_without_reports() {
 }
 
 #[test]
-fn a_service_that_never_reports_is_left_alone() {
+fn service_that_never_reports_is_left_alone() {
     assert_eq!(after_silence(None), 100.0);
 }
 

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_is_read_for_all_together_so_often() {
+    fn clock_is_read_for_all_together_so_often() {
         let limits = limits();
         let read = (0..60_000_u32).filter(|index| {
             let [_, a, b, c] = index.to_be_bytes();

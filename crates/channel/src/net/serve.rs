@@ -459,7 +459,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stranger_can_register_only_itself() {
+    fn stranger_can_register_only_itself() {
         let peer: IpAddr = "192.0.2.7".parse().unwrap();
         assert!(is_at("http://192.0.2.7:9000", peer));
         assert!(is_at(

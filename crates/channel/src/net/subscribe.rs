@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_not_kept() {
+    fn endless_line_is_not_kept() {
         let endless = [b'x'; EVENT_BYTES_MAX + 1];
         assert!(Messages::default().add(&endless).is_err());
     }

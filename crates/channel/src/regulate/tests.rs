@@ -34,7 +34,7 @@ fn delay_of(strategy: &Strategy) -> f64 {
 }
 
 #[test]
-fn a_share_is_found_that_holds_the_delay() {
+fn share_is_found_that_holds_the_delay() {
     for dead_time in [None, Some(Duration::ZERO)] {
         let mut regulator = Regulator::new(RegulatorConfig {
             dead_time,
@@ -50,7 +50,7 @@ fn a_share_is_found_that_holds_the_delay() {
 }
 
 #[test]
-fn a_delay_above_the_setpoint_lengthens_the_interval() {
+fn delay_above_the_setpoint_lengthens_the_interval() {
     let mut regulator = Regulator::new(RegulatorConfig {
         gains: PidGains::pi(0.3, Duration::from_secs(2)),
         ..config(INTERVAL)
@@ -64,7 +64,7 @@ fn a_delay_above_the_setpoint_lengthens_the_interval() {
 }
 
 #[test]
-fn a_peak_closes_the_channel_within_periods_and_not_further_than_all_clients_need() {
+fn peak_closes_the_channel_within_periods_and_not_further_than_all_clients_need() {
     for (means, first, last) in [(GROUP, 0.3, 0.1), (INTERVAL, 10.0 / 3.0, 10.0)] {
         let closing = RegulatorConfig {
             closing: true,
@@ -85,7 +85,7 @@ fn a_peak_closes_the_channel_within_periods_and_not_further_than_all_clients_nee
 }
 
 #[test]
-fn a_delay_near_the_setpoint_is_left_to_the_pid_controller() {
+fn delay_near_the_setpoint_is_left_to_the_pid_controller() {
     let closing = RegulatorConfig {
         closing: true,
         ..config(GROUP)
@@ -105,7 +105,7 @@ fn a_delay_near_the_setpoint_is_left_to_the_pid_controller() {
 }
 
 #[test]
-fn the_step_bound_follows_the_number_of_clients() {
+fn step_bound_follows_the_number_of_clients() {
     let mut regulator = Regulator::new(RegulatorConfig {
         bounded: true,
         ..config(INTERVAL)
@@ -124,7 +124,7 @@ fn the_step_bound_follows_the_number_of_clients() {
 }
 
 #[test]
-fn a_measured_dead_time_is_predicted_over() {
+fn measured_dead_time_is_predicted_over() {
     // Commands show five periods late.
     let late = |dead_time: Duration| {
         let mut regulator = Regulator::new(RegulatorConfig {
@@ -177,7 +177,7 @@ fn it_recovers_after_overload() {
 }
 
 #[test]
-fn a_relay_experiment_gives_gains_and_hands_back_without_a_jump() {
+fn relay_experiment_gives_gains_and_hands_back_without_a_jump() {
     for means in [GROUP, INTERVAL] {
         let mut regulator = Regulator::new(config(means)).unwrap();
         let (bias, swing) = match means {

@@ -80,7 +80,7 @@ fn everybody_has_two_parents_and_nobody_too_many_children() {
 }
 
 #[test]
-fn a_relay_never_gets_a_parent_below_itself() {
+fn relay_never_gets_a_parent_below_itself() {
     let (mut tracker, parents) = forest();
     for index in [0, 10, 500] {
         let again = tracker.join(at(2.0), 5, &relay(index));
@@ -136,7 +136,7 @@ fn strangers_cannot_make_others_wait() {
 }
 
 #[test]
-fn a_relay_that_nobody_has_reached_is_not_given_to_anybody() {
+fn relay_that_nobody_has_reached_is_not_given_to_anybody() {
     let mut tracker = tracker(1);
     for index in 0..100 {
         tracker.join(at(1.0), 0, &relay(index));
@@ -158,7 +158,7 @@ fn a_relay_that_nobody_has_reached_is_not_given_to_anybody() {
 }
 
 #[test]
-fn a_members_relay_is_given_at_once() {
+fn members_relay_is_given_at_once() {
     let mut tracker = tracker(1);
     let vouched = Joining {
         member: member(1),
@@ -173,7 +173,7 @@ fn a_members_relay_is_given_at_once() {
 }
 
 #[test]
-fn the_dead_go_when_the_publisher_cannot_reach_them_either() {
+fn dead_go_when_the_publisher_cannot_reach_them_either() {
     let mut tracker = tracker(1);
     join(&mut tracker, at(1.0), 0, &relay(1));
     let complaint = Joining {
@@ -228,7 +228,7 @@ fn two_members_are_believed_about_a_relay_that_only_the_publisher_reaches() {
 }
 
 #[test]
-fn the_silent_are_not_given_to_anybody() {
+fn silent_are_not_given_to_anybody() {
     let mut tracker = tracker(1);
     join(&mut tracker, at(3.0), 0, &relay(2));
     assert_eq!(tracker.relays(), 1);
@@ -238,7 +238,7 @@ fn the_silent_are_not_given_to_anybody() {
 }
 
 #[test]
-fn the_publisher_takes_its_arity_however_many_come() {
+fn publisher_takes_its_arity_however_many_come() {
     let mut tracker = tracker(5);
     let mut at_root = 0;
     for index in 0..2000 {
@@ -262,7 +262,7 @@ fn the_publisher_takes_its_arity_however_many_come() {
 }
 
 #[test]
-fn the_publisher_takes_no_more_than_its_bound_and_a_share_of_it_from_one_address() {
+fn publisher_takes_no_more_than_its_bound_and_a_share_of_it_from_one_address() {
     let room = Room {
         arity: 2,
         listeners_max: 10,
@@ -298,7 +298,7 @@ fn who_has_arrived_at_the_publisher_is_not_expected_any_more() {
 }
 
 #[test]
-fn an_orphan_gets_what_it_lacks_and_nothing_it_has() {
+fn orphan_gets_what_it_lacks_and_nothing_it_has() {
     let (mut tracker, parents) = forest();
     let mut orphan = relay(500);
     let [kept, lost] = &parents["http://r500"][..] else {
@@ -370,7 +370,7 @@ fn rounds_to_repair(is_dead: impl Fn(usize) -> bool) -> u32 {
 }
 
 #[test]
-fn the_rest_is_reached_again_within_a_few_questions_whoever_dies() {
+fn rest_is_reached_again_within_a_few_questions_whoever_dies() {
     for percent in [10, 30, 50] {
         let random = |index| ClientId(index as u64).phase() < f64::from(percent) / 100.0;
         let rounds = rounds_to_repair(random);
@@ -382,7 +382,7 @@ fn the_rest_is_reached_again_within_a_few_questions_whoever_dies() {
 }
 
 #[test]
-fn a_restarted_tracker_believes_where_a_relay_was() {
+fn restarted_tracker_believes_where_a_relay_was() {
     let mut tracker = tracker(5);
     join(&mut tracker, at(1.0), 0, &relay(1));
     let returning = Joining {

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrower_range_takes_effect_at_once() {
+    fn narrower_range_takes_effect_at_once() {
         let mut actuator = actuator(1.0);
         actuator.track(9.0);
         let narrow = Limits { min: 0.0, max: 3.0 };

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_estimate_is_equation_9() {
+    fn estimate_is_equation_9() {
         let mut controller = controller();
         controller.step_applied(1.0, 0.6, 2.0);
         assert!((controller.plant_gain() - (0.5 * 0.05 + 0.5 * 0.3)).abs() < 1e-12);

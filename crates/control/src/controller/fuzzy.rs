@@ -201,13 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn the_gain_is_five_times_smaller_at_the_setpoint_than_at_full_error() {
+    fn gain_is_five_times_smaller_at_the_setpoint_than_at_full_error() {
         let at = |error: f64| (infer(error + 0.01, 0.0) - infer(error, 0.0)) / 0.01;
         assert!((at(0.9) / at(0.0) - 5.0).abs() < 1e-6);
     }
 
     #[test]
-    fn an_answer_needs_two_good_samples_to_see_a_change() {
+    fn answer_needs_two_good_samples_to_see_a_change() {
         let mut controller = FuzzyPi::new(FuzzyPiConfig {
             scales: FuzzyPiScales {
                 error: 1.0,

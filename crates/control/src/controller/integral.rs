@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_closed_loop_has_the_poles_of_equation_5() {
+    fn closed_loop_has_the_poles_of_equation_5() {
         let mut controller = integral(0.07, Integration::Forward);
         let mut measured = 0.0;
         let errors: Vec<f64> = (0..60)
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_forward_form_leaves_the_limit_one_step_after_the_error_turned() {
+    fn forward_form_leaves_the_limit_one_step_after_the_error_turned() {
         let leaves = |integration| {
             let mut controller = integral(1.0, integration);
             for _ in 0..1000 {

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_rest_at_the_upper_limit_is_back_calculated() {
+    fn negative_rest_at_the_upper_limit_is_back_calculated() {
         assert_eq!(unwound(15.0, -1.0, 12.0), 13.0);
         assert_eq!(unwound(-15.0, 1.0, -12.0), -13.0);
     }

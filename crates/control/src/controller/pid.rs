@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_derivative_follows_a_ramp_and_ignores_the_setpoint() {
+    fn derivative_follows_a_ramp_and_ignores_the_setpoint() {
         let mut controller = pid(PidGains {
             derivative_time: Duration::from_secs(3),
             ..PidGains::p(1.0)
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_derivative_restarts_after_a_gap() {
+    fn derivative_restarts_after_a_gap() {
         let mut controller = pid(PidGains {
             derivative_time: SECOND,
             ..PidGains::p(1.0)
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_step_after_taking_over_starts_from_there() {
+    fn first_step_after_taking_over_starts_from_there() {
         let mut controller = pid(PidGains::pi(50.0, Duration::from_secs(100)));
         controller.track(40.0);
         // Integral action alone: 50/100 times an error of 0.2.

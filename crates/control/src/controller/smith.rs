@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn an_integrator_that_ran_for_ages_still_predicts_exactly() {
+    fn integrator_that_ran_for_ages_still_predicts_exactly() {
         let model = ProcessModel::Integrator {
             gain_per_second: 0.1,
         };
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_model_follows_what_was_applied() {
+    fn model_follows_what_was_applied() {
         let gains = PidGains::p(1.0);
         let limits = ActuatorConfig::within(0.0, 10.0);
         let pid = Pid::new(PidConfig::new(gains, SECOND, limits)).unwrap();

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vector_of_the_wrong_length_is_held_and_counted() {
+    fn vector_of_the_wrong_length_is_held_and_counted() {
         let mut controller = controller();
         controller.step(&[13.0, 24.0]);
         assert_eq!(controller.step(&[1.0]), 55.0);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_that_takes_over_starts_from_what_was_applied() {
+    fn controller_that_takes_over_starts_from_what_was_applied() {
         let mut fresh = controller();
         fresh.track(80.0);
         assert_eq!(fresh.step(&[20.0, 20.0]), 80.0);

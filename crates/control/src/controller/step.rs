@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_step_acts_in_reverse() {
+    fn negative_step_acts_in_reverse() {
         assert_eq!(controller(-1.0).step(0.8, 0.6), 4.0);
     }
 

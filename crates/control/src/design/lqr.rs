@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_double_integrator_matches_an_independent_solver() {
+    fn double_integrator_matches_an_independent_solver() {
         // scipy.linalg.solve_discrete_are(A, B, I, 1)
         let plant = system(&[vec![1.0, 1.0], vec![0.0, 1.0]], &[vec![0.0], vec![1.0]]);
         let lqr = Lqr::solve(&plant, &identity(2), &identity(1)).unwrap();
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreachable_unstable_mode_is_refused_by_name() {
+    fn unreachable_unstable_mode_is_refused_by_name() {
         let plant = system(&[vec![1.2, 0.0], vec![0.0, 0.5]], &[vec![0.0], vec![1.0]]);
         let error = Lqr::solve(&plant, &identity(2), &identity(1)).unwrap_err();
         assert!(error.to_string().contains("not stabilisable"), "{error}");
@@ -295,13 +295,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unreachable_mode_that_dies_by_itself_is_fine() {
+    fn unreachable_mode_that_dies_by_itself_is_fine() {
         let plant = system(&[vec![0.9, 0.0], vec![0.0, 0.5]], &[vec![0.0], vec![1.0]]);
         assert!(Lqr::solve(&plant, &identity(2), &identity(1)).is_ok());
     }
 
     #[test]
-    fn an_unstable_mode_that_costs_nothing_is_refused() {
+    fn unstable_mode_that_costs_nothing_is_refused() {
         let plant = system(&[vec![1.0, 0.0], vec![0.0, 0.5]], &[vec![1.0], vec![1.0]]);
         let q = matrix("Q", &[vec![0.0, 0.0], vec![0.0, 1.0]]).unwrap();
         let error = Lqr::solve(&plant, &q, &identity(1)).unwrap_err();

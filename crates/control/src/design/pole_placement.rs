@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_three_parameter_sets_of_002() {
+    fn three_parameter_sets_of_002() {
         for (k, ti, expected) in [
             (20.0, 2.8, 0.8198),
             (20.0, 0.1, 2.364),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_closed_loop_has_the_poles_of_equation_3() {
+    fn closed_loop_has_the_poles_of_equation_3() {
         let closed = apache().closed_loop(gains(20.0, 2.8)).unwrap();
         let expected = apache().poles(gains(20.0, 2.8)).unwrap();
         for (a, b) in closed.poles().unwrap().iter().zip(expected) {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_linear_flow_model_of_002_decays_like_its_poles() {
+    fn linear_flow_model_of_002_decays_like_its_poles() {
         // The equations of §4 without limits: x' = x + u - sigma, rho' = (u + x)/sigma, PI on top.
         let (sigma, k, ti) = (1.0 / 0.0255, 20.0, 2.8);
         let (mut x, mut sum, mut rho) = (0.0, 0.0, 0.8 + 0.1);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gain_margin_ends_where_the_jury_criterion_says() {
+    fn gain_margin_ends_where_the_jury_criterion_says() {
         // 1 - a1 + a2 = 0 at K/sigma = 4 / (2 - h/Ti).
         let open = apache().open_loop(gains(20.0, 2.8)).unwrap();
         let margin = Margins::of(&open).unwrap().gain_up.unwrap().factor;

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plant_that_never_answers_ends_with_a_reason_and_rests_at_the_bias() {
+    fn plant_that_never_answers_ends_with_a_reason_and_rests_at_the_bias() {
         let mut relay = Relay::new(config()).unwrap();
         for _ in 0..200 {
             relay.step(-1.0);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn an_oscillation_that_keeps_growing_is_not_believed() {
+    fn oscillation_that_keeps_growing_is_not_believed() {
         let mut relay = Relay::new(config()).unwrap();
         for k in 0..200 {
             let k = f64::from(k);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_moves_only_between_its_two_values() {
+    fn command_moves_only_between_its_two_values() {
         let mut relay = Relay::new(config()).unwrap();
         for k in 0..300 {
             let command = relay.step(f64::from(k % 7) - 3.0);

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scalar_equation_has_a_closed_form() {
+    fn scalar_equation_has_a_closed_form() {
         // b² p² + (r - a² r - b² q) p - q r = 0
         for (a, b, q, r) in [
             (1.0, 1.0, 1.0, 1.0),
@@ -160,12 +160,12 @@ mod tests {
     }
 
     #[test]
-    fn the_integrator_costs_the_golden_ratio() {
+    fn integrator_costs_the_golden_ratio() {
         assert!((scalar(1.0, 1.0, 1.0, 1.0) - 0.5 * (1.0 + 5.0_f64.sqrt())).abs() < 1e-14);
     }
 
     #[test]
-    fn a_slow_closed_loop_still_converges() {
+    fn slow_closed_loop_still_converges() {
         // Almost free deviation, dear control: the closed loop has its pole at about 1 - 1e-6.
         let p = scalar(1.0, 1.0, 1e-12, 1.0);
         assert!((p - 1e-6).abs() < 1e-11, "{p}");

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_out_of_the_circle_is_found() {
+    fn way_out_of_the_circle_is_found() {
         // 0.5 - k = -1 at k = 1.5
         let locus = trace(&[1.0], &[1.0, -0.5], 0.0..=4.0);
         let [crossing] = locus.crossings[..] else {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_in_is_told_from_a_way_out() {
+    fn way_in_is_told_from_a_way_out() {
         let locus = trace(&[1.0], &[1.0, -1.2], 0.0..=3.0);
         let outwards: Vec<bool> = locus.crossings.iter().map(|c| c.outwards).collect();
         assert_eq!(outwards, [false, true]);

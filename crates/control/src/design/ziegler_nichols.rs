@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sampled_plant_is_its_transfer_function() {
+    fn sampled_plant_is_its_transfer_function() {
         let mut plant = SampledPlant::new(&sampled()).unwrap();
         let expected = sampled().step_response(101);
         for y in &expected[1..] {
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_relay_finds_nearly_the_same() {
+    fn relay_finds_nearly_the_same() {
         let exact = raise_gain(&config(), || SampledPlant::new(&sampled()).unwrap()).unwrap();
         let relay = Relay::new(RelayConfig {
             setpoint: 1.0,
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reverse_acting_plant_has_a_negative_ultimate_gain() {
+    fn reverse_acting_plant_has_a_negative_ultimate_gain() {
         let reverse = sampled().scaled(-1.0);
         let config = RaisingConfig {
             gain_first: -0.1,
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn the_classic_pi_settles_and_the_gentle_one_overshoots_less() {
+    fn classic_pi_settles_and_the_gentle_one_overshoots_less() {
         let ultimate = raise_gain(&config(), || SampledPlant::new(&sampled()).unwrap()).unwrap();
         let overshoot = |rule: Rule| {
             let gains = ultimate.gains(rule, Form::Pi).unwrap();

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_factor_belongs_to_the_past() {
+    fn factor_belongs_to_the_past() {
         let mut filter = Ewma::starting_at(0.9, 10.0).unwrap();
         assert_eq!(filter.on_sample(20.0), Some(11.0));
     }

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_of_good_news_in_one_instant_does_not_hide_the_peak() {
+    fn burst_of_good_news_in_one_instant_does_not_hide_the_peak() {
         let filter = PeakEwma::new(Duration::from_secs(1)).unwrap();
         filter.on_sample(Timestamp::ZERO, 100.0);
         (0..1000).for_each(|_| filter.on_sample(Timestamp::ZERO, 1.0));

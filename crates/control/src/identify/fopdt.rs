@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_step_gives_all_three_numbers() {
+    fn clean_step_gives_all_three_numbers() {
         let input = step(150);
         let found = fit(&input, &record(&input)).unwrap();
         assert_found(found, 1e-3);

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_with_textbook_errors() {
+    fn line_with_textbook_errors() {
         // y = 1 + 2 t with residuals (+1, -2, +1): s² = 6, var(slope) = s²/2, var(level) = s²/3.
         let x = Matrix::from_row_slice(3, 2, &[1.0, -1.0, 1.0, 0.0, 1.0, 1.0]);
         let y = DVector::from_vec(vec![0.0, -1.0, 4.0]);

@@ -76,14 +76,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_curved_valley_is_followed_to_its_end() {
+    fn curved_valley_is_followed_to_its_end() {
         let rosenbrock = |[x, y]: Point| (1.0 - x).powi(2) + 100.0 * (y - x * x).powi(2);
         let [x, y] = minimise(rosenbrock, [-1.2, 1.0], [0.5, 0.5]);
         assert!((x - 1.0).abs() < 1e-6 && (y - 1.0).abs() < 1e-6, "{x} {y}");
     }
 
     #[test]
-    fn a_wall_is_not_passed() {
+    fn wall_is_not_passed() {
         let walled = |[x, y]: Point| if x < 1.0 { f64::INFINITY } else { x + y * y };
         let [x, y] = minimise(walled, [3.0, 2.0], [0.5, 0.5]);
         assert!((x - 1.0).abs() < 1e-6 && y.abs() < 1e-3, "{x} {y}");

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_proxy_of_000_is_recovered() {
+    fn proxy_of_000_is_recovered() {
         for (offset, options) in [
             (false, DIAGONAL),
             (
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operating_point_of_raw_data_is_found() {
+    fn operating_point_of_raw_data_is_found() {
         let [r, g, u] = proxy_record(true);
         let options = FitOptions {
             offset: true,

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_badly_scaled_matrix_keeps_its_small_eigenvalue() {
+    fn badly_scaled_matrix_keeps_its_small_eigenvalue() {
         let m = Matrix::from_row_slice(2, 2, &[1.0, 1e9, 1e-9, 0.5]);
         let product: Complex<f64> = eigenvalues(&m).unwrap().iter().product();
         assert!((product.re + 0.5).abs() < 1e-12, "{product}");

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gain_margin_puts_a_pole_on_the_circle() {
+    fn gain_margin_puts_a_pole_on_the_circle() {
         // z² - 1.5 z + 0.5 + k: complex roots of size sqrt(0.5 + k), so k = 0.5.
         let margin = margins(&[0.1], &[1.0, -1.5, 0.5]).gain_up.unwrap();
         assert!((margin.factor - 5.0).abs() < 1e-9);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_order_loop_is_limited_by_sampling_alone() {
+    fn first_order_loop_is_limited_by_sampling_alone() {
         // Pole 0.5 - k leaves the circle at -1, when k = 1.5.
         let margin = margins(&[0.5], &[1.0, -0.5]).gain_up.unwrap();
         assert!((margin.factor - 3.0).abs() < 1e-12);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_phase_margin_of_an_integrator_follows_from_its_half_sample_of_delay() {
+    fn phase_margin_of_an_integrator_follows_from_its_half_sample_of_delay() {
         // |k / (e^iw - 1)| = 1 where 2 sin(w/2) = k; the phase there is -90° - w/2.
         let k: f64 = 0.3;
         let omega = 2.0 * (k / 2.0).asin();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conditionally_stable_loop_has_a_margin_below() {
+    fn conditionally_stable_loop_has_a_margin_below() {
         // Pole 1.2 - k: stable for 0.2 < k < 2.2.
         let found = margins(&[1.0], &[1.0, -1.2]);
         assert!((found.gain_down.unwrap().factor - 0.2).abs() < 1e-9);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_loop_has_no_phase_to_lose() {
+    fn small_loop_has_no_phase_to_lose() {
         let found = margins(&[0.1], &[1.0, -0.5]);
         assert_eq!(found.phase, None);
         assert_eq!(found.delay_samples, None);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sharp_resonance_is_not_stepped_over() {
+    fn sharp_resonance_is_not_stepped_over() {
         // Poles at 0.99999 e^{±i}: the peak is 1e-5 wide and 1e5 times the input high.
         let r: f64 = 0.999_99;
         let den = [1.0, -2.0 * r * 1.0_f64.cos(), r * r];

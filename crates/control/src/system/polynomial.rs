@@ -245,13 +245,13 @@ mod tests {
     }
 
     #[test]
-    fn a_small_root_beside_a_large_one_keeps_its_digits() {
+    fn small_root_beside_a_large_one_keeps_its_digits() {
         let roots = poly(&[1.0, -1e8, 1.0]).roots().unwrap();
         assert!((roots[1].re - 1e-8).abs() < 1e-20);
     }
 
     #[test]
-    fn the_zero_polynomial_has_no_roots_to_list() {
+    fn zero_polynomial_has_no_roots_to_list() {
         assert!(poly(&[0.0, 0.0]).roots().is_err());
         assert!(poly(&[3.0]).roots().unwrap().is_empty());
         assert!(Polynomial::new(&[1.0, f64::INFINITY]).is_err());

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_continuous_pole_gets_its_own_damping_back() {
+    fn continuous_pole_gets_its_own_damping_back() {
         let (zeta, omega): (f64, f64) = (0.6, 0.3);
         let s = Complex::new(-zeta * omega, omega * (1.0 - zeta * zeta).sqrt());
         let damping = Damping::of(s.exp());
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_order_response_settles_when_its_pole_says() {
+    fn first_order_response_settles_when_its_pole_says() {
         let response: Vec<f64> = (0..100).map(|k| 3.0 * (1.0 - 0.8_f64.powi(k))).collect();
         let info = StepInfo::of(&response, 3.0).unwrap();
         assert_eq!(info.settling_samples, settling_samples(0.8).ceil() as usize);

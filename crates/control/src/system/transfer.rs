@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_response_equals_the_sum_of_its_modes() {
+    fn response_equals_the_sum_of_its_modes() {
         let g = TransferFunction::new(&[1.0], &[1.0, -1.1, 0.3]).unwrap(); // poles 0.6 and 0.5
         for (k, y) in g.step_response(30).iter().enumerate() {
             let k = k as f64;

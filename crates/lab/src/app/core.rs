@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_call_costs_no_capacity() {
+    fn late_call_costs_no_capacity() {
         let mut core = Core::new(&config(1, Law::constant(0.01)));
         for id in 0..100 {
             arrive(&mut core, Timestamp::ZERO, id);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_capacity_schedule_bites_in_the_middle_of_a_service() {
+    fn capacity_schedule_bites_in_the_middle_of_a_service() {
         let mut config = config(1, Law::constant(0.1));
         let point = |at_ms, value| Point {
             at: Duration::from_millis(at_ms).into(),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_refuses() {
+    fn full_queue_refuses() {
         let mut config = config(1, Law::constant(0.1));
         config.queue = Bound::Limited(1);
         let mut core = Core::new(&config);

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retried_request_is_judged_from_its_first_due_time() {
+    fn retried_request_is_judged_from_its_first_due_time() {
         let mut recorder = Recorder::new(TARGET, 1, Duration::ZERO);
         recorder.on_outcome(&outcome(vec![
             attempt(0, 5, Ending::Shed("predicted".into())),

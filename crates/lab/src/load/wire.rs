@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_ends_where_its_framing_says_whatever_the_pieces() {
+    fn answer_ends_where_its_framing_says_whatever_the_pieces() {
         let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\na;x=y\r\n0123456789\r\n\
                        0\r\ntrailer: x\r\n\r\n";
         let counted = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_of_http2_becomes_a_header() {
+    fn host_of_http2_becomes_a_header() {
         assert_eq!(
             prepared("http://shop.example/", &[]),
             ["host: shop.example"]
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_to_upgrade_passes_and_a_mere_mention_does_not() {
+    fn wish_to_upgrade_passes_and_a_mere_mention_does_not() {
         let wish = [
             ("connection", "keep-alive, Upgrade"),
             ("upgrade", "websocket"),

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_upstream_is_a_scheme_a_host_and_a_port() {
+    fn upstream_is_a_scheme_a_host_and_a_port() {
         assert!(!"http://127.0.0.1:3000".parse::<Upstream>().unwrap().http2());
         assert!("h2c://[::1]:3000/".parse::<Upstream>().unwrap().http2());
         for bad in [
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_keeps_its_path_and_query() {
+    fn request_keeps_its_path_and_query() {
         let upstream: Upstream = "http://[::1]:3000".parse().unwrap();
         let of = |asked: &'static str| upstream.uri(&Uri::from_static(asked)).to_string();
         assert_eq!(of("/a%20b?c=d"), "http://[::1]:3000/a%20b?c=d");

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_quota_counts() {
+    fn tightest_quota_counts() {
         let root = tempfile::tempdir().unwrap();
         let inner = root.path().join("outer/inner");
         fs::create_dir_all(&inner).unwrap();

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_on_all_addresses_serves_those_of_this_machine_only() {
+    fn socket_on_all_addresses_serves_those_of_this_machine_only() {
         let any: SocketAddr = "0.0.0.0:80".parse().unwrap();
         assert!(serves(any, "127.0.0.1:80".parse().unwrap()));
         assert!(!serves(any, "127.0.0.1:81".parse().unwrap()));

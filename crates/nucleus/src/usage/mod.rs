@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_does_not_exist_is_an_error_that_names_it() {
+    fn process_that_does_not_exist_is_an_error_that_names_it() {
         let error = CpuMeter::new(Whose::Process(u32::MAX)).unwrap_err();
         assert!(
             error.to_string().contains("no process 4294967295"),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_starts_late_is_found_when_it_is_looked_for_again() {
+    fn service_that_starts_late_is_found_when_it_is_looked_for_again() {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
         socket.bind(&any.into()).unwrap();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_of_its_own_is_read_and_a_shared_one_is_not() {
+    fn cgroup_of_its_own_is_read_and_a_shared_one_is_not() {
         for (members, used_s) in [("7\n8\n", 9), ("1\n7\n", 9), ("7\n8\n9\n", 3)] {
             let (_root, system) = machine(members);
             let found = system.find(&Whose::Process(7)).unwrap();

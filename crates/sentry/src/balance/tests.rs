@@ -297,7 +297,7 @@ fn half_of_the_replicas_at_most_are_aside() {
 }
 
 #[test]
-fn a_millisecond_more_is_nothing() {
+fn millisecond_more_is_nothing() {
     let mut bench = Bench::new(2);
     bench.serve(300, &[0, 0]);
     bench.answer(1, 30, 1);

@@ -216,7 +216,7 @@ mod tests {
     /// Full responses take 30 % longer than the two setpoints together: the top level has to lower
     /// them until the quantile meets the setpoint.
     #[test]
-    fn the_top_level_meets_the_setpoint_and_recovers_after_overload() {
+    fn top_level_meets_the_setpoint_and_recovers_after_overload() {
         let mut cascade = Cascade::new(CascadeConfig::paper(1.0, 0.9));
         let mut response_s = 0.0;
         let mut run = |cascade: &mut Cascade, factor: f64, ticks: usize| {

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_request_is_always_served_in_full() {
+    fn lone_request_is_always_served_in_full() {
         let mut control = QueueCascade::new(1.0, 0.5);
         assert!(control.decide(1));
         assert!(!control.decide(2));

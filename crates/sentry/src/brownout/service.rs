@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_replica_does_not_wind_up() {
+    fn idle_replica_does_not_wind_up() {
         let mut control = ServiceControl::new(ServiceControlConfig::default());
         control.set_setpoint(0.5);
         control.on_completion(0.001, true);

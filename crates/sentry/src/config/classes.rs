@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_targets_has_no_gap_and_goes_up() {
+    fn table_of_targets_has_no_gap_and_goes_up() {
         let gap = "classes = [{ name = 'a', targets = [{ above = '10/s', target = '1s' }] }]";
         let error = check(gap).unwrap_err();
         assert!(error.contains("below 10/s"), "{error}");

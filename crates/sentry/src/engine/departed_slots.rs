@@ -93,7 +93,7 @@ mod tests {
     use crate::balance::Slots;
 
     #[test]
-    fn a_slot_is_kept_for_as_long_as_a_request_takes() {
+    fn slot_is_kept_for_as_long_as_a_request_takes() {
         let at = Timestamp::from_secs_f64;
         let replica = Arc::new(Replica::new(2));
         assert!(replica.take(at(0.0), Slots::Free));

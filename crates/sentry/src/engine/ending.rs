@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_logarithmic_mean_lies_between() {
+    fn logarithmic_mean_lies_between() {
         assert!((logarithmic_mean(4.0, 4.0) - 4.0).abs() < 1e-12);
         assert!((logarithmic_mean(1.0, 100.0) - 99.0 / 100f64.ln()).abs() < 1e-9);
         assert_eq!(logarithmic_mean(3.0, 9.0), logarithmic_mean(9.0, 3.0));

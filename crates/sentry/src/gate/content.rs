@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_served_in_full_while_it_is_expected_in_time() {
+    fn request_is_served_in_full_while_it_is_expected_in_time() {
         let (gate, replica) = (ContentGate::new(), Replica::new(1));
         assert_eq!(optional(&gate, 900, &replica), None, "off says nothing");
         gate.set(&RULE);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_cannot_leave_anything_out_is_not_told_to() {
+    fn replica_that_cannot_leave_anything_out_is_not_told_to() {
         let (gate, replica) = (ContentGate::new(), Replica::new(1));
         gate.set(&ContentRule {
             everywhere: false,

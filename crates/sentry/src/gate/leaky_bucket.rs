@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excess_does_not_eat_up_the_guarantee() {
+    fn excess_does_not_eat_up_the_guarantee() {
         // 10/s guaranteed, 100/s arrive: over 10 s a tenth of them conforms.
         let bucket = LeakyBucket::new(at(0), 10.0, 1.0);
         let conforming = (0..1000).filter(|&k| bucket.conforms(at(k * 10))).count();

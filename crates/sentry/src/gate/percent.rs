@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_are_exact() {
+    fn ends_are_exact() {
         let gate = PercentBlocking::new(7.0);
         assert!(gate.passes(1.0 - f64::EPSILON));
         for nothing in [0.0, -1.0, f64::NAN] {

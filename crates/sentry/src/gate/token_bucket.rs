@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_bucket_lets_its_burst_through_and_no_more() {
+    fn full_bucket_lets_its_burst_through_and_no_more() {
         let bucket = TokenBucket::new(at(0.0), 10.0, 5.0);
         assert_eq!(drain(&bucket, at(0.0)), 5);
         assert_eq!(drain(&bucket, at(0.35)), 3);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_rate_keeps_the_tokens() {
+    fn new_rate_keeps_the_tokens() {
         let bucket = TokenBucket::new(at(0.0), 1.0, 4.0);
         assert!(bucket.try_take(at(0.0)));
         bucket.set_rate(at(0.0), 1000.0, 4.0);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_rate_of_the_past_does_not_hold_up_a_fast_one() {
+    fn slow_rate_of_the_past_does_not_hold_up_a_fast_one() {
         let bucket = TokenBucket::new(at(0.0), 0.01, 1.0);
         assert!(bucket.try_take(at(0.0)));
         bucket.set_rate(at(0.0), 100.0, 1.0);

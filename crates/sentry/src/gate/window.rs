@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lower_limit_waits_for_those_inside() {
+    fn lower_limit_waits_for_those_inside() {
         let window = DynamicWindow::new(3);
         assert!((0..3).all(|_| window.try_enter()));
         window.set_limit(1);

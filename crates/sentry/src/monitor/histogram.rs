@@ -196,7 +196,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_bucket_holds_its_middle(nanos in 1_024_u64..(1 << 40)) {
+        fn bucket_holds_its_middle(nanos in 1_024_u64..(1 << 40)) {
             let middle = middle_seconds(bucket_of(nanos)) * 1e9;
             prop_assert!((middle / nanos as f64 - 1.0).abs() <= 0.0626);
         }

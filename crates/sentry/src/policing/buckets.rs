@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_stands_for_all_within_a_tenth() {
+    fn middle_stands_for_all_within_a_tenth() {
         for micros in (120..5_000_000).step_by(7919) {
             let service_s = f64::from(micros) * 1e-6;
             let off = service_s_of(bucket_of(service_s)) / service_s;

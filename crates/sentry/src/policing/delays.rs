@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chance_is_met_by_the_smallest_delays() {
+    fn chance_is_met_by_the_smallest_delays() {
         let bounds = DelayBounds {
             epsilon: 0.02,
             ..DelayBounds::default()
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_that_cannot_be_met_gives_the_longest_delays() {
+    fn bound_that_cannot_be_met_gives_the_longest_delays() {
         let bounds = DelayBounds {
             epsilon: 1e-9,
             delay_max_s: 0.01,

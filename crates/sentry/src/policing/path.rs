@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_what_the_paths_of_a_key_have_in_common() {
+    fn name_is_what_the_paths_of_a_key_have_in_common() {
         let patterns = ["/blog/*/comments", "/static/**"].map(str::to_owned);
         let hasher = PathHasher::new((1, 2), &patterns);
         assert_eq!(hasher.name("/user/4711/orders?page=2"), "/user/:id/orders");

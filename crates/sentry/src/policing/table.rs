@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_samples_weigh_the_same_and_a_change_is_followed() {
+    fn first_samples_weigh_the_same_and_a_change_is_followed() {
         let table = ServiceTable::new(64, 1);
         for service_s in [0.1, 0.2, 0.6] {
             table.record(PAGE, service_s);
@@ -218,7 +218,7 @@ mod tests {
     /// A thousand paths are in use when ten million strangers come, ten to each honest request,
     /// over ten minutes: the table keeps its size and the paths.
     #[test]
-    fn a_flood_of_new_urls_evicts_less_than_one_in_a_hundred_hot_paths() {
+    fn flood_of_new_urls_evicts_less_than_one_in_a_hundred_hot_paths() {
         const HOT: u64 = 1000;
         const FLOOD: u64 = 10_000_000;
         let hasher = PathHasher::new((11, 12), &[]);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_no_longer_asked_for_makes_room() {
+    fn path_that_is_no_longer_asked_for_makes_room() {
         let table = ServiceTable::new(WAYS, 3); // one bucket
         for path in 1..=WAYS as u64 {
             (0..100).for_each(|_| table.record(PathKey(path << 32), 1.0));

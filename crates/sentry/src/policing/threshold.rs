@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gate_meets_its_share_within_one_request() {
+    fn gate_meets_its_share_within_one_request() {
         let gate = ThresholdGate::new(3);
         gate.set(&Threshold {
             class: 1,

@@ -71,7 +71,7 @@ fn who_was_away_gets_no_credit_for_it() {
 }
 
 #[test]
-fn the_preferred_go_first_and_are_put_out_last() {
+fn preferred_go_first_and_are_put_out_last() {
     let mut queue = Queue::new(1, 64);
     queue.push(waiter(0, None));
     queue.push(Waiter {
@@ -84,7 +84,7 @@ fn the_preferred_go_first_and_are_put_out_last() {
 }
 
 #[test]
-fn a_batch_is_let_out_in_turn_among_tenants() {
+fn batch_is_let_out_in_turn_among_tenants() {
     let mut queue = Queue::new(1, 64);
     let held = |value, tenant| Waiter {
         bucket: Some(2),
@@ -178,7 +178,7 @@ fn who_is_late_stays_so_with_a_new_list_of_classes() {
 }
 
 #[test]
-fn a_new_list_of_classes_keeps_order_and_tickets() {
+fn new_list_of_classes_keeps_order_and_tickets() {
     let mut queue = Queue::new(2, 64);
     let tickets: Vec<Ticket> = (0..3)
         .map(|value| queue.push(waiter(value, None)))

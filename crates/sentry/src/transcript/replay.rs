@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_while_recording_stands_in_the_transcript() {
+    fn loss_while_recording_stands_in_the_transcript() {
         let end = verified(&run(true)).end;
         assert!(
             matches!(end, ReplayEnd::Broken { after, .. } if after > 4),

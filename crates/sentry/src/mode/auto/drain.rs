@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_rate_is_known_well() {
+    fn steady_rate_is_known_well() {
         let dice = Dice::new(3);
         let mut meter = DrainMeter::default();
         let mut errors = 0;
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_of_three_quarters_is_seen_within_a_second_nearly_always() {
+    fn loss_of_three_quarters_is_seen_within_a_second_nearly_always() {
         let ticks: Vec<usize> = (0..50)
             .map(|seed| ticks_to_follow(100.0, 25.0, 0.5, seed))
             .collect();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_return_to_full_capacity_is_seen_within_a_second() {
+    fn return_to_full_capacity_is_seen_within_a_second() {
         for seed in 0..50 {
             assert!(ticks_to_follow(25.0, 100.0, 0.3, seed) <= 10, "seed {seed}");
         }
@@ -245,7 +245,7 @@ mod tests {
 
     /// A change does not hide behind the variance it causes.
     #[test]
-    fn a_step_is_no_dispersion() {
+    fn step_is_no_dispersion() {
         let mut meter = DrainMeter::default();
         let counts = |n: usize, mean: f64| (0..n).map(move |tick| mean + [-2.0, 2.0][tick % 2]);
         for count in counts(50, 10.0).chain(counts(40, 5.0)) {
@@ -286,7 +286,7 @@ mod tests {
 
     /// As when the clients of a fast service leave, and the last of them had no answer.
     #[test]
-    fn a_moment_is_no_change() {
+    fn moment_is_no_change() {
         let mut meter = DrainMeter::default();
         (0..50).for_each(|_| meter.on_tick(&Counts::of(1700.0, TICK)));
         meter.on_tick(&Counts::of(0.0, 0.02));

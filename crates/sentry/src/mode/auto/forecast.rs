@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_is_shorter_the_more_arrives() {
+    fn queue_is_shorter_the_more_arrives() {
         let ahead = |pressure| situation(true).limits(0.5, part(pressure)).ahead;
         assert!(ahead(1.1) > ahead(2.0) && ahead(2.0) > ahead(4.0));
         assert!(ahead(1000.0) >= 2);
     }
 
     #[test]
-    fn a_class_with_room_waits_as_long_as_it_is_in_time() {
+    fn class_with_room_waits_as_long_as_it_is_in_time() {
         let ahead = |pressure| situation(true).limits(0.5, part(pressure)).ahead;
         assert_eq!(ahead(0.8), 44, "half a second less the residence of most");
         assert!(ahead(0.8) > ahead(1.1));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_waits_and_never_expires() {
+    fn burst_waits_and_never_expires() {
         let calm = situation(false).limits(0.2, part(1.0));
         assert_eq!(f64::from(calm.ahead), burst(100.0, 1.0, 1.0).ceil());
         assert_eq!(calm.wait_ns, NEVER);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_cannot_be_met_still_keeps_the_service_busy() {
+    fn target_that_cannot_be_met_still_keeps_the_service_busy() {
         let slow = Situation {
             residence: 2.0,
             residence_most: 4.0,

@@ -220,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn the_larger_the_excess_the_sooner_it_is_known() {
+    fn larger_the_excess_the_sooner_it_is_known() {
         assert_eq!(ticks_until_overloaded(100.0), 1);
         assert!(ticks_until_overloaded(20.0) <= 4);
         assert!(ticks_until_overloaded(12.0) <= 30);
     }
 
     #[test]
-    fn a_burst_that_fits_is_no_overload() {
+    fn burst_that_fits_is_no_overload() {
         let mut overload = Overload::new();
         (0..40).for_each(|_| overload.on_tick(&pressure(8.0, 0.5)));
         overload.on_tick(&pressure(20.0, 1.2));
@@ -237,7 +237,7 @@ mod tests {
 
     /// Forty come at once, and from then on as many as are served: they wait for each other.
     #[test]
-    fn a_crowd_that_is_in_time_is_no_overload_however_it_came() {
+    fn crowd_that_is_in_time_is_no_overload_however_it_came() {
         let mut overload = Overload::new();
         (0..40).for_each(|_| overload.on_tick(&pressure(0.0, 0.0)));
         overload.on_tick(&pressure(50.0, 0.8));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_chance_does_not_bring_about_is_no_burst() {
+    fn queue_that_chance_does_not_bring_about_is_no_burst() {
         let mut overload = Overload::new();
         (0..200).for_each(|_| overload.on_tick(&pressure(8.0, 0.4)));
         overload.on_tick(&pressure(8.0, 2.0));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_of_our_own_making_is_no_evidence_until_it_is_worked_off() {
+    fn queue_of_our_own_making_is_no_evidence_until_it_is_worked_off() {
         let mut overload = Overload::new();
         let trial = Pressure {
             queue_self_inflicted: true,
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_without_room_is_no_overload_while_all_are_in_time() {
+    fn load_without_room_is_no_overload_while_all_are_in_time() {
         let mut overload = Overload::new();
         (0..400).for_each(|_| overload.on_tick(&pressure(11.0, 0.8)));
         assert!(!overload.is_overloaded());

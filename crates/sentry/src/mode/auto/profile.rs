@@ -382,7 +382,7 @@ mod tests {
     const ANY: f64 = f64::INFINITY;
 
     #[test]
-    fn the_base_is_where_there_is_no_crowd() {
+    fn base_is_where_there_is_no_crowd() {
         let mut profile = Profile::new();
         crowd(&mut profile, 16, 0.16);
         assert_eq!(
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_alone_is_no_crowd() {
+    fn request_alone_is_no_crowd() {
         let mut profile = Profile::new();
         crowd(&mut profile, 1, 0.01);
         let base = profile.base(2.0, 50.0, 100.0).unwrap();
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_too_small_is_believed_the_second_time() {
+    fn window_that_is_too_small_is_believed_the_second_time() {
         let mut profile = Profile::new();
         crowd(&mut profile, 16, 0.16);
         profile.on_too_small(0.12, false);
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_far_too_small_is_believed_at_once_until_it_is_doubted() {
+    fn window_that_is_far_too_small_is_believed_at_once_until_it_is_doubted() {
         let mut profile = Profile::new();
         crowd(&mut profile, 16, 0.16);
         assert!(!profile.doubt());
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_that_are_slow_are_no_crowd() {
+    fn few_that_are_slow_are_no_crowd() {
         let mut profile = Profile::new();
         crowd(&mut profile, 1, 0.01);
         crowd(&mut profile, 2, 0.018);

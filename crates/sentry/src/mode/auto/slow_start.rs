@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_does_no_more_with_more_inside_begins_with_the_first_window() {
+    fn service_that_does_no_more_with_more_inside_begins_with_the_first_window() {
         let (course, most) = end(|_| 100.0, f64::INFINITY);
         assert!(
             matches!(course, Course::First { leaving } if leaving < 2.0),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_with_many_workers_is_filled_within_a_few_of_its_residence_times() {
+    fn service_with_many_workers_is_filled_within_a_few_of_its_residence_times() {
         let (course, _) = end(|n| n.min(200.0) / 0.2, f64::INFINITY);
         let Course::Wide { window, .. } = course else {
             panic!("{course:?}");

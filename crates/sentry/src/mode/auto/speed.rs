@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_does_more_than_it_could_is_faster() {
+    fn replica_that_does_more_than_it_could_is_faster() {
         let mut speed = Speed::new();
         speed.on_rate(1000.0);
         speed.on_rate(250.0);

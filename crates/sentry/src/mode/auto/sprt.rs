@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doubling_is_settled_quickly() {
+    fn doubling_is_settled_quickly() {
         let (needed, finding) = decide(200.0, 2.0);
         assert_eq!(finding, Finding::Changed);
         assert!(needed < 30.0, "{needed}");
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_less_takes_some_more() {
+    fn quarter_less_takes_some_more() {
         assert_eq!(decide(75.0, 0.75).1, Finding::Changed);
         let (needed, finding) = decide(100.0, 0.75);
         assert_eq!(finding, Finding::Same);

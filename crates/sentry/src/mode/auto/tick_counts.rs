@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_is_left_out_wherever_it_is() {
+    fn crowd_is_left_out_wherever_it_is() {
         let mut recent = TickCounts::new(9);
         for count in [1.0, 9.0, 8.0, 2.0, 3.0] {
             recent.push(Counts::of(count, 0.5));

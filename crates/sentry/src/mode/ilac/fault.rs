@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_slow_responses_are_chance_and_many_are_a_fault() {
+    fn few_slow_responses_are_chance_and_many_are_a_fault() {
         let periods = |responses: f64| {
             let mut watch = watch();
             let mut look = look(0.055, true, 3);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pack_is_the_median_of_the_others() {
+    fn pack_is_the_median_of_the_others() {
         let gains = [Some(9.0), Some(1.0), None, Some(2.0), Some(3.0)];
         assert_eq!(pack_without(&gains, 0), Some(2.0));
         assert_eq!(pack_without(&gains[..2], 1), Some(9.0));
