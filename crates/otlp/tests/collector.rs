@@ -34,8 +34,8 @@ use tidegate_proxy::config::Config;
 use tidegate_proxy::reload::Source;
 use tidegate_proxy::trace::Exports;
 use tidegate_proxy::{Proxy, Running};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tidegate_testing::Client;
+use tokio::net::TcpListener;
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -233,14 +233,11 @@ impl Stage {
     }
 
     async fn ask(&self, path: &str, headers: &str) -> String {
-        let mut stream = TcpStream::connect(self.proxy.local_addr()).await.unwrap();
+        let mut client = Client::connect(self.proxy.local_addr()).await;
         let request =
             format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{headers}\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        let read = stream.read_to_string(&mut answer);
-        tokio::time::timeout(LIMIT, read).await.unwrap().unwrap();
-        answer
+        client.send(request).await;
+        client.read_to_end().await
     }
 
     fn exports(&self, signal: &str) -> Arc<Exports> {
