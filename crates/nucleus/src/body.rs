@@ -56,9 +56,9 @@ impl Open {
             self.ending
         };
         if self.trailers {
-            self.flight.land(ending).write(trailers)
+            self.flight.land(ending).write(trailers);
         } else {
-            self.flight.land_untold(ending)
+            self.flight.land_untold(ending);
         }
     }
 }

@@ -134,9 +134,9 @@ impl Collector {
         };
         let mut message = Vec::new();
         if gzip {
-            drop(GzDecoder::new(&body[..]).read_to_end(&mut message).unwrap())
+            drop(GzDecoder::new(&body[..]).read_to_end(&mut message).unwrap());
         } else {
-            message.extend_from_slice(&body)
+            message.extend_from_slice(&body);
         }
         let mut received = self.received.lock().unwrap();
         match head.uri.path() {

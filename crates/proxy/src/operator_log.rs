@@ -104,9 +104,9 @@ fn text_line(time: &str, level: Level, message: &str, fields: &Map<String, Value
 fn push_printable(line: &mut String, message: &str) {
     for character in message.chars() {
         if character.is_control() {
-            line.extend(character.escape_default())
+            line.extend(character.escape_default());
         } else {
-            line.push(character)
+            line.push(character);
         }
     }
 }

@@ -67,9 +67,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         // 2. A request ends, whichever way: once per permit.
         if let Some(permit) = replica.complete(now) {
             if now.since(permit.arrived()) <= TARGET {
-                tally.in_time += 1
+                tally.in_time += 1;
             } else {
-                tally.late += 1
+                tally.late += 1;
             }
             resolved.extend(sentry.on_end(now, permit, Ending::Served));
         }

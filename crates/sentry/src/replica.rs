@@ -129,9 +129,9 @@ impl Replica {
     fn publish_health(&self) {
         let up = &self.vacancies.up;
         if self.is_up() {
-            up.insert(self.index)
+            up.insert(self.index);
         } else {
-            up.remove_unless(self.index, || self.is_up())
+            up.remove_unless(self.index, || self.is_up());
         }
         self.publish_room();
     }
@@ -140,9 +140,9 @@ impl Replica {
     pub(crate) fn publish_room(&self) {
         let free = &self.vacancies.free;
         if self.has_room() {
-            free.insert(self.index)
+            free.insert(self.index);
         } else {
-            free.remove_unless(self.index, || self.has_room())
+            free.remove_unless(self.index, || self.has_room());
         }
         self.publish_load();
     }
@@ -175,9 +175,9 @@ impl Replica {
     pub(crate) fn publish_aside(&self) {
         let aside = &self.vacancies.aside;
         if self.pace.is_aside() {
-            aside.insert(self.index)
+            aside.insert(self.index);
         } else {
-            aside.remove_unless(self.index, || self.pace.is_aside())
+            aside.remove_unless(self.index, || self.pace.is_aside());
         }
     }
 

@@ -79,7 +79,7 @@ impl Clock {
                 self.rest(wait).await;
                 wait = (2 * wait).min(EXCHANGE_INTERVALS.1);
             } else {
-                tokio::time::sleep(backoff.next_wait()).await
+                tokio::time::sleep(backoff.next_wait()).await;
             }
         }
     }

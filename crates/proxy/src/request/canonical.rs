@@ -173,10 +173,10 @@ fn encode(target: &str) -> Cow<'_, str> {
     encoded.push_str(&target[..first]);
     for (at, &byte) in bytes.iter().enumerate().skip(first) {
         if sound(at) {
-            encoded.push(char::from(byte))
+            encoded.push(char::from(byte));
         } else {
             // Writing to a string cannot fail.
-            drop(write!(encoded, "%{byte:02X}"))
+            drop(write!(encoded, "%{byte:02X}"));
         }
     }
     Cow::Owned(encoded)

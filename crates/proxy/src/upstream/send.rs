@@ -498,9 +498,9 @@ impl<'a> Sending<'a> {
             .budget
             .spend(state.now(), rules, state.threads());
         if granted {
-            self.application.metrics().record_retry()
+            self.application.metrics().record_retry();
         } else {
-            self.application.metrics().record_retry_denied()
+            self.application.metrics().record_retry_denied();
         }
         granted
     }

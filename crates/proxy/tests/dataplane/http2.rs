@@ -193,9 +193,9 @@ async fn a_refused_stream_is_a_retry_whatever_the_method() {
             let mut refused = false;
             while let Some(Ok((_, mut answer))) = connection.accept().await {
                 if std::mem::replace(&mut refused, true) {
-                    drop(answer.send_response(Response::new(()), true))
+                    drop(answer.send_response(Response::new(()), true));
                 } else {
-                    answer.send_reset(h2::Reason::REFUSED_STREAM)
+                    answer.send_reset(h2::Reason::REFUSED_STREAM);
                 }
             }
         })

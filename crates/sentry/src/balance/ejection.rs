@@ -179,9 +179,9 @@ pub(super) fn compare(
             continue;
         }
         if aside {
-            probes.begin()
+            probes.begin();
         } else {
-            come_back(now, replica, others, replicas)
+            come_back(now, replica, others, replicas);
         }
         observe(Event::Ejected {
             at: now,

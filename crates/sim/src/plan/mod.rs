@@ -115,9 +115,9 @@ fn kept(service: &MyService, seed: u64) -> Result<f64, ScenarioError> {
             ..service.clone()
         };
         if run(&at, seed)?.in_target >= ENOUGH {
-            low = middle
+            low = middle;
         } else {
-            high = middle
+            high = middle;
         }
     }
     Ok(low * capacity)

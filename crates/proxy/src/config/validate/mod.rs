@@ -54,9 +54,9 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
     let mut report = Report::default();
     network::listeners(config, &mut report);
     if config.application.is_empty() {
-        own(config, &mut report)
+        own(config, &mut report);
     } else {
-        applications::applications(config, &mut report)
+        applications::applications(config, &mut report);
     }
     report.error_if(
         config.application.is_empty() && config.default_application.is_some(),
