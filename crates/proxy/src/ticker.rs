@@ -20,14 +20,14 @@ use crate::state::{Driven, State};
 
 /// A change of mode may bring an engine's next tick forward, so timers are looked at this often;
 /// calling early is a no-op.
-const LOOK: Duration = Duration::from_millis(100);
+const TIMERS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// From this many applications on engines that nothing happens in are ticked less often: with a
 /// thousand of them the ticks of idle ones are all that an idle proxy does.
 pub(crate) const SPARED_FROM: usize = 16;
 
 /// Time between two ticks of such an engine whose controller goes by the clock. A request that
-/// arrives is noticed after [`LOOK`].
+/// arrives is noticed after [`TIMERS_INTERVAL`].
 const RESTING_TICK: Duration = Duration::from_secs(1);
 
 /// The same for other modes, which decide nothing while nothing happens.
@@ -76,8 +76,10 @@ fn run(state: &State, ended: &Receiver<()>) {
         // Looked for once: one that a request wakes meanwhile is found the next time.
         let awake: Vec<_> = awake(&driven, state.clock().now(), spared).collect();
         let due = awake.iter().map(|it| it.sentry().poll_timeout()).min();
-        let due = due.map_or(now + LOOK, |due| state.clock().instant(due));
-        let wait = due.min(now + LOOK).saturating_duration_since(now);
+        let due = due.map_or(now + TIMERS_INTERVAL, |due| state.clock().instant(due));
+        let wait = due
+            .min(now + TIMERS_INTERVAL)
+            .saturating_duration_since(now);
         let wait = if spared { wait.max(TOGETHER) } else { wait };
         if ended.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
             progress.ended(progress.ticker());

@@ -10,7 +10,7 @@ use super::Operator;
 use super::status::ShedSample;
 
 /// Time between two looks at events and samples of refusals.
-const LOOK: Duration = Duration::from_millis(100);
+const EVENTS_INTERVAL: Duration = Duration::from_millis(100);
 /// Looks of which one is enough for an application at rest.
 const AT_REST_EVERY: usize = 20;
 /// Time between two pictures for the figures of the last seconds, and between two keep-alives.
@@ -22,7 +22,7 @@ pub(super) async fn run(operator: Arc<Operator>) {
     let mut picture_due = Instant::now();
     let mut keep_alive_due = Instant::now() + KEEP_ALIVE_EVERY;
     for look in 0_usize.. {
-        sleep(LOOK).await;
+        sleep(EVENTS_INTERVAL).await;
         operator.observe();
         publish_refusals(&operator, look);
         let now = Instant::now();

@@ -19,7 +19,7 @@ use crate::upstream::Replica;
 
 /// How often replicas are looked at while one of them is not well: nothing wakes the driver when
 /// requests show that it is well again.
-const LOOK: Duration = Duration::from_secs(1);
+const SETTINGS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The same while all are well: one that fails wakes the driver.
 const LOOK_WELL: Duration = Duration::from_secs(60);
@@ -209,9 +209,10 @@ impl<N: Fn(&str)> Driver<N> {
     async fn wait(&mut self, changed: Notified<'_>) {
         let board = self.application.board();
         let is_well = |id: &ReplicaId| self.machine.is_up(*id) && board.trip(*id).is_none();
-        let look = match self.roster.keys().all(is_well) {
-            true => LOOK_WELL,
-            false => LOOK,
+        let look = if self.roster.keys().all(is_well) {
+            LOOK_WELL
+        } else {
+            SETTINGS_INTERVAL
         };
         let due = self
             .application

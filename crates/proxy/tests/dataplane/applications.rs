@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tidegate_proxy::Running;
 use tidegate_proxy::config::Config;
 use tidegate_proxy::pool::{Member, MemberState, PoolCommand};
+use tidegate_sentry::PhaseName;
 
 use crate::support::{Client, Service, ask, eventually, proxy, proxy_from, text, within};
 
@@ -465,9 +466,10 @@ async fn sticky_session_moves_on_when_its_replica_is_drained_and_stays_there() {
     let first = client.ask(get("x", "/")).await;
     let cookie = cookie_of(&first).unwrap();
     let with = |cookie: &str| format!("GET / HTTP/1.1\r\nhost: x\r\ncookie: {cookie}\r\n\r\n");
-    let (lane, other) = match first.text() == "a" {
-        true => (&a, &b),
-        false => (&b, &a),
+    let (lane, other) = if first.text() == "a" {
+        (&a, &b)
+    } else {
+        (&b, &a)
     };
     let drained = member(lane.addr, MemberState::Draining);
     let active = member(other.addr, MemberState::Active);
@@ -482,10 +484,34 @@ async fn sticky_session_moves_on_when_its_replica_is_drained_and_stays_there() {
     }
 }
 
+/// More requests than the first window holds wait at the replica until its window has grown.
 #[tokio::test]
 async fn serving_proxy_adapts_without_anything_beside_it() {
-    let service = named("a").await;
+    let (service, permits) = Service::held().await;
     let proxy = proxy(&[service.addr], "protect.mode = 'auto'");
+    let address = proxy.local_addr();
     let application = proxy.state().first();
-    eventually("ticks", || application.metrics().totals().ticks.count() > 2).await;
+    let replica = || application.sentry().status(application.now()).replicas[0].clone();
+    let first = replica().window.expect("mode `auto` has a window");
+    let waiting: Vec<_> = (0..2 * first)
+        .map(|_| tokio::spawn(ask(address, get("x", "/"))))
+        .collect();
+    let full = || service.count() >= first as usize;
+    eventually("the first window is full", full).await;
+    // Each that is answered makes room for two: slow start. Some wait at every tick.
+    let ticks = || application.metrics().totals().ticks.count();
+    let mut last = ticks();
+    let mut moved = || {
+        if ticks() > last {
+            last = ticks();
+            permits.add_permits(1);
+        }
+        let now = replica();
+        now.phase != Some(PhaseName::Idle) && now.window > Some(first)
+    };
+    eventually("the window moves", &mut moved).await;
+    permits.add_permits(waiting.len());
+    for request in waiting {
+        within(request).await.unwrap();
+    }
 }

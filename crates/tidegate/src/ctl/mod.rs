@@ -290,9 +290,10 @@ impl Args {
             } => self.events(types.as_deref(), since, *follow).await,
             Command::Fleet => {
                 let fleet = self.admin.get("/api/fleet").await?;
-                match self.json {
-                    true => self.print_json(&fleet),
-                    false => print(&show::fleet(&fleet)),
+                if self.json {
+                    self.print_json(&fleet)
+                } else {
+                    print(&show::fleet(&fleet))
                 }
             }
             Command::Why { id } => self.why(id).await,
@@ -346,9 +347,10 @@ impl Args {
     async fn look(&self, show: fn(&Value) -> String) -> Result<(), CliError> {
         let status = self.admin.get("/api/status").await?;
         let chosen = application(&status, self.application.as_deref())?;
-        match self.json {
-            true => self.print_json(chosen),
-            false => print(&show(chosen)),
+        if self.json {
+            self.print_json(chosen)
+        } else {
+            print(&show(chosen))
         }
     }
 
@@ -377,9 +379,10 @@ impl Args {
             PoolCall::Put(pool) => self.admin.put(&path, &pool).await?,
             PoolCall::Delete => self.admin.delete(&path).await?,
         };
-        match self.json {
-            true => self.print_json(&pool),
-            false => print(&format!("{}{words}\n", self.prefix())),
+        if self.json {
+            self.print_json(&pool)
+        } else {
+            print(&format!("{}{words}\n", self.prefix()))
         }
     }
 
@@ -406,9 +409,10 @@ impl Args {
                     .to_owned(),
             ));
         }
-        match self.json {
-            true => self.print_json(shadow),
-            false => print(&show::shadow(shadow)),
+        if self.json {
+            self.print_json(shadow)
+        } else {
+            print(&show::shadow(shadow))
         }
     }
 
@@ -425,9 +429,10 @@ impl Args {
         }
         let wanted = |of: &&(&String, &Value)| name.is_none_or(|name| of.0 == name);
         for (class, figures) in all.iter().filter(wanted) {
-            match self.json {
-                true => self.print_json(figures)?,
-                false => print(&show::class(class, figures))?,
+            if self.json {
+                self.print_json(figures)?;
+            } else {
+                print(&show::class(class, figures))?;
             }
         }
         Ok(())
@@ -435,9 +440,10 @@ impl Args {
 
     async fn why(&self, id: &str) -> Result<(), CliError> {
         let found = self.admin.refusal(id).await?;
-        match self.json {
-            true => self.print_json(&found),
-            false => print(&format!("{}\n", show::text(&found["words"]))),
+        if self.json {
+            self.print_json(&found)
+        } else {
+            print(&format!("{}\n", show::text(&found["words"])))
         }
     }
 
@@ -461,9 +467,10 @@ impl Args {
         let body = json!({ "enabled": on });
         let answer = self.admin.post(&self.of(call), &body).await?;
         let position = if on { "on" } else { "off" };
-        match self.json {
-            true => self.print_json(&answer),
-            false => print(&format!("{}{name} {position}\n", self.prefix())),
+        if self.json {
+            self.print_json(&answer)
+        } else {
+            print(&format!("{}{name} {position}\n", self.prefix()))
         }
     }
 
@@ -477,17 +484,19 @@ impl Args {
             RecordCall::Stop => self.admin.post(path, &json!({ "enabled": false })).await?,
             RecordCall::Status => self.admin.get(path).await?,
         };
-        match self.json {
-            true => self.print_json(&status),
-            false => print(&show::recording(&status)),
+        if self.json {
+            self.print_json(&status)
+        } else {
+            print(&show::recording(&status))
         }
     }
 
     async fn change(&self, path: &str, body: &Value, name: &str) -> Result<(), CliError> {
         let answer = self.admin.post(path, body).await?;
-        match self.json {
-            true => self.print_json(&answer),
-            false => print(&format!("{}{name}: in force\n", self.prefix())),
+        if self.json {
+            self.print_json(&answer)
+        } else {
+            print(&format!("{}{name}: in force\n", self.prefix()))
         }
     }
 
@@ -531,17 +540,19 @@ impl Args {
     }
 
     fn event(&self, event: &Value) -> Result<(), CliError> {
-        match self.json {
-            true => print(&format!("{event}\n")),
-            false => print(&show::event(event)),
+        if self.json {
+            print(&format!("{event}\n"))
+        } else {
+            print(&show::event(event))
         }
     }
 
     /// Indented for people; the same with `--json`, in one line.
     fn print_json(&self, value: &Value) -> Result<(), CliError> {
-        let text = match self.json {
-            true => value.to_string(),
-            false => serde_json::to_string_pretty(value).unwrap_or_default(),
+        let text = if self.json {
+            value.to_string()
+        } else {
+            serde_json::to_string_pretty(value).unwrap_or_default()
         };
         let _ = io::stdout().flush();
         print(&format!("{text}\n"))
