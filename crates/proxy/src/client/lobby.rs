@@ -12,6 +12,8 @@
 //! it is, the more it asks.
 //!
 //! Only HTTP/1.1 without TLS rests: the others have more to do than to read and to write.
+//!
+//! Decision: docs/decisions/0063-lobby.md.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -38,8 +40,9 @@ use crate::worker::{Registration, Worker};
 /// millisecond.
 const CLIENTS_PER_TURN: usize = 128;
 
-/// While clients are refused they are listened to once in this time. Nobody who has just been
-/// refused eight times has to hear it sooner, and the more are refused together the less it costs.
+/// While clients are refused their connections are read once in this time. No client that was
+/// refused eight times needs its answer sooner, and the more are refused together the less it
+/// costs.
 const REFUSAL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The seats of one worker.
@@ -99,7 +102,7 @@ impl Lobby {
         }
     }
 
-    /// Listens to all who have spoken; says how many of them were refused.
+    /// Reads all connections that have bytes; returns how many requests were refused.
     async fn take_turns(
         &self,
         worker: &Rc<Worker>,
@@ -120,9 +123,9 @@ impl Lobby {
         }
     }
 
-    /// Listens to some who have spoken: first all are read, then all judged, then all answered.
-    /// Each is far more code than a core has at hand, so it is better to do one after the other for
-    /// many than all for one after the other.
+    /// Takes some connections that have bytes: first all are read, then all judged, then all
+    /// answered. Each is far more code than a core has at hand, so it is better to do one after the
+    /// other for many than all for one after the other.
     fn take_turn(&self, worker: &Rc<Worker>, events: &[epoll::Event]) -> usize {
         for event in events {
             if let Some(seat) = self.seats.borrow().get(key(event)) {
@@ -222,7 +225,7 @@ async fn listen(worker: &Rc<Worker>) -> io::Result<()> {
     lobby.attended.set(true);
     let mut events = Vec::with_capacity(CLIENTS_PER_TURN);
     loop {
-        // Not watched for longer than that: the runtime would be woken by each who speaks.
+        // Not watched for longer than that: the runtime would be woken by each that sends.
         watch(lobby.epoll.as_fd())?.readable().await?.retain_ready();
         loop {
             let next = Instant::now() + REFUSAL_INTERVAL;

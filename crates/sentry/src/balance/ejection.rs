@@ -13,6 +13,8 @@
 //! What breaks it: a replica that gets requests of another kind than the others, by sticky
 //! sessions, is compared with them all the same. It loses what is not bound to it, while the others
 //! have room.
+//!
+//! Decision: docs/decisions/0054-slow-replicas-are-ejected.md.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -29,7 +31,7 @@ use crate::replica::Replica;
 /// coefficients of variation of 4 and 10), and three of four if the replica is ten times slower.
 const ANSWER_LATE_OF_MEAN: f64 = 3.0;
 
-/// But not by less than this, in seconds: nobody would notice.
+/// But not by less than this, in seconds: no client would notice.
 const LATENESS_SECONDS_MIN: f64 = 0.001;
 
 /// An answer that is late counts twice one that is not: the log-likelihoods are 2.7 and -1.3 by the
@@ -127,8 +129,8 @@ impl Pace {
         } else {
             self.doubt() == DOUBT_MAX
         };
-        // Who is not late on average is one of the others, however many of its answers were: so
-        // were theirs.
+        // One that is not late on average is one of the others, however many of its answers were:
+        // so were theirs.
         let aside = doubted && self.times_as_long(others) > ANSWER_LATE_OF_MEAN;
         self.aside.store(aside, Ordering::Relaxed);
         aside
@@ -230,7 +232,7 @@ const PROBE_EVERY: i64 = 400;
 /// this.
 const DEBT_MAX: i64 = PROBE_EVERY;
 
-/// How many questions those who are aside may be asked.
+/// How many requests ejected replicas may be given.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
     /// Requests placed elsewhere since the last one, less what follow-up questions took in advance.
