@@ -140,7 +140,7 @@ proptest! {
         let slots = if any_slot { Slots::Any } else { Slots::Free };
         let except = except.map(|index| index % count);
         // Among many another replica is drawn, as uniformly.
-        prop_assume!(policy != Balance::Random || count <= FEW);
+        prop_assume!(policy != Balance::Random || count <= REPLICAS_WALKED_MAX);
         for change in changes {
             match change {
                 Change::Place => {
