@@ -1,6 +1,7 @@
 //! The table of names behind hashes. A recording without it is still a recording.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use crate::varint::{put, take, take_bytes};
 
@@ -87,11 +88,11 @@ impl Names {
             NameKind::Path => &mut self.paths,
             NameKind::Tenant => &mut self.tenants,
         };
-        if names.contains_key(&hash) {
-            false
-        } else {
-            names.insert(hash, name.to_owned()).is_none()
-        }
+        let Entry::Vacant(place) = names.entry(hash) else {
+            return false;
+        };
+        place.insert(name.to_owned());
+        true
     }
 
     fn of(&self, kind: NameKind) -> &HashMap<u64, String> {
