@@ -176,7 +176,7 @@ fn encode(target: &str) -> Cow<'_, str> {
             encoded.push(char::from(byte));
         } else {
             // Writing to a string cannot fail.
-            drop(write!(encoded, "%{byte:02X}"));
+            let _ = write!(encoded, "%{byte:02X}");
         }
     }
     Cow::Owned(encoded)
