@@ -29,9 +29,10 @@ fn main() {
         env::var_os(variable).is_some()
     };
     let features: Vec<_> = FEATURES.into_iter().filter(built_in).collect();
-    let features = match features.is_empty() {
-        true => "no features".to_owned(),
-        false => features.join(", "),
+    let features = if features.is_empty() {
+        "no features".to_owned()
+    } else {
+        features.join(", ")
     };
     println!("cargo::rustc-env=TIDEGATE_FEATURES={features}");
     // HEAD changes with the branch, its log with every commit. Neither is there in a source

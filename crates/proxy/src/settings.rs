@@ -247,13 +247,15 @@ impl Next {
             sticky: None,
             edge: None,
             shadow: shadow(&config)?,
-            tls: match connections {
-                true => listen_tls::load(&config.listen, old.map_or(&[], |old| &old.tls))?,
-                false => Vec::new(),
+            tls: if connections {
+                listen_tls::load(&config.listen, old.map_or(&[], |old| &old.tls))?
+            } else {
+                Vec::new()
             },
-            access_log: match connections {
-                true => AccessLog::open(&config.access_log, &log_refused)?,
-                false => None,
+            access_log: if connections {
+                AccessLog::open(&config.access_log, &log_refused)?
+            } else {
+                None
             },
             log_refused,
             draining: Vec::new(),

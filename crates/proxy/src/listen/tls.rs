@@ -55,9 +55,12 @@ pub(crate) fn load(
 ) -> Result<Vec<Option<ServerTls>>, SettingsError> {
     // Listeners change with a restart only: the same place is the same listener.
     let before = before.iter().map(Option::as_ref).chain(repeat(None));
-    let load = |(listener, before): (&Listener, Option<&ServerTls>)| match listener.tls.is_empty() {
-        true => Ok(None),
-        false => server_tls(listener, before).map(Some),
+    let load = |(listener, before): (&Listener, Option<&ServerTls>)| {
+        if listener.tls.is_empty() {
+            Ok(None)
+        } else {
+            server_tls(listener, before).map(Some)
+        }
     };
     listeners.iter().zip(before).map(load).collect()
 }
@@ -70,9 +73,10 @@ fn server_tls(listener: &Listener, before: Option<&ServerTls>) -> Result<ServerT
         .map_err(|error| SettingsError::Tls(error.to_string()))?
         .with_client_cert_verifier(clients.verifier(listener, &provider)?)
         .with_cert_resolver(Arc::new(Certificates::load(&listener.tls)?));
-    config.alpn_protocols = match listener.http2 {
-        true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-        false => vec![b"http/1.1".to_vec()],
+    config.alpn_protocols = if listener.http2 {
+        vec![b"h2".to_vec(), b"http/1.1".to_vec()]
+    } else {
+        vec![b"http/1.1".to_vec()]
     };
     config.ticketer = clients.ticketer(before)?;
     config.ignore_client_order = true;
