@@ -182,12 +182,13 @@ async fn put_in_force(
 /// told of, by [`run`].
 pub(crate) async fn first(state: &Arc<State>) {
     let mut looks = JoinSet::new();
-    for application in state.applications().iter().cloned() {
+    let applications = state.applications();
+    for application in applications.iter() {
         let sources = application.config().upstream.discover.clone();
         if sources.is_empty() || !application.settings().replica_ids().is_empty() {
             continue;
         }
-        let state = Arc::clone(state);
+        let (state, application) = (Arc::clone(state), Arc::clone(application));
         looks.spawn(async move {
             let mut known: Vec<_> = sources.iter().map(Known::new).collect();
             let changed = Arc::new(Notify::new());
