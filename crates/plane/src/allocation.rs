@@ -16,8 +16,10 @@
 /// Steps of the dynamic programme up to which the division is exact.
 const EXACT_STEPS_MAX: u64 = 4_000_000;
 
-/// What a move of a server costs, as a share of what it earns: between equals nothing is moved.
-const MOVE_COST: f64 = 1e-6;
+/// What it costs to give an application another server, as a share of the most that it can earn
+/// there: it earns nothing while it starts, and the rates that speak for it waver. Where less is at
+/// stake servers stay where they are.
+const MOVE_COST: f64 = 0.1;
 
 /// A target that may be in force.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -105,25 +107,27 @@ impl Bid {
         earned
     }
 
+    /// The most that a server can earn.
+    fn unit(&self) -> f64 {
+        let classes = self.classes.iter().map(|class| class.revenue);
+        let options = self.options.iter().map(|option| option.per_server);
+        classes.fold(0.0, f64::max) * options.fold(0.0, f64::max)
+    }
+
     /// The most that any number of servers earns.
     fn earns_at_most(&self) -> f64 {
         let classes = self.classes.iter();
         classes.map(|class| class.rate * class.revenue).sum()
     }
 
-    /// What is maximised: revenue less the servers' cost, less what missing guarantees cost, and a
-    /// trifle for each move.
+    /// What is maximised: revenue less the servers' cost, less what missing guarantees cost, and
+    /// what servers that are gained cost.
     fn worth(&self, servers: u32, prices: Prices) -> f64 {
         let (earned, _) = self.earns(servers);
-        let moved = f64::from(servers.abs_diff(self.current));
-        let unit = self
-            .classes
-            .iter()
-            .map(|class| class.revenue)
-            .fold(0.0, f64::max);
+        let gained = f64::from(servers.saturating_sub(self.current));
         let missing = f64::from(self.guaranteed.saturating_sub(servers));
         let costs = prices.server * f64::from(servers) + prices.guarantee * missing;
-        earned - costs - MOVE_COST * unit * moved
+        earned - costs - prices.moves * self.unit() * gained
     }
 
     fn most(&self, pool: u32) -> u32 {
@@ -138,15 +142,19 @@ struct Prices {
     server: f64,
     /// For a server that a guarantee needs and does not have.
     guarantee: f64,
+    /// For a server that is gained, as a share of the most that it can earn.
+    moves: f64,
 }
 
 impl Prices {
     /// A missing guarantee costs more than everything else is worth.
     fn new(pool: u32, bids: &[Bid], cost: f64) -> Self {
         let earned: f64 = bids.iter().map(Bid::earns_at_most).sum();
+        let moves: f64 = bids.iter().map(|bid| MOVE_COST * bid.unit()).sum();
         Self {
             server: cost,
-            guarantee: 1.0 + 2.0 * earned + cost * f64::from(pool),
+            guarantee: 1.0 + 2.0 * earned + (cost + moves) * f64::from(pool),
+            moves: MOVE_COST,
         }
     }
 
@@ -154,6 +162,7 @@ impl Prices {
     const NONE: Self = Self {
         server: 0.0,
         guarantee: 0.0,
+        moves: 0.0,
     };
 }
 
@@ -292,8 +301,7 @@ fn hull_bound(pool: u32, bids: &[Bid]) -> f64 {
         bound += slope.max(0.0) * given;
         left -= given;
     }
-    // The trifle for moves is no revenue lost.
-    bound * (1.0 + 1e-3)
+    bound * (1.0 + 1e-9)
 }
 
 #[cfg(test)]
@@ -473,8 +481,8 @@ mod tests {
         ) {
             let servers = steepest(pool, &bids, Prices::NONE);
             let earned: f64 = bids.iter().zip(&servers).map(|(b, &n)| b.earns(n).0).sum();
-            let free: Vec<Bid> = bids.iter().map(|bid| Bid { guaranteed: 0, ..bid.clone() }).collect();
-            let best: f64 = divide(pool, &free, 0.0).revenue;
+            let best = exact(pool, &bids, Prices::NONE);
+            let best: f64 = bids.iter().zip(&best).map(|(b, &n)| b.earns(n).0).sum();
             prop_assert!(servers.iter().sum::<u32>() <= pool);
             prop_assert!(earned <= best * (1.0 + 1e-3) + 1e-2);
             prop_assert!(hull_bound(pool, &bids) + 1e-2 >= best);

@@ -8,6 +8,7 @@ use tidegate_control::Timestamp;
 
 use crate::allocation::{Bid, ClassRate, TargetOption};
 use crate::config::{ApplicationConfig, PlaneConfig};
+use crate::decision::{Cause, Decision};
 use crate::demand::{Demand, Estimate, Observation};
 use crate::forecast::{Forecast, Prediction};
 use crate::model::{Objective, Workload};
@@ -33,6 +34,12 @@ const CLIMB_OF_RATE_MAX: f64 = 7.0;
 const BLIND_AFTER: Duration = Duration::from_secs(30);
 /// From this share shed on, what was served is what the servers can do.
 const SATURATED_SHED: f64 = 0.05;
+/// Servers that are ordered again within this time were given back too soon.
+const AGAIN_WITHIN: Duration = Duration::from_secs(300);
+/// Each time the window of scaling in doubles, up to this many times what is configured.
+const WINDOW_TIMES_MAX: u32 = 8;
+/// After this time without that it is as configured again.
+const WINDOW_FORGETS: Duration = Duration::from_secs(3600);
 /// Servers are kept when a prediction for this much later, in starts of a server, needs them.
 const KEEP_STARTS_AHEAD: [u32; 3] = [1, 3, 6];
 
@@ -100,6 +107,10 @@ pub(crate) struct Application {
     /// Servers needed at each plan, headroom included.
     needs: VecDeque<(Timestamp, u32)>,
     pub(crate) last_reaction: Option<Timestamp>,
+    /// When servers were given back last.
+    given_back: Option<Timestamp>,
+    /// When servers were ordered again too soon, and how many windows scaling in waits since.
+    again: Option<(Timestamp, u32)>,
     pub(crate) target: Duration,
     pub(crate) blind: bool,
     pub(crate) stuck: u32,
@@ -120,6 +131,8 @@ impl Application {
             capacity_before: None,
             needs: VecDeque::new(),
             last_reaction: None,
+            given_back: None,
+            again: None,
             target: config.target.0,
             blind: false,
             stuck: 0,
@@ -176,6 +189,28 @@ impl Application {
         let ready = self.servers.ready();
         let saturated = seen.shed > SATURATED_SHED * seen.arrived && ready > 0;
         saturated.then(|| seen.served / seen.seconds / f64::from(ready))
+    }
+
+    /// A decision was carried out. Where what was given back is ordered again, the next time comes
+    /// later: the load moves faster than the window.
+    pub(crate) fn on_applied(&mut self, now: Timestamp, decision: &Decision) {
+        self.servers.on_applied(now, decision.to);
+        self.target = decision.target;
+        if decision.cause == Cause::ScaleIn {
+            self.given_back = Some(now);
+        } else if decision.to > decision.from
+            && self.given_back.is_some_and(|at| now - at < AGAIN_WITHIN)
+        {
+            let times = (2 * self.window_times(now)).min(WINDOW_TIMES_MAX);
+            self.again = Some((now, times));
+            self.given_back = None;
+        }
+    }
+
+    /// For how many of the configured windows fewer servers have to be enough.
+    fn window_times(&self, now: Timestamp) -> u32 {
+        let again = self.again.filter(|(at, _)| now - *at < WINDOW_FORGETS);
+        again.map_or(1, |(_, times)| times)
     }
 
     /// What the proxies measured; nothing while the last observation is too old.
@@ -350,7 +385,8 @@ impl Application {
     /// Most servers needed in the window of scaling in; nothing while that was not observed whole.
     fn lately(&mut self, now: Timestamp, plane: &PlaneConfig) -> Option<u32> {
         let twice_start = 2 * self.servers.start().expected();
-        let window = plane.scale_in.window.0.max(twice_start);
+        let window = self.window_times(now) * plane.scale_in.window.0;
+        let window = window.max(twice_start);
         while self.needs.len() > 1 && now - self.needs[1].0 >= window {
             self.needs.pop_front();
         }

@@ -248,9 +248,7 @@ impl Plane {
     /// A decision was carried out.
     pub fn on_applied(&mut self, now: Timestamp, decision: &Decision) {
         if let Some(index) = self.index(&decision.application) {
-            let application = &mut self.applications[index];
-            application.servers.on_applied(now, decision.to);
-            application.target = decision.target;
+            self.applications[index].on_applied(now, decision);
         }
     }
 

@@ -154,6 +154,20 @@ fn two_servers_at_the_border_of_one_do_not_flap() {
 }
 
 #[test]
+fn servers_that_are_ordered_again_are_given_back_later_the_next_time() {
+    let mut world = World::new(ONE, &[("a", 2)], 5);
+    // More than one server can do for 100 s, then less for 200 s: longer than the window.
+    for round in 0..96 {
+        world.run(
+            if round % 2 == 0 { 100 } else { 200 },
+            &[[75.0, 35.0][round % 2]],
+        );
+    }
+    assert!(world.decisions.len() <= 16, "{}", world.decisions.len());
+    assert!(world.decisions.len() >= 2, "it is tried");
+}
+
+#[test]
 fn missing_observations_keep_servers_and_zero_traffic_gives_them_back() {
     let mut world = World::new(ONE, &[("a", 5)], 5);
     world.run(60, &[250.0]);
@@ -290,7 +304,7 @@ fn divided_by_classes(config: &str, of_a: &[(&str, f64)]) -> (u32, u32) {
             let counts = if name == "a" {
                 of_a
             } else {
-                &[("plain", 600.0)]
+                &[("plain", 640.0)]
             };
             let arrived: f64 = counts.iter().map(|(_, count)| count).sum();
             let seen = Observation {
