@@ -49,13 +49,13 @@ pub(crate) fn inherited() -> Inherited {
     });
     Inherited {
         sockets: sockets.collect(),
-        saved_state: env::var(SAVED_STATE).ok().and_then(passed_on),
+        saved_state: env::var(SAVED_STATE).ok().as_deref().and_then(passed_on),
     }
 }
 
 /// What the predecessor has learnt; nothing where that is not to be had.
-fn passed_on(variable: String) -> Option<SavedState> {
-    let parsed = match variable.as_str() {
+fn passed_on(variable: &str) -> Option<SavedState> {
+    let parsed = match variable {
         BY_STDIN => io::read_to_string(io::stdin()).and_then(|it| Ok(SavedState::parse(&it)?)),
         text => SavedState::parse(text).map_err(io::Error::from),
     };
