@@ -134,7 +134,7 @@ impl Collector {
         };
         let mut message = Vec::new();
         if gzip {
-            drop(GzDecoder::new(&body[..]).read_to_end(&mut message).unwrap());
+            GzDecoder::new(&body[..]).read_to_end(&mut message).unwrap();
         } else {
             message.extend_from_slice(&body);
         }
