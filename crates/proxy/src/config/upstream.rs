@@ -32,6 +32,11 @@ pub struct Upstream {
     /// What an answer that comes piece by piece is to a replica: events (`text/event-stream`), and
     /// gRPC that lasts longer than a second.
     pub streams: Streams,
+    /// Where the JSON of an answer says what its request cost, with dots between names: read when
+    /// the answer is complete, or from the last event of an event stream that has it. For
+    /// `protect.auto.cost_by = "report"`.
+    #[schemars(example = &"usage.total_tokens")]
+    pub cost_json: Option<String>,
     /// Connections per replica, over all threads, HTTP/1.1 only. Requests beyond it wait for one
     /// that comes free; the admission window normally keeps far below.
     #[schemars(range(min = 1))]
@@ -58,6 +63,7 @@ impl Default for Upstream {
             http2: Http2::Auto,
             host: HostHeader::Client,
             streams: Streams::Idle,
+            cost_json: None,
             connections_max: 4096,
             idle_max: 256,
             // Replicas move when they are redeployed, which takes longer.

@@ -10,6 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use tidegate_control::Timestamp;
 use tidegate_sentry::Ending;
 
+use super::json_cost::JsonCost;
 use super::report::About;
 use super::slow_reader::Reading;
 use super::tunnel::Tunnel;
@@ -93,6 +94,8 @@ pub(crate) struct Relay {
     heard: Timestamp,
     /// Bytes that may still come, where there is a bound.
     left: Option<u64>,
+    /// Where the answer says what the request has cost.
+    cost: Option<Box<JsonCost>>,
 }
 
 /// What is given back at the replica's last byte.
@@ -112,6 +115,7 @@ impl Relay {
         slot: Slot,
         status: StatusCode,
         kind: Kind,
+        cost: Option<JsonCost>,
     ) -> Self {
         let exchange = &request.exchange;
         let worker = Rc::clone(exchange.worker());
@@ -134,6 +138,7 @@ impl Relay {
             silence: None,
             heard: now,
             left: exchange.passage.as_ref().and_then(|it| it.response_bytes),
+            cost: cost.map(Box::new),
         };
         if kind == Kind::Stream {
             relay.record_answered(status);
@@ -155,6 +160,9 @@ impl Relay {
             return;
         };
         self.worker.slow_readers.forget(rest.key);
+        if let Some(cost) = self.cost.take() {
+            report::cost(&self.application.shared, self.about, cost.finish());
+        }
         let streamed = rest.reading.is_streaming();
         if let Some(slot) = rest.reading.take() {
             slot.end(if streamed {
@@ -269,6 +277,9 @@ impl Relay {
             }
             Err(frame) => frame,
         };
+        if let (Some(cost), Some(data)) = (&mut self.cost, frame.data_ref()) {
+            cost.read(data);
+        }
         let bytes = frame.data_ref().map_or(0, Bytes::len);
         self.application
             .metrics()

@@ -1,6 +1,7 @@
 //! What happens to a replica's answer on its way to the client.
 
 pub(crate) mod body;
+mod json_cost;
 pub(crate) mod orca;
 pub(crate) mod report;
 pub(crate) mod slow_reader;
@@ -31,6 +32,7 @@ use crate::settings::Settings;
 use crate::upstream::download::{BrokeOff, Download};
 use crate::upstream::send::Answer;
 use body::{Outbound, Relay};
+use json_cost::JsonCost;
 use report::About;
 
 /// Turns an answer into the response: reports taken out, headers cleaned, and the slot given
@@ -53,15 +55,14 @@ pub(crate) fn relay(
     let settings = exchange.application.settings();
     let replica = slot.replica();
     let status = response.status;
-    report::strip(
-        application,
-        About::new(request, &slot),
-        &mut response.headers,
-    );
     let passage = exchange.passage.as_deref();
     if let Some(standing) = passage.and_then(|it| it.standing.as_ref()) {
         insert_standing(standing, &mut response.headers);
     }
+    let about = About::new(request, &slot);
+    report::strip(application, about, &mut response.headers);
+    let path = settings.config.upstream.cost_json.as_deref();
+    let mut cost = JsonCost::of(path, &response.headers);
     if let Some(edge) = &settings.edge {
         edge.change_answer(&mut response.headers);
     }
@@ -75,6 +76,10 @@ pub(crate) fn relay(
             application
                 .board()
                 .record(replica, Outcome::Answered(status.as_u16()));
+            if let Some(mut cost) = cost.take() {
+                cost.read(&data);
+                report::cost(application, about, cost.finish());
+            }
             slot.end(ending(status));
             body.give_back(exchange.worker(), &settings);
             exchange.count_response_bytes(data.len());
@@ -82,7 +87,7 @@ pub(crate) fn relay(
         }
         Ok(Ahead::Open(first)) => {
             let kind = kind(&response.headers, settings.config.upstream.streams);
-            Outbound::relay(Relay::new(request, first, body, slot, status, kind))
+            Outbound::relay(Relay::new(request, first, body, slot, status, kind, cost))
         }
         Err(_) => return Err(failed(exchange, slot, UpstreamFailure::Reset)),
     };

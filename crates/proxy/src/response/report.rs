@@ -64,6 +64,22 @@ pub(crate) fn strip(application: &Application, about: About, headers: &mut Field
     contraband.remove(headers);
 }
 
+/// Passes on what a request has cost, if its answer says so.
+pub(crate) fn cost(application: &Application, about: About, cost: Option<f64>) {
+    if cost.is_none() {
+        return;
+    }
+    let report = Report {
+        cost,
+        class: about.class,
+        path: about.path,
+        tenant: about.tenant,
+        ..Report::default()
+    };
+    let now = application.now();
+    application.sentry().on_report(now, about.replica, &report);
+}
+
 /// The utilization that a replica tells, in either spelling.
 pub(crate) fn utilization(headers: &Fields) -> Option<f64> {
     number(headers.get(UTILIZATION)).or_else(|| orca::read(headers)?.utilization())

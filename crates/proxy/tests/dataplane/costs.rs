@@ -90,3 +90,50 @@ async fn cost_reported_by_replicas_is_learned() {
         assert!(!is_about(&by_time, 1200.0), "{name}: {by_time:?}");
     }
 }
+
+/// A language model: tokens in the answer, and in the last event but one of a stream. Nothing of
+/// the answer is changed.
+#[tokio::test]
+async fn cost_in_the_json_of_an_answer_is_learned() {
+    const DOCUMENT: &str = r#"{"choices":[],"usage":{"total_tokens":1200}}"#;
+    const EVENTS: [&str; 3] = [
+        "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":null}\n\n",
+        "data: {\"choices\":[],\"usage\":{\"total_tok",
+        "ens\":1200}}\n\ndata: [DONE]\n\n",
+    ];
+    for streamed in [false, true] {
+        let service = Service::start(move |_| async move {
+            let pieces: &[&str] = if streamed { &EVENTS } else { &[DOCUMENT] };
+            let frames: Vec<_> = pieces
+                .iter()
+                .map(|piece| Ok(http_body::Frame::data(bytes::Bytes::from(*piece))))
+                .collect();
+            let body = http_body_util::StreamBody::new(futures_util::stream::iter(frames));
+            let body = http_body_util::BodyExt::boxed_unsync(body);
+            let mut reply = http::Response::new(body);
+            let kind = match streamed {
+                true => "text/event-stream",
+                false => "application/json",
+            };
+            let headers = reply.headers_mut();
+            headers.insert("content-type", kind.parse().expect("a header's value"));
+            reply
+        })
+        .await;
+        let by_report = "protect.auto.cost_by = 'report'\nupstream.streams = 'work'\n";
+        let read = format!("{by_report}upstream.cost_json = 'usage.total_tokens'");
+        let learned = costs_shown(&service, &read, GET).await;
+        assert!(is_about(&learned, 1200.0), "{streamed}: {learned:?}");
+        let other = format!("{by_report}upstream.cost_json = 'usage.none'");
+        let unknown = costs_shown(&service, &other, GET).await;
+        assert!(!is_about(&unknown, 1200.0), "{streamed}: {unknown:?}");
+
+        let proxy = proxy(&[service.addr], &read);
+        let answer = Client::connect(proxy.local_addr()).await.ask(GET).await;
+        let expected = match streamed {
+            true => EVENTS.concat(),
+            false => DOCUMENT.to_owned(),
+        };
+        assert_eq!(answer.text(), expected);
+    }
+}

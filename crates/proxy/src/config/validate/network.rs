@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use rustls_pki_types::DnsName;
 use tidegate_kubernetes::PortChoice;
+use tidegate_sentry::CostBy;
 
 use super::super::{
     ClientCertificate, Config, Discover, KubernetesService, Listener, UpstreamTls, pem,
@@ -122,6 +123,19 @@ pub(super) fn upstream(config: &Config, report: &mut Report) {
         "upstream.load_reports",
         "there has to be time between two reports; write \"1s\", or remove the key",
     );
+    if let Some(path) = &upstream.cost_json {
+        report.error_if(
+            path.split('.').any(str::is_empty),
+            "upstream.cost_json",
+            "a name of the path is missing; write one like \"usage.total_tokens\"",
+        );
+        report.warn_if(
+            config.protect.auto.cost_by != CostBy::Report,
+            "upstream.cost_json",
+            "the cost in answers is not used; set `protect.auto.cost_by = \"report\"`, or remove \
+             `cost_json`",
+        );
+    }
     for (index, source) in upstream.discover.iter().enumerate() {
         discover(
             &format!("upstream.discover.{index}"),
