@@ -216,7 +216,9 @@ impl Replica {
     }
 
     pub(crate) fn set_limit(&self, limit: u32) {
-        if self.limit.swap(limit, Ordering::SeqCst) != limit {
+        // Not written where nothing changes: every request reads this line of memory.
+        let differs = self.limit.load(Ordering::SeqCst) != limit;
+        if differs && self.limit.swap(limit, Ordering::SeqCst) != limit {
             self.publish_room();
         }
     }

@@ -55,12 +55,12 @@ pub(crate) fn relay(
     let settings = exchange.application.settings();
     let replica = slot.replica();
     let status = response.status;
+    let about = About::new(request, &slot);
+    report::strip(application, about, &mut response.headers);
     let passage = exchange.passage.as_deref();
     if let Some(standing) = passage.and_then(|it| it.standing.as_ref()) {
         insert_standing(standing, &mut response.headers);
     }
-    let about = About::new(request, &slot);
-    report::strip(application, about, &mut response.headers);
     let path = settings.config.upstream.cost_json.as_deref();
     let mut cost = JsonCost::of(path, &response.headers);
     if let Some(edge) = &settings.edge {

@@ -78,6 +78,8 @@ struct Member {
     idle_ticks: usize,
     /// The window of the last tick and why it changed since then, if it did.
     changed_between: Option<(u32, Cause)>,
+    /// The part of the drain rate that was published last; not a number before.
+    drain_share: f64,
 }
 
 /// What was seen of a replica in a tick: with its window full, and all, unless it is down or warms
@@ -274,7 +276,9 @@ impl Fleet {
                 continue;
             }
             let Some(saw) = saw else {
-                member.publish(step.now, self.warm_up, fleet.overdue_after);
+                if !member.is_published() {
+                    member.publish(step.now, self.warm_up, fleet.overdue_after);
+                }
                 fulls.push((member.search.rate(), member.own_part(), Counts::default()));
                 continue;
             };
@@ -358,14 +362,17 @@ impl Fleet {
     }
 
     /// Publishes which part of the drain rate is whose, for sticky sessions.
-    pub(crate) fn publish_shares(&self) {
+    pub(crate) fn publish_shares(&mut self) {
         let total: f64 = self.members.iter().filter_map(Member::rate).sum();
-        for member in &self.members {
+        for member in &mut self.members {
             let share = member
                 .rate()
                 .filter(|_| total > 0.0)
                 .map_or(0.0, |r| r / total);
-            member.replica.drain_share.store(share);
+            if member.drain_share != share {
+                member.drain_share = share;
+                member.replica.drain_share.store(share);
+            }
         }
     }
 }
@@ -381,6 +388,7 @@ impl Member {
             shared: None,
             idle_ticks: 0,
             changed_between: None,
+            drain_share: f64::NAN,
         }
     }
 
@@ -514,6 +522,11 @@ impl Member {
             residence_long: fleet.residence_long,
         };
         self.search.on_tick(&tick, seen, others)
+    }
+
+    /// Whether a replica that rests has its window; nothing is inside that could be overdue.
+    fn is_published(&self) -> bool {
+        self.replica.limit() == self.search.window()
     }
 
     fn publish(&mut self, now: Timestamp, warm_up: Duration, overdue_after: f64) {
