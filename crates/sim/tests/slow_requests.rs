@@ -119,3 +119,16 @@ fn services_of_seconds_with_a_target_are_used() {
     }
     assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
+
+/// Work that never ends, so that the capacity is never known: who has waited for four targets is
+/// refused, and does not hang until it is. In sixteen slots and the queue of four seconds there are
+/// some sixty requests.
+#[test]
+fn no_request_hangs_for_many_targets_while_the_capacity_is_unknown() {
+    let text = "duration = '30s'\ntarget = '1s'\nservice = '1000s'\nload.rate = '10/s'\n\
+                replica.cores = 4\nprotect = { mode = 'auto', target = '1s' }\n";
+    let entry = Entry::parse("hopeless.toml", text).expect("the scenario is valid");
+    let outcome = entry.scenario.run(1).expect("the engine takes it");
+    assert!(outcome.ledger.shed > 200, "{}", outcome.ledger.shed);
+    assert!(outcome.unfinished < 80, "{}", outcome.unfinished);
+}

@@ -55,7 +55,7 @@ pub fn cases(random: usize, seed: u64) -> Result<Vec<Case>, ConfigError> {
     let entries = arena::entries()?
         .into_iter()
         .map(|entry| Case::of("arena", entry, derived));
-    let drawn = arena::random_entries(random, seed)?
+    let drawn = arena::random_entries(random, seed, arena::RandomOptions::default())?
         .into_iter()
         .map(|entry| Case::of("random", entry, derived));
     let services = SERVICES.iter().chain(&WIDE).map(Case::of_service);

@@ -68,6 +68,13 @@ const RULES: &[Rule] = &[
     ("capacity left for lower classes", "0010", &[("CAPACITY_LEFT_MIN", "", 0.0)]),
     ("slowest requests in the derived target", "0010", &[("TARGET_TAILS", "", 0.0)]),
     ("queue by chance in the derived target", "0010", &[("TARGET_REQUESTS", "", 0.0)]),
+    ("a crowd shows in the typical request too", "0275", &[("TYPICAL_COMPLETIONS", "", NEVER)]),
+    ("exceptions are no typical requests", "0275", &[("TYPICAL_LONG", "", NEVER)]),
+    ("no trial that costs more than it brings", "0276", &[("TRIAL_DEAR_SECONDS", "", NEVER)]),
+    ("trials of slow services last longer", "0276", &[("TRIAL_COMPLETIONS_MAX", "", 0.0)]),
+    ("early look at requests in progress", "0276", &[("EARLY_LOOK_COMPLETIONS", "", NEVER)]),
+    ("first window cut to what is in time", "0321", &[("FIRST_WINDOW_COMPLETIONS", "", NEVER)]),
+    ("no request waits long while capacity is unknown", "0321", &[("WAIT_FIRST_TARGETS", "", AGES)]),
     ("warm-up of a replica", "0006", &[("WARM_UP_MIN", "", 1.0)]),
 ];
 

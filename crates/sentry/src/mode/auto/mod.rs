@@ -388,18 +388,24 @@ impl Auto {
         }
     }
 
-    /// While capacity is unknown nothing is refused. But where clients give up rather than wait,
-    /// those that have waited for a whole target are not worth a slot; nor are those that have
-    /// waited for less, where more give up than are served.
+    /// While capacity is unknown no request is refused before it has waited for several times a
+    /// target that is configured: it would hang for as long as the search lasts. And where clients
+    /// give up rather than wait, those that have waited for a whole target are not worth a slot; nor
+    /// are those that have waited for less, where more give up than are served.
     fn publish_patience(&self, plan: &Plan) {
         let leaving = self.clients_leave();
-        for class in &plan.classes {
+        for (index, class) in plan.classes.iter().enumerate() {
             class.forecast.withdraw();
             let patience = class
                 .forecast
                 .target()
                 .map(|target| target.mul_f64(self.patience));
-            let limit = patience.filter(|_| leaving).map_or(NEVER, saturating_nanos);
+            let configured = plan.config.target_of(ClassId(index as u16));
+            let most = configured.map_or(NEVER, |target| {
+                nanos(Tuning::WAIT_FIRST_TARGETS.get() * target.as_secs_f64())
+            });
+            let patience = patience.filter(|_| leaving).map(saturating_nanos);
+            let limit = patience.unwrap_or(most);
             class.forecast.wait_limit_ns.store(limit, Ordering::Relaxed);
             let late = class.forecast.target().map_or(NEVER, |target| {
                 let most = self.residence.quantile(Tuning::ANSWERED_MOST.get());

@@ -12,8 +12,15 @@
 //! throughput of the crowd x least service time
 //! ```
 //!
-//! That is where the search begins ([`super::window`]); it is no proof. Replicas that are alike are
-//! looked at together ([`super::cohort`]).
+//! That is where the search begins ([`super::window`]); it is no proof. Where a target is configured
+//! and requests take too long for it, the search begins with no more than
+//!
+//! ```text
+//! throughput x the time in a replica that the target allows
+//! ```
+//!
+//! which by Little's law is in time. Replicas that are alike are looked at together
+//! ([`super::cohort`]).
 //!
 //! What breaks it: a service that thrashes with a hundred more requests inside than it can bear
 //! takes a second or two to work them off.
@@ -33,9 +40,9 @@ use crate::counts::Counts;
 pub(super) enum Course {
     /// It grows to this.
     Grows(f64),
-    /// The first one did as much, or its requests took too long already. What is inside beyond it
-    /// takes this many seconds.
-    First { leaving: f64 },
+    /// The first one did as much, or its requests took too long already: then it is what is in
+    /// time. What is inside beyond it takes this many seconds.
+    First { window: f64, leaving: f64 },
     /// The service is wide, and this is about what it takes.
     Wide { window: f64, leaving: f64 },
 }
@@ -89,24 +96,24 @@ impl SlowStart {
         }
         let crowd = self.crowd(&replica.profile, others);
         let all = replica.profile.all();
-        let long = if tick.target_configured {
-            Tuning::SERVICE_TIME_LONG_OF_TARGET.get() * tick.target
+        let target = if tick.target_configured {
+            tick.target
         } else {
             f64::INFINITY
         };
         let abandon = tick.most_clients_abandon;
         let window = f64::from(replica.window);
-        let (to, leaving, cause) = match self.course(window, seen.done, crowd, &all, long, abandon)
-        {
+        let course = self.course(window, seen.done, crowd, &all, target, abandon);
+        let (to, leaving, cause) = match course {
             Course::Grows(to) => {
                 replica.set(to);
                 return Outcome::changed(Cause::SlowStart);
             }
-            Course::First { leaving } => {
+            Course::First { window, leaving } => {
                 // What was seen of a crowd that filled up is no base, and what is smaller was not
                 // seen.
                 replica.profile.forget();
-                (self.first, leaving, Cause::FirstWindowEnough)
+                (window, leaving, Cause::FirstWindowEnough)
             }
             Course::Wide { window, leaving } => (window, leaving, Cause::Wide),
         };
@@ -125,21 +132,22 @@ impl SlowStart {
     }
 
     /// Takes what was done in a tick by a window that is not large enough for all that wait. What
-    /// ends it: a crowd, of which least service time and throughput are given; service times beyond
-    /// `long` seconds in `all` that was seen, at first; and clients that abandon.
+    /// ends it: a crowd, of which least service time and throughput are given; service times in
+    /// `all` that was seen, at first, that are long against a target in seconds; and clients that
+    /// abandon.
     fn course(
         &mut self,
         window: f64,
         done: f64,
         crowd: Option<(f64, f64)>,
         all: &Counts,
-        long: f64,
+        target: f64,
         most_clients_abandon: bool,
     ) -> Course {
         if let Some((least, rate)) = crowd {
             let enough = least * rate;
             if enough <= Tuning::SLOW_START_WIDE.get() * self.first {
-                return self.back(window, rate);
+                return self.back(window, self.first, rate);
             }
             let leaving = window / rate;
             let window = (Tuning::WINDOW_PER_KNEE_ROOMY.get() * enough).min(window);
@@ -147,15 +155,26 @@ impl SlowStart {
         }
         let first_look = !self.looked && all.done >= Tuning::SLOW_START_COMPLETIONS.get();
         self.looked |= first_look;
+        let long = Tuning::SERVICE_TIME_LONG_OF_TARGET.get() * target;
         if most_clients_abandon || (first_look && all.service_time() > long) || at_least(all) > long
         {
-            return self.back(window, all.rate());
+            return self.back(window, self.in_time(all, target), all.rate());
         }
         Course::Grows(window + done.min(window))
     }
 
-    fn back(&self, window: f64, rate: f64) -> Course {
+    /// The first window, or one whose requests are in time at the throughput that was seen.
+    fn in_time(&self, all: &Counts, target: f64) -> f64 {
+        if all.done < Tuning::FIRST_WINDOW_COMPLETIONS.get() {
+            return self.first;
+        }
+        let in_time = Tuning::SERVICE_TIME_OF_TARGET.get() * target * all.rate();
+        self.first.min(in_time.max(Tuning::WINDOW_SHRINK_MIN.get()))
+    }
+
+    fn back(&self, window: f64, to: f64, rate: f64) -> Course {
         Course::First {
+            window: to,
             leaving: (window - self.first).max(self.first) / rate,
         }
     }
@@ -176,7 +195,9 @@ fn grow_for_a_moment(replica: &mut ReplicaWindow, tick: &ReplicaTick, rate: f64)
 /// How long requests take at least, but for chance, before many are done: those in progress have
 /// been inside for so long. None was for longer than that took.
 fn at_least(all: &Counts) -> f64 {
-    let done_at_most = all.done + 2.0 * all.done.sqrt() + 2.0;
+    let done_at_most = all.done
+        + Tuning::EARLY_LOOK_Z.get() * all.done.sqrt()
+        + Tuning::EARLY_LOOK_COMPLETIONS.get();
     (all.inside_seconds / done_at_most).min(all.seconds)
 }
 
@@ -189,7 +210,7 @@ mod tests {
 
     /// The course of a service that does `rate(n)` per second with `n` inside, while more wait than
     /// fit, and its last window.
-    fn end(rate: impl Fn(f64) -> f64, long: f64) -> (Course, f64) {
+    fn end(rate: impl Fn(f64) -> f64, target: f64) -> (Course, f64) {
         let (mut slow_start, mut profile, occupancy) = (
             SlowStart::new(16.0, Timestamp::ZERO),
             Profile::new(),
@@ -210,7 +231,7 @@ mod tests {
                 profile.crowd(Tuning::SLOW_START_COMPLETIONS.get()),
                 profile.all(),
             );
-            match slow_start.course(window, done, crowd, &all, long, false) {
+            match slow_start.course(window, done, crowd, &all, target, false) {
                 Course::Grows(to) if seconds < 10.0 => window = to,
                 course => return (course, window),
             }
@@ -227,18 +248,38 @@ mod tests {
                 ..Counts::of(0.0, seconds)
             };
             let mut slow_start = SlowStart::new(16.0, Timestamp::ZERO);
-            slow_start.course(20.0, 0.0, None, &none, 1.0, false)
+            slow_start.course(20.0, 0.0, None, &none, 2.0, false)
         };
         assert!(matches!(course(3.0), Course::First { .. }));
         assert_eq!(course(0.1), Course::Grows(20.0));
         assert_eq!(course(0.9), Course::Grows(20.0));
     }
 
+    /// One worker of a second and a target of eight: three requests inside are in time, sixteen take
+    /// two targets. Without a target, or with hardly any completions, the first window stays.
+    #[test]
+    fn first_window_that_takes_too_long_is_cut_to_what_is_in_time() {
+        let window = |done: f64, target: f64, abandon: bool| {
+            let all = Counts {
+                inside_seconds: 16.0 * 5.0,
+                ..Counts::of(done, 5.0)
+            };
+            let mut slow_start = SlowStart::new(16.0, Timestamp::ZERO);
+            match slow_start.course(21.0, 1.0, None, &all, target, abandon) {
+                Course::First { window, .. } => window,
+                course => panic!("{course:?}"),
+            }
+        };
+        assert!((window(5.0, 8.0, false) - 3.2).abs() < 1e-9);
+        assert_eq!(window(1.0, 8.0, false), 16.0);
+        assert_eq!(window(5.0, f64::INFINITY, true), 16.0);
+    }
+
     #[test]
     fn service_that_does_no_more_with_more_inside_begins_with_the_first_window() {
         let (course, most) = end(|_| 100.0, f64::INFINITY);
         assert!(
-            matches!(course, Course::First { leaving } if leaving < 2.0),
+            matches!(course, Course::First { leaving, .. } if leaving < 2.0),
             "{course:?}"
         );
         assert!(most < 150.0, "{most} were inside");
@@ -255,7 +296,7 @@ mod tests {
 
     #[test]
     fn requests_that_take_too_long_in_the_first_window_end_it() {
-        let (course, most) = end(|_| 20.0, 0.5);
+        let (course, most) = end(|_| 20.0, 1.0);
         assert!(matches!(course, Course::First { .. }), "{course:?}");
         assert!(most < 48.0, "{most} were inside");
     }

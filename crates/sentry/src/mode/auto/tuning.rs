@@ -192,6 +192,8 @@ tuning! {
     PATIENCE_OF_TARGET_MIN: f64 = 0.05, "share of the target", "0058";
     /// Share of the capacity that is left for a class in its forecast, whatever is above it.
     CAPACITY_LEFT_MIN: f64 = 0.02, "share of the capacity", "a class below a full one still starts";
+    /// While the capacity is unknown no request waits for longer than this for a configured target.
+    WAIT_FIRST_TARGETS: f64 = 4.0, "targets", "0321";
     /// How often what is known of paths is made older.
     PATHS_AGE: Duration = seconds(60), "s", "0012";
 
@@ -306,6 +308,13 @@ tuning! {
 
     /// Completions that a service time rests on in slow start.
     SLOW_START_COMPLETIONS: f64 = 20.0, "completions", "0061";
+    /// Chance deviations that are added to the completions seen, for the least time that requests
+    /// take while few are done.
+    EARLY_LOOK_Z: f64 = 2.0, "chance deviations", "one of forty";
+    /// Completions that are added beside them: none may be done yet.
+    EARLY_LOOK_COMPLETIONS: f64 = 2.0, "completions", "0276";
+    /// Completions from which on a first window that takes too long is cut to what is in time.
+    FIRST_WINDOW_COMPLETIONS: f64 = 3.0, "completions", "0321";
     /// A window beyond this many first ones is set with room: less was seen of it.
     SLOW_START_WIDE: f64 = 2.0, "first windows", "0061";
     /// Mean service time within this factor of the median is alike. The mean of fifteen exponential
