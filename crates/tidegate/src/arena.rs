@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-use tidegate_sim::arena::{self, Contender, Entry};
+use tidegate_sim::arena::{self, Contender, Entry, RandomOptions};
 use tidegate_sim::my_service::MyService;
 
 use crate::comparison;
@@ -12,9 +12,15 @@ use crate::error::CliError;
 use crate::my_service;
 use crate::sim::Args;
 
+/// The word for an arrival process that is drawn.
+const ANY_ARRIVALS: &str = "any";
+
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let entries = selected(args)?;
-    let contenders = contenders(&args.contender)?;
+    let mut contenders = contenders(&args.contender)?;
+    if args.room && args.contender.is_empty() {
+        contenders.retain(Contender::is_ours);
+    }
     if args.random.is_some() {
         for entry in &entries {
             eprintln!("{}: {}", entry.name, entry.scenario.title);
@@ -28,9 +34,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
 /// All scenarios, or those that were named.
 fn selected(args: &Args) -> Result<Vec<Entry>, CliError> {
     let only = &args.only;
+    let options = RandomOptions {
+        arrivals: drawn_arrivals(args)?,
+        room: args.room,
+    };
     let mut entries = match (&args.scenarios, args.random) {
         (Some(dir), _) => read(dir)?,
-        (None, Some(count)) => arena::random_entries(count as usize, args.seed.unwrap_or(1))?,
+        (None, Some(count)) => {
+            arena::random_entries(count as usize, args.seed.unwrap_or(1), options)?
+        }
         (None, None) => arena::entries()?,
     };
     for name in only {
@@ -46,6 +58,22 @@ fn selected(args: &Args) -> Result<Vec<Entry>, CliError> {
         entries.retain(|entry| only.contains(&entry.name));
     }
     Ok(entries)
+}
+
+/// Whether an arrival process is drawn for each random service.
+fn drawn_arrivals(args: &Args) -> Result<bool, CliError> {
+    match (args.arrivals.as_deref(), args.random) {
+        (None, _) => Ok(false),
+        (Some(ANY_ARRIVALS), Some(_)) => Ok(true),
+        (Some(other), Some(_)) => Err(CliError::Usage(format!(
+            "--arrivals {other}: random services take `any`, a process drawn for each"
+        ))),
+        (Some(_), None) => Err(CliError::Usage(
+            "--arrivals: scenarios have arrivals of their own; use it with `--random N`, or write \
+             them into the `load` of a file for `--scenarios`"
+                .to_owned(),
+        )),
+    }
 }
 
 /// The scenario files of a directory: scenarios, or services in a few keys.

@@ -25,6 +25,8 @@ pub(crate) trait Comparison {
     fn json(&self) -> String;
     /// Writes the page with all of it; returns where it is.
     fn write(&self, folder: &Path, origin: Origin) -> Result<PathBuf, CliError>;
+    /// What must not be, where something must not be that was asked for.
+    fn breaches(&self, args: &Args) -> Vec<String>;
 }
 
 /// Runs a comparison with the seeds that were asked for, prints it and writes its report.
@@ -49,7 +51,14 @@ pub(crate) fn run<C: Comparison, E: Display>(
         found.table()
     })?;
     eprintln!("report: {}", page.display());
-    Ok(ExitCode::SUCCESS)
+    let breaches = found.breaches(args);
+    for breach in &breaches {
+        eprintln!("{breach}");
+    }
+    Ok(match breaches.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
 }
 
 fn seeds(args: &Args) -> Vec<u64> {
@@ -65,7 +74,7 @@ fn usage(error: &dyn Display) -> CliError {
 }
 
 macro_rules! comparison {
-    ($($report:ty),+) => {$(
+    ($report:ty, $breaches:expr) => {
         impl Comparison for $report {
             fn table(&self) -> String {
                 Self::table(self)
@@ -78,8 +87,17 @@ macro_rules! comparison {
             fn write(&self, folder: &Path, origin: Origin) -> Result<PathBuf, CliError> {
                 Self::write(self, folder, origin).map_err(|error| usage(&error))
             }
+
+            fn breaches(&self, args: &Args) -> Vec<String> {
+                let breaches: fn(&Self, &Args) -> Vec<String> = $breaches;
+                breaches(self, args)
+            }
         }
-    )+};
+    };
 }
 
-comparison!(ArenaReport, PlaneReport);
+comparison!(ArenaReport, |report, args| match args.room {
+    true => report.refusals(),
+    false => Vec::new(),
+});
+comparison!(PlaneReport, |_, _| Vec::new());

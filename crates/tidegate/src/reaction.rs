@@ -25,8 +25,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         "tidegate {} (commit {}), {repetitions} seeds from {first} on",
         origin.version, origin.commit
     );
+    let arrivals = args.arrivals.as_deref().unwrap_or_default();
     let progress = Shown::new();
-    let report = reaction::run(&contenders, &seeds, &progress);
+    let report = reaction::run(&contenders, &seeds, arrivals, &progress);
     progress.finish();
     let report = report.map_err(|error| CliError::Usage(error.to_string()))?;
     print(&if args.json {

@@ -60,6 +60,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", conflicts_with = "scenarios",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) random: Option<u32>,
+    /// With `arena --random`: each service at 0.6 and at 0.85 of its capacity, none of which is
+    /// lost; without `--contender` only `auto` with and without the target. The exit status is 0
+    /// only when these shed nothing.
+    #[arg(long, requires = "random")]
+    pub(crate) room: bool,
+    /// How requests arrive. With `arena --random`: `any`, an arrival process that is drawn for each
+    /// service. With `reaction`: keys of a scenario's `load`, for example `batch = 8`.
+    #[arg(long, value_name = "any|KEYS")]
+    pub(crate) arrivals: Option<String>,
     /// With `arena` and `reaction`: only this contender; may be given several times.
     #[arg(long, value_name = "NAME")]
     pub(crate) contender: Vec<String>,

@@ -276,6 +276,38 @@ fn arena_races_on_services_drawn_at_random() {
     assert!(said.contains("random-17-01: "), "{said}");
 }
 
+/// An idle service with room for all: nothing is shed, and the exit status says so.
+#[test]
+fn arena_says_whether_random_services_with_room_shed_anything() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |contender: &str| {
+        let args = ["sim", "arena", "--random", "1", "--seed", "17", "--room"];
+        let more = [
+            "--repetitions",
+            "1",
+            "--arrivals",
+            "any",
+            "--contender",
+            contender,
+        ];
+        tidegate(folder.path(), &[&args[..], &more[..]].concat())
+    };
+    let output = run("auto+target");
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    let rows = ["random-17-00-at-0.6 ", "random-17-00-at-0.85 "];
+    assert!(rows.iter().all(|row| table.contains(row)), "{table}");
+    assert!(table.contains("auto+target: mean "), "{table}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(
+        output.status.success(),
+        !said.contains("auto+target sheds"),
+        "{said}"
+    );
+    let refused = tidegate(folder.path(), &["sim", "arena", "--arrivals", "any"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("use it with `--random N`"), "{said}");
+}
+
 #[test]
 fn plane_takes_seeds_and_shows_intervals() {
     let folder = tempfile::tempdir().unwrap();

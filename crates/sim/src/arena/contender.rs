@@ -105,6 +105,21 @@ pub fn contenders() -> Vec<Contender> {
 }
 
 impl Contender {
+    /// Whether it is Tidegate's, with or without the target.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        matches!(self.kind, Kind::Auto { .. })
+    }
+
+    /// What speaks against its figures, if anything.
+    #[must_use]
+    pub fn reservation(&self) -> Option<&'static str> {
+        (self.kind == Kind::Dagor).then_some(
+            "treated unfairly: nothing says when abandoned work is done, so that such a request \
+             keeps its slot for a mean service time",
+        )
+    }
+
     /// A fresh protector for a scenario.
     ///
     /// # Errors

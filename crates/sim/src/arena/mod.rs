@@ -1,8 +1,8 @@
 //! The arena: every contender under every scenario, one table.
 //!
-//! A score is the goodput within the target as a share of the ideal, where the ideal is what a
-//! clairvoyant could serve: in each interval the honest requests that arrived or what the capacity
-//! allows, whichever is less ([`ideal`]). Beside it stand the 99th percentile of what was answered,
+//! A score is the goodput within the target as a share of the ideal: in each interval the honest
+//! requests that arrived or what the capacity allows, whichever is less, and of them those whose
+//! work fits into the target on an idle replica ([`ideal`]). Beside it stand the 99th percentile of what was answered,
 //! over the target, and the share refused.
 //!
 //! Contenders that need tuning get it for the nominal capacity, as a careful operator would do it
@@ -13,10 +13,11 @@ mod heat;
 mod ideal;
 mod random;
 mod report;
+mod summary;
 
 pub use contender::{Contender, contenders};
 pub use ideal::{Clairvoyant, ideal};
-pub use random::{RandomService, random_entries};
+pub use random::{RandomOptions, RandomService, random_entries};
 pub use report::{ArenaReport, Cell};
 
 use rayon::prelude::*;
@@ -94,6 +95,8 @@ pub struct Score {
     /// Share of the first attempts of the most important class that were answered within the
     /// target; not a number where there is one class.
     pub top_class: f64,
+    /// Attempts refused in the whole run, the warm-up included.
+    pub refused: f64,
 }
 
 impl Score {
@@ -107,6 +110,7 @@ impl Score {
             p99: totals.histogram.quantile(0.99) / target_s,
             shed: totals.shed_share(),
             top_class: top_class(outcome),
+            refused: outcome.ledger.shed as f64,
         }
     }
 
@@ -118,6 +122,7 @@ impl Score {
             p99: mean(|score| score.p99),
             shed: mean(|score| score.shed),
             top_class: mean(|score| score.top_class),
+            refused: mean(|score| score.refused),
         }
     }
 }

@@ -12,16 +12,36 @@ use crate::report::{Origin, Page, ReportError, Section};
 /// Scores of all contenders under all scenarios.
 #[derive(Debug, Clone)]
 pub struct ArenaReport {
-    contenders: Vec<Contender>,
+    pub(super) contenders: Vec<Contender>,
     seeds: Vec<u64>,
-    rows: Vec<Row>,
+    pub(super) rows: Vec<Row>,
 }
 
 #[derive(Debug, Clone)]
-struct Row {
-    name: String,
+pub(super) struct Row {
+    pub(super) name: String,
     title: String,
-    scores: Vec<Score>,
+    /// Mean work of a request in seconds, and how many of them the target is.
+    pub(super) work_s: f64,
+    pub(super) target_times: f64,
+    pub(super) scores: Vec<Score>,
+}
+
+impl Row {
+    fn of(entry: &Entry, scores: &[Score]) -> Self {
+        let target = entry
+            .scenario
+            .target
+            .map_or(f64::NAN, |it| it.as_secs_f64());
+        let work_s = entry.scenario.service.mean();
+        Self {
+            name: entry.name.clone(),
+            title: entry.title().to_owned(),
+            work_s,
+            target_times: target / work_s,
+            scores: scores.to_vec(),
+        }
+    }
 }
 
 /// One score with whose it is.
@@ -47,13 +67,7 @@ impl ArenaReport {
         Self {
             contenders: contenders.to_vec(),
             seeds: seeds.to_vec(),
-            rows: rows
-                .map(|(entry, scores)| Row {
-                    name: entry.name.clone(),
-                    title: entry.title().to_owned(),
-                    scores: scores.to_vec(),
-                })
-                .collect(),
+            rows: rows.map(|(entry, scores)| Row::of(entry, scores)).collect(),
         }
     }
 
@@ -72,7 +86,7 @@ impl ArenaReport {
     }
 
     /// A line per scenario, a column per contender: percent of the ideal goodput within target; a
-    /// star marks a 99th percentile above 1.2 times the target.
+    /// star marks a 99th percentile above 1.2 times the target. Below it a few lines of summary.
     #[must_use]
     pub fn table(&self) -> String {
         let width = self
@@ -92,7 +106,7 @@ impl ArenaReport {
                 text += &format!("  {:>11}", shown(score));
             }
         }
-        text + "\n"
+        text + "\n" + &self.summary()
     }
 
     /// One JSON object per score, one on each line.
@@ -112,6 +126,7 @@ impl ArenaReport {
                         "p99_of_target": finite(score.p99),
                         "shed_share": score.shed,
                         "top_class_in_target": finite(score.top_class),
+                        "refused": score.refused,
                     });
                     format!("{line}\n")
                 },
@@ -152,6 +167,8 @@ impl ArenaReport {
         Row {
             name: "mean".into(),
             title: "mean of all".into(),
+            work_s: f64::NAN,
+            target_times: f64::NAN,
             scores,
         }
     }
@@ -171,6 +188,7 @@ impl ArenaReport {
                 p99,
                 shed,
                 top_class,
+                ..
             } = score;
             let top_class = finite(top_class).map_or(String::new(), |share| format!("{share:.5}"));
             text +=
@@ -210,6 +228,8 @@ impl ArenaReport {
             .contenders
             .iter()
             .map(|c| format!("{}: {}.", c.name, c.tuning));
+        let summary = self.summary();
+        let paragraphs = summary.lines().map(str::to_owned).chain(tuning);
         Page {
             title: "Arena: who protects the service best".into(),
             origin,
@@ -219,7 +239,7 @@ impl ArenaReport {
             sections: vec![Section {
                 title: "Every contender under every scenario".into(),
                 facts: format!("simulated; mean over seeds {:?}", self.seeds),
-                paragraphs: tuning.collect(),
+                paragraphs: paragraphs.collect(),
                 table,
                 figures: vec![figure],
                 code: None,

@@ -52,8 +52,17 @@ pub struct MyService {
     pub duration: Dur,
     /// At the beginning, left out of the table.
     pub warm_up: Dur,
-    /// Requests per second, at random times (Poisson).
+    /// Requests per second, at random times (Poisson) unless `arrivals` says otherwise.
     pub rate: Rate,
+    /// How requests arrive: `poisson` (each by itself), `regular` (a beat), `batches` (`batch`
+    /// requests at once), `pages` (each followed by `batch` parts), `on-off` (`busy` times without
+    /// and with requests), `bursts` (by chance calm and busy times, with three times as many).
+    pub arrivals: ArrivalsOfService,
+    /// Requests that come at once, or parts of a page.
+    #[schemars(range(min = 1))]
+    pub batch: u32,
+    /// Mean length of a busy time of `on-off` and `bursts`.
+    pub busy: Dur,
     /// Mean time a worker needs for a request.
     pub service: Dur,
     /// How much that time varies: standard deviation over mean. 0 is always the same, 1 the
@@ -90,6 +99,26 @@ pub struct MyService {
     pub application: Vec<ApplicationOfService>,
 }
 
+/// How requests arrive.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ArrivalsOfService {
+    /// Each by itself, at random times.
+    #[default]
+    Poisson,
+    /// On a beat.
+    Regular,
+    /// Several at the same instant, at random times.
+    Batches,
+    /// Pages at random times, each followed by its parts after a service time.
+    Pages,
+    /// Times with and without requests, of the same length.
+    OnOff,
+    /// Busy times with three times the requests of calm ones, which last four times as long, of
+    /// lengths that chance decides.
+    Bursts,
+}
+
 /// One of several applications.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -105,6 +134,18 @@ pub struct ApplicationOfService {
     #[serde(default)]
     #[schemars(example = &"100/s")]
     pub rate: Option<Rate>,
+    /// How its requests arrive.
+    #[serde(default)]
+    #[schemars(example = &"batches")]
+    pub arrivals: Option<ArrivalsOfService>,
+    /// Requests that come at once.
+    #[serde(default)]
+    #[schemars(range(min = 1), example = 8)]
+    pub batch: Option<u32>,
+    /// Mean length of a busy time.
+    #[serde(default)]
+    #[schemars(example = &"500ms")]
+    pub busy: Option<Dur>,
     /// Mean time a worker needs for a request.
     #[serde(default)]
     #[schemars(example = &"40ms")]
@@ -228,6 +269,9 @@ impl Default for MyService {
             duration: std::time::Duration::from_secs(180).into(),
             warm_up: std::time::Duration::from_secs(20).into(),
             rate: Rate(200.0),
+            arrivals: ArrivalsOfService::Poisson,
+            batch: 8,
+            busy: std::time::Duration::from_millis(500).into(),
             service: std::time::Duration::from_millis(25).into(),
             service_cv: 1.0,
             workers: 4,
@@ -251,6 +295,9 @@ impl ApplicationOfService {
         let mut it = MyService {
             title: self.name.clone(),
             rate: self.rate.unwrap_or(file.rate),
+            arrivals: self.arrivals.unwrap_or(file.arrivals),
+            batch: self.batch.unwrap_or(file.batch),
+            busy: self.busy.unwrap_or(file.busy),
             service: self.service.unwrap_or(file.service),
             service_cv: self.service_cv.unwrap_or(file.service_cv),
             workers: self.workers.unwrap_or(file.workers),
@@ -313,6 +360,9 @@ impl MyService {
         }
         if self.workers == 0 || self.replicas == 0 {
             return refuse("`workers` and `replicas` are at least 1".to_owned());
+        }
+        if self.batch == 0 || self.busy.is_zero() {
+            return refuse("`batch` is at least 1, and `busy` longer than 0".to_owned());
         }
         let dead = self.change.iter().filter_map(|change| change.dead).max();
         if dead > Some(self.replicas) {
@@ -411,7 +461,8 @@ impl MyService {
         if self.retries > 0 {
             let _ = writeln!(client, "retry = {{ attempts = {} }}", self.retries);
         }
-        let _ = writeln!(out, "[[load]]\nrate = [{}]", points.join(", "));
+        let arrivals = self.arrival_keys();
+        let _ = writeln!(out, "[[load]]\nrate = [{}]\n{arrivals}", points.join(", "));
         if self.class.is_empty() {
             let _ = writeln!(out, "[[load.client]]\n{client}");
         } else {
@@ -421,6 +472,31 @@ impl MyService {
                     out,
                     "[[load.client]]\nclass = '{name}'\nshare = {share:?}\n{client}"
                 );
+            }
+        }
+    }
+
+    /// The keys of a scenario's load that say how requests arrive.
+    fn arrival_keys(&self) -> String {
+        let (batch, busy, service) = (self.batch, self.busy, self.service);
+        match self.arrivals {
+            ArrivalsOfService::Poisson => String::new(),
+            ArrivalsOfService::Regular => "spacing = 'deterministic'".to_owned(),
+            ArrivalsOfService::Batches => format!("batch = {batch}"),
+            ArrivalsOfService::Pages => {
+                format!("fan_out = {{ requests = {batch}, after = '{service}' }}")
+            }
+            ArrivalsOfService::OnOff => format!(
+                "phases = [{{ times = 1, lasts = '{busy}' }}, {{ times = 0, lasts = '{busy}' }}]"
+            ),
+            ArrivalsOfService::Bursts => {
+                let phase = |times: u32, lasts: Dur| {
+                    format!(
+                        "{{ times = {times}, lasts = {{ law = 'exponential', mean = '{lasts}' }} }}"
+                    )
+                };
+                let calm = (busy.0 * 4).into();
+                format!("phases = [{}, {}]", phase(1, calm), phase(3, busy))
             }
         }
     }
@@ -560,6 +636,24 @@ mod tests {
         assert!(mean(95.0, 120.0) > 185.0);
     }
 
+    /// Of ten requests in front of two workers of 25 ms the last waits for four others.
+    #[test]
+    fn arrivals_are_those_that_the_file_names() {
+        let p95 = |arrivals: &str| {
+            let text = format!(
+                "rate = '20/s'\nservice_cv = 0\nworkers = 2\nreplicas = 1\nduration = '40s'\n\
+                 warm_up = '5s'\nmodes = ['none']\nbatch = 10\narrivals = '{arrivals}'"
+            );
+            service(&text).run(1).unwrap()[0].p95_seconds
+        };
+        assert!(p95("regular") < 0.03, "{}", p95("regular"));
+        assert!((0.1..0.14).contains(&p95("batches")), "{}", p95("batches"));
+        for arrivals in ["pages", "on-off", "bursts", "poisson"] {
+            let found = p95(arrivals);
+            assert!(found > p95("regular"), "{arrivals}: {found}");
+        }
+    }
+
     #[test]
     fn classes_are_served_by_importance() {
         let rows = service(
@@ -577,6 +671,7 @@ mod tests {
         for (text, key) in [
             ("service_cv = -1", "service_cv"),
             ("workers = 0", "workers"),
+            ("batch = 0", "batch"),
             ("[[change]]\nat = '1s'\ndead = 3", "dead"),
             ("modes = ['fast']", "fast"),
             ("warm_up = '1h'", "warm_up"),

@@ -72,8 +72,9 @@ impl Step {
         format!("{} to {}", self.from, self.to)
     }
 
-    /// Three replicas of four workers, 40 ms of exponential work: 300 requests per second.
-    fn scenario(self) -> Result<Scenario, ConfigError> {
+    /// Three replicas of four workers, 40 ms of exponential work: 300 requests per second, which
+    /// arrive as these keys of a load say.
+    fn scenario(self, arrivals: &str) -> Result<Scenario, ConfigError> {
         let (from, to) = (300.0 * self.from, 300.0 * self.to);
         let end = STEP_AT_S + HORIZON_S + 2.0;
         let text = format!(
@@ -82,7 +83,7 @@ impl Step {
              service = {{ law = 'exponential', mean = '40ms' }}\n\n[load]\n\
              rate = [{{ at = '0s', value = '{from}/s' }}, \
              {{ at = '{STEP_AT_S}s', value = '{to}/s' }}]\n\
-             client = {{ timeout = '2s' }}\n\n[replica]\ncount = 3\ncores = 4\nslots = 64\n"
+             {arrivals}\nclient = {{ timeout = '2s' }}\n\n[replica]\ncount = 3\ncores = 4\nslots = 64\n"
         );
         Entry::parse("reaction.toml", &text).map(|entry| entry.scenario)
     }
@@ -133,19 +134,21 @@ pub enum ReactionError {
     Scenario(#[from] ScenarioError),
 }
 
-/// Runs every step and the retry trap with every contender and seed, on all cores.
+/// Runs every step and the retry trap with every contender and seed, on all cores. `arrivals` are
+/// keys of a scenario's load for the steps; without any they are Poisson.
 ///
 /// # Errors
 /// What the engine refuses.
 pub fn run(
     contenders: &[Contender],
     seeds: &[u64],
+    arrivals: &str,
     progress: &dyn Progress,
 ) -> Result<ReactionReport, ReactionError> {
     progress.start(contenders.len() * (STEPS.len() + 1));
     let mut reactions = Vec::new();
     for step in STEPS {
-        let scenario = step.scenario()?;
+        let scenario = step.scenario(arrivals)?;
         for contender in contenders {
             reactions.push(react(contender, step, &scenario, seeds)?);
             progress.done(&format!("{}, {}", contender.name, step.name()));
@@ -407,7 +410,7 @@ mod tests {
     #[test]
     fn without_protection_no_step_is_ever_reacted_to_and_no_trap_left() {
         let step = STEPS[2];
-        let scenario = step.scenario().unwrap();
+        let scenario = step.scenario("").unwrap();
         let none = react(&contender("none"), step, &scenario, &[1, 2, 3]).unwrap();
         assert_eq!((none.seconds, none.shed), (None, 0.0), "{none:?}");
         let auto = react(&contender("auto+target"), step, &scenario, &[1, 2, 3]).unwrap();
@@ -420,5 +423,23 @@ mod tests {
             auto.median().is_some_and(|seconds| seconds < 10.0),
             "{auto:?}"
         );
+    }
+
+    #[test]
+    fn steps_take_the_arrivals_of_a_load() {
+        let rate = |arrivals: &str| {
+            let scenario = STEPS[0].scenario(arrivals).unwrap();
+            let outcome = scenario.run(1).unwrap();
+            let simulated = outcome.rows.iter().map(|row| row.counts.offered);
+            simulated.filter(|offered| *offered == 0).count()
+        };
+        assert_eq!(rate("batch = 8"), 0);
+        let phases = "phases = [{ times = 1, lasts = '3s' }, { times = 0, lasts = '3s' }]";
+        assert!(
+            rate(phases) > 5,
+            "an on-off source has seconds without requests"
+        );
+        let error = STEPS[0].scenario("batches = 8").unwrap_err().to_string();
+        assert!(error.contains("batch"), "{error}");
     }
 }

@@ -522,13 +522,22 @@ impl Scenario {
     /// The same at a time of the scenario, by the schedules of speeds and outages.
     #[must_use]
     pub fn capacity_at(&self, seconds: f64) -> f64 {
+        let capacities = self.capacities_at(seconds);
+        capacities.iter().map(|(capacity, _)| capacity).sum()
+    }
+
+    /// The same of each group of replicas, with the speed of one.
+    pub(crate) fn capacities_at(&self, seconds: f64) -> Vec<(f64, f64)> {
         let at = |replica: &ReplicaSpec| {
             let speed = replica.speed.value_at(seconds);
             let up = replica.takes_requests_at(seconds)
                 && !replica.down.iter().any(|outage| outage.covers(seconds));
-            replica.nominal_capacity() * if up { speed } else { 0.0 }
+            (
+                replica.nominal_capacity() * if up { speed } else { 0.0 },
+                speed,
+            )
         };
-        self.replica.iter().map(at).sum()
+        self.replica.iter().map(at).collect()
     }
 
     /// The highest rate of its open loads together.

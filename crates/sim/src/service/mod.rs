@@ -31,6 +31,7 @@ use std::sync::Arc;
 use rand::RngExt;
 use rand_distr::{Distribution, Exp1, Gamma, StandardNormal};
 use statrs::distribution::{Continuous, ContinuousCDF, Normal};
+use statrs::function::gamma::gamma_lr;
 
 use crate::rng::SimRng;
 
@@ -137,6 +138,15 @@ impl Law {
         }
     }
 
+    /// Chance of a time of at most this.
+    #[must_use]
+    pub fn share_within(&self, seconds: f64) -> f64 {
+        match self.scale > 0.0 {
+            true => self.shape.share_within(seconds / self.scale),
+            false => f64::from(u8::from(seconds >= 0.0)),
+        }
+    }
+
     /// Whether this is the exponential law (of any mean).
     #[must_use]
     pub fn is_exponential(&self) -> bool {
@@ -183,6 +193,41 @@ impl Shape {
         }
     }
 
+    /// Distribution function.
+    fn share_within(&self, seconds: f64) -> f64 {
+        match self {
+            Self::Constant(value) => f64::from(u8::from(*value <= seconds)),
+            Self::Exponential { mean } => exponential_within(*mean, seconds),
+            Self::Floored { floor, .. } if seconds < *floor => 0.0,
+            Self::Floored { mean, sd, .. } if *sd == 0.0 => f64::from(u8::from(*mean <= seconds)),
+            Self::Floored { mean, sd, .. } => Normal::standard().cdf((seconds - mean) / sd),
+            Self::LogNormal { mu, sigma } => log_normal_within(*mu, *sigma, seconds),
+            Self::Pareto { least, .. } if seconds <= *least => 0.0,
+            Self::Pareto { least, shape } => 1.0 - (least / seconds).powf(*shape),
+            Self::Erlang { mean, stages, .. } if *mean > 0.0 => {
+                gamma_lr(*stages, (stages * seconds / mean).max(f64::MIN_POSITIVE))
+            }
+            Self::Erlang { .. } => 1.0,
+            Self::Hyper { first, means } => {
+                first * exponential_within(means.0, seconds)
+                    + (1.0 - first) * exponential_within(means.1, seconds)
+            }
+            Self::Mixture(parts) => {
+                let mut before = 0.0;
+                let part = |(up_to, law): &(f64, Law)| {
+                    let share = up_to - before;
+                    before = *up_to;
+                    share * law.share_within(seconds)
+                };
+                parts.iter().map(part).sum()
+            }
+            Self::Recorded(times) => {
+                let within = times.iter().filter(|time| **time <= seconds).count();
+                within as f64 / times.len() as f64
+            }
+        }
+    }
+
     /// Mean and mean square.
     fn moments(&self) -> (f64, f64) {
         match self {
@@ -212,6 +257,23 @@ impl Shape {
 #[inline]
 pub(crate) fn unit_exponential(rng: &mut SimRng) -> f64 {
     Exp1.sample(rng)
+}
+
+fn exponential_within(mean: f64, seconds: f64) -> f64 {
+    match mean > 0.0 {
+        true => 1.0 - (-seconds.max(0.0) / mean).exp(),
+        false => 1.0,
+    }
+}
+
+fn log_normal_within(mu: f64, sigma: f64, seconds: f64) -> f64 {
+    if seconds <= 0.0 {
+        return 0.0;
+    }
+    match sigma > 0.0 {
+        true => Normal::standard().cdf((seconds.ln() - mu) / sigma),
+        false => f64::from(u8::from(seconds.ln() >= mu)),
+    }
 }
 
 fn unit_normal(rng: &mut SimRng) -> f64 {
@@ -328,6 +390,27 @@ mod tests {
                 law.cv2()
             );
         }
+    }
+
+    /// The distribution function is that of the draws, within five standard errors.
+    #[test]
+    fn share_within_is_the_share_of_draws() {
+        const DRAWS: usize = 40_000;
+        for (index, law) in laws_with_a_variance().iter().enumerate() {
+            let mut rng = Streams::new(3).indexed("law", index);
+            let drawn: Vec<f64> = (0..DRAWS).map(|_| law.sample(&mut rng)).collect();
+            for times in [0.3, 0.7, 1.001, 2.0, 4.0] {
+                let bound = times * law.mean();
+                let within = drawn.iter().filter(|time| **time <= bound).count() as f64;
+                let (share, expected) = (within / DRAWS as f64, law.share_within(bound));
+                let error = 5.0 * (expected * (1.0 - expected) / DRAWS as f64).sqrt() + 1e-3;
+                assert!(
+                    (share - expected).abs() <= error,
+                    "{law:?} within {times} means: {share} is not {expected}"
+                );
+            }
+        }
+        assert_eq!(law("'20ms'").scaled(0.5).share_within(0.0101), 1.0);
     }
 
     #[test]
