@@ -266,9 +266,10 @@ impl Case {
             let alone = self.outcome(seconds.min(60), "mode = 'off'");
             p50 > 1.2 * alone.totals.histogram.quantile(0.5)
         };
-        let may_shed = match self.load > 0.85 && !self.service.is_idle() {
-            true => SHED_MAX_NEAR_CAPACITY * outcome.ledger.fresh as f64,
-            false => 0.0,
+        let may_shed = if self.load > 0.85 && !self.service.is_idle() {
+            SHED_MAX_NEAR_CAPACITY * outcome.ledger.fresh as f64
+        } else {
+            0.0
         };
         (shed as f64 > may_shed || slow).then(|| {
             format!(

@@ -55,9 +55,10 @@ pub(crate) fn run<C: Comparison, E: Display>(
     for breach in &breaches {
         eprintln!("{breach}");
     }
-    Ok(match breaches.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    Ok(if breaches.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     })
 }
 
@@ -96,8 +97,9 @@ macro_rules! comparison {
     };
 }
 
-comparison!(ArenaReport, |report, args| match args.room {
-    true => report.refusals(),
-    false => Vec::new(),
+comparison!(ArenaReport, |report, args| if args.room {
+    report.refusals()
+} else {
+    Vec::new()
 });
 comparison!(PlaneReport, |_, _| Vec::new());

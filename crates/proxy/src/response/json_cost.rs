@@ -48,13 +48,15 @@ impl JsonCost {
         let is_json = content_type
             .get(..JSON.len())
             .is_some_and(|begins| begins.eq_ignore_ascii_case(JSON));
-        let body = match is_event_stream(content_type) {
-            true => Kept::Events {
+        let body = if is_event_stream(content_type) {
+            Kept::Events {
                 reader: Reader::new(BYTES_MAX),
                 last: None,
-            },
-            false if is_json => Kept::Document(Vec::new()),
-            false => return None,
+            }
+        } else if is_json {
+            Kept::Document(Vec::new())
+        } else {
+            return None;
         };
         let encoding = bytes(CONTENT_ENCODING);
         let plain = encoding.is_empty() || encoding.eq_ignore_ascii_case(b"identity");

@@ -111,9 +111,10 @@ async fn cost_in_the_json_of_an_answer_is_learned() {
             let body = http_body_util::StreamBody::new(futures_util::stream::iter(frames));
             let body = http_body_util::BodyExt::boxed_unsync(body);
             let mut reply = http::Response::new(body);
-            let kind = match streamed {
-                true => "text/event-stream",
-                false => "application/json",
+            let kind = if streamed {
+                "text/event-stream"
+            } else {
+                "application/json"
             };
             let headers = reply.headers_mut();
             headers.insert("content-type", kind.parse().expect("a header's value"));
@@ -130,9 +131,10 @@ async fn cost_in_the_json_of_an_answer_is_learned() {
 
         let proxy = proxy(&[service.addr], &read);
         let answer = Client::connect(proxy.local_addr()).await.ask(GET).await;
-        let expected = match streamed {
-            true => EVENTS.concat(),
-            false => DOCUMENT.to_owned(),
+        let expected = if streamed {
+            EVENTS.concat()
+        } else {
+            DOCUMENT.to_owned()
         };
         assert_eq!(answer.text(), expected);
     }

@@ -84,9 +84,10 @@ pub fn random_entries(
             let mut rng = streams.indexed("arrivals of a random service", index);
             service.arrivals = service.draw_arrivals(&mut rng);
         }
-        let loads = match options.room {
-            true => &ROOM[..],
-            false => &[service.load],
+        let loads = if options.room {
+            &ROOM[..]
+        } else {
+            &[service.load]
         };
         for &load in loads {
             if options.room {

@@ -141,9 +141,10 @@ impl Law {
     /// Chance of a time of at most this.
     #[must_use]
     pub fn share_within(&self, seconds: f64) -> f64 {
-        match self.scale > 0.0 {
-            true => self.shape.share_within(seconds / self.scale),
-            false => f64::from(u8::from(seconds >= 0.0)),
+        if self.scale > 0.0 {
+            self.shape.share_within(seconds / self.scale)
+        } else {
+            f64::from(u8::from(seconds >= 0.0))
         }
     }
 
@@ -260,9 +261,10 @@ pub(crate) fn unit_exponential(rng: &mut SimRng) -> f64 {
 }
 
 fn exponential_within(mean: f64, seconds: f64) -> f64 {
-    match mean > 0.0 {
-        true => 1.0 - (-seconds.max(0.0) / mean).exp(),
-        false => 1.0,
+    if mean > 0.0 {
+        1.0 - (-seconds.max(0.0) / mean).exp()
+    } else {
+        1.0
     }
 }
 
@@ -270,9 +272,10 @@ fn log_normal_within(mu: f64, sigma: f64, seconds: f64) -> f64 {
     if seconds <= 0.0 {
         return 0.0;
     }
-    match sigma > 0.0 {
-        true => Normal::standard().cdf((seconds.ln() - mu) / sigma),
-        false => f64::from(u8::from(seconds.ln() >= mu)),
+    if sigma > 0.0 {
+        Normal::standard().cdf((seconds.ln() - mu) / sigma)
+    } else {
+        f64::from(u8::from(seconds.ln() >= mu))
     }
 }
 
