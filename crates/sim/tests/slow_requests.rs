@@ -120,7 +120,7 @@ fn services_of_seconds_with_a_target_are_used() {
     assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
 
-/// Work that never ends, so that the capacity is never known: who has waited for four targets is
+/// Work that never ends, so that the capacity is never known: what has waited for four targets is
 /// refused, and does not hang until it is. In sixteen slots and the queue of four seconds there are
 /// some sixty requests.
 #[test]
