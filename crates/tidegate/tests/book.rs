@@ -230,14 +230,9 @@ fn book_lists_every_experiment_of_the_papers() {
     let page = fs::read_to_string(root().join("docs/papers.md")).unwrap();
     let mut missing = String::new();
     for entry in fs::read_dir(root().join("experiments/papers")).unwrap() {
-        let path = entry.unwrap().path();
-        let text = fs::read_to_string(&path).unwrap();
-        let file: toml::Table = text.parse().unwrap();
-        let (name, title) = (path.file_name().unwrap().to_str().unwrap(), &file["title"]);
-        let title = title.as_str().unwrap();
-        let row = format!("[{title}](../experiments/papers/{name}) |");
-        if !page.contains(&row) {
-            writeln!(missing, "{row}").unwrap();
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if !page.contains(&format!("](../experiments/papers/{name})")) {
+            writeln!(missing, "{name}").unwrap();
         }
     }
     complain("docs/papers.md lacks", &missing);
