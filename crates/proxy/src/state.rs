@@ -163,6 +163,13 @@ impl Change {
     }
 }
 
+/// The replicas that a recording begins with.
+fn record_pools(recordings: &Recordings, applications: &Applications, now: Timestamp) {
+    for application in applications.iter() {
+        recordings.replicas_changed(application.name(), &application.settings(), now);
+    }
+}
+
 impl State {
     /// Makes everything a configuration asks for, short of opening sockets.
     ///
@@ -189,6 +196,7 @@ impl State {
         let (changes, outside) = workshop.changes(&config)?;
         recordings.reconfigured(&config, clock.now());
         let applications = table(&config, &changes, outside.as_ref());
+        record_pools(&recordings, &applications, clock.now());
         let limits = applications.outside.settings().head_limits();
         let traces = Traces::new(threads);
         traces.configure(&config.tracing);
@@ -519,6 +527,7 @@ impl State {
         if command.enabled {
             let (dir, now) = (command.dir.as_deref(), self.now());
             self.recordings.start(dir, &self.config(), now)?;
+            record_pools(&self.recordings, &self.applications(), now);
         } else {
             let applications = self.driven();
             applications.iter().for_each(|it| it.sentry().flush());

@@ -54,7 +54,7 @@ macro_rules! column {
 }
 
 /// All columns. Numbers are never used again for something else.
-const COLUMNS: [Column; 17] = [
+const COLUMNS: [Column; 18] = [
     column!(1, Difference, at_us),
     column!(2, Plain, application, u64::from, small),
     column!(3, Plain, class, u64::from, small),
@@ -98,6 +98,8 @@ const COLUMNS: [Column; 17] = [
     column!(15, Plain, response_bytes),
     column!(16, Plain, deadline_us),
     column!(17, Plain, retry_after_ms),
+    column!(18, Plain, client, u64::from, |value| u32::try_from(value)
+        .unwrap_or(0)),
 ];
 
 /// Writes requests as the content of a frame.

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::reader::Recording;
+use crate::reader::{RecordError, Recording};
 use crate::request::Request;
 
 /// One request with names in place of numbers; the columns of every export.
@@ -20,6 +20,8 @@ pub struct Row {
     pub path: String,
     /// Tenant, or its hash.
     pub tenant: String,
+    /// Number that tells clients apart; empty without one.
+    pub client: Option<u32>,
     /// What was decided.
     pub decision: &'static str,
     /// Why it was not served.
@@ -59,6 +61,7 @@ impl Row {
             class: tables.class(request).to_owned(),
             path: names.path(request.path),
             tenant: names.tenant(request.tenant),
+            client: (request.client > 0).then_some(request.client),
             decision: request.decision.as_str(),
             reason: tables.reason(request).to_owned(),
             ending: request.ending.as_str(),
@@ -81,12 +84,20 @@ impl Row {
 /// What the output says.
 pub fn csv(recording: &Recording, out: impl Write) -> io::Result<()> {
     let mut writer = csv::Writer::from_writer(out);
-    for request in &recording.requests {
-        writer
-            .serialize(Row::of(recording, request))
-            .map_err(io_error)?;
-    }
+    recording.each(|request| {
+        let row = Row::of(recording, request);
+        writer.serialize(row).map_err(io_error)
+    })?;
     writer.flush()
+}
+
+impl From<RecordError> for io::Error {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::Io { cause, .. } => cause,
+            other => Self::other(other),
+        }
+    }
 }
 
 /// Keeps what the output said: a reader that closes a pipe is no failure.
@@ -102,10 +113,10 @@ fn io_error(error: csv::Error) -> io::Error {
 /// # Errors
 /// What the output says.
 pub fn json_lines(recording: &Recording, events: bool, mut out: impl Write) -> io::Result<()> {
-    for request in &recording.requests {
+    recording.each(|request| {
         serde_json::to_writer(&mut out, &Row::of(recording, request))?;
-        out.write_all(b"\n")?;
-    }
+        out.write_all(b"\n")
+    })?;
     for event in recording.events.iter().filter(|_| events) {
         writeln!(out, "{}", event.json)?;
     }
@@ -123,7 +134,7 @@ pub fn parquet(recording: &Recording, out: impl Write + Send) -> io::Result<()> 
 
 #[cfg(feature = "parquet")]
 mod parquet_file {
-    use std::io::Write;
+    use std::io::{self, Write};
     use std::sync::Arc;
 
     use parquet::basic::{Compression, ZstdLevel};
@@ -142,6 +153,7 @@ mod parquet_file {
         required binary class (UTF8);
         required binary path (UTF8);
         required binary tenant (UTF8);
+        optional int64 client;
         required binary decision (UTF8);
         required binary reason (UTF8);
         required binary ending (UTF8);
@@ -164,7 +176,7 @@ mod parquet_file {
         WholeIfAny(fn(&Row) -> Option<i64>),
     }
 
-    fn columns() -> [Column; 17] {
+    fn columns() -> [Column; 18] {
         use Column::{Number, NumberIfAny, Text, Whole, WholeIfAny};
         [
             Number(|row| row.time),
@@ -172,6 +184,7 @@ mod parquet_file {
             Text(|row| &row.class),
             Text(|row| &row.path),
             Text(|row| &row.tenant),
+            WholeIfAny(|row| row.client.map(i64::from)),
             Text(|row| row.decision),
             Text(|row| &row.reason),
             Text(|row| row.ending),
@@ -202,41 +215,66 @@ mod parquet_file {
         Ok(())
     }
 
+    /// Rows of a group.
+    const ROWS: usize = 100_000;
+
     pub(super) fn write(recording: &Recording, out: impl Write + Send) -> Result<(), ParquetError> {
         let schema = Arc::new(parse_message_type(SCHEMA)?);
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .build();
         let mut writer = SerializedFileWriter::new(out, schema, Arc::new(properties))?;
-        for part in recording.requests.chunks(100_000) {
-            let rows: Vec<Row> = part
-                .iter()
-                .map(|request| Row::of(recording, request))
-                .collect();
-            let mut group = writer.next_row_group()?;
-            for column in columns() {
-                let Some(mut out) = group.next_column()? else {
-                    break;
-                };
-                let (rows, column_out) = (&rows[..], &mut out);
-                match column {
-                    Column::Text(get) => write_column::<ByteArrayType>(column_out, rows, |row| {
-                        Some(ByteArray::from(get(row)))
-                    }),
-                    Column::Number(get) => {
-                        write_column::<DoubleType>(column_out, rows, |row| Some(get(row)))
-                    }
-                    Column::Whole(get) => {
-                        write_column::<Int64Type>(column_out, rows, |row| Some(get(row)))
-                    }
-                    Column::NumberIfAny(get) => write_column::<DoubleType>(column_out, rows, get),
-                    Column::WholeIfAny(get) => write_column::<Int64Type>(column_out, rows, get),
-                }?;
-                out.close()?;
-            }
-            group.close()?;
-        }
+        let mut rows = Vec::new();
+        recording
+            .each(|request| {
+                rows.push(Row::of(recording, request));
+                match rows.len() < ROWS {
+                    true => Ok::<(), io::Error>(()),
+                    false => write_group(&mut writer, &std::mem::take(&mut rows)).map_err(failed),
+                }
+            })
+            .map_err(|error| ParquetError::External(error.into()))?;
+        write_group(&mut writer, &rows)?;
         writer.close()?;
+        Ok(())
+    }
+
+    fn failed(error: ParquetError) -> io::Error {
+        match error {
+            ParquetError::External(error) => io::Error::other(error),
+            other => io::Error::other(other),
+        }
+    }
+
+    fn write_group<W: Write + Send>(
+        writer: &mut SerializedFileWriter<W>,
+        rows: &[Row],
+    ) -> Result<(), ParquetError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let mut group = writer.next_row_group()?;
+        for column in columns() {
+            let Some(mut out) = group.next_column()? else {
+                break;
+            };
+            let out_column = &mut out;
+            match column {
+                Column::Text(get) => write_column::<ByteArrayType>(out_column, rows, |row| {
+                    Some(ByteArray::from(get(row)))
+                }),
+                Column::Number(get) => {
+                    write_column::<DoubleType>(out_column, rows, |row| Some(get(row)))
+                }
+                Column::Whole(get) => {
+                    write_column::<Int64Type>(out_column, rows, |row| Some(get(row)))
+                }
+                Column::NumberIfAny(get) => write_column::<DoubleType>(out_column, rows, get),
+                Column::WholeIfAny(get) => write_column::<Int64Type>(out_column, rows, get),
+            }?;
+            out.close()?;
+        }
+        group.close()?;
         Ok(())
     }
 }

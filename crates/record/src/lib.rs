@@ -33,6 +33,7 @@ mod names;
 mod reader;
 mod recorder;
 mod request;
+mod session;
 mod varint;
 mod writer;
 

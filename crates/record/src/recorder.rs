@@ -187,6 +187,9 @@ impl<F: FnOnce(&io::Error)> Thread<F> {
             let stop = self.shared.stop.load(Ordering::Acquire);
             let open = self.empty(messages);
             if stop || !open || written.elapsed() >= WRITE_EVERY {
+                if stop || !open {
+                    self.writer.close_events();
+                }
                 self.write();
                 written = Instant::now();
             }

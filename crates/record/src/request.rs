@@ -15,6 +15,9 @@ pub struct Request {
     pub path: u64,
     /// Keyed hash of the tenant; 0 is none.
     pub tenant: u64,
+    /// Keyed hash of the client's address and tenant, to 21 bits; 0 is none. Tells a client that
+    /// comes back from others, and no more.
+    pub client: u32,
     /// What was decided.
     pub decision: Decision,
     /// Why it was not served: index into [`Tables::reasons`] plus one; 0 is none.
@@ -193,6 +196,20 @@ pub struct Event {
     pub json: String,
 }
 
+impl Event {
+    /// Whether it is about this application, or about all.
+    #[must_use]
+    pub fn concerns(&self, application: &str) -> bool {
+        #[derive(Deserialize)]
+        struct Named {
+            application: Option<String>,
+        }
+        let named: Option<Named> = serde_json::from_str(&self.json).ok();
+        let named = named.and_then(|named| named.application);
+        named.is_none_or(|named| named == application)
+    }
+}
+
 /// What a file says about itself; its first frame.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -225,6 +242,10 @@ pub struct Tables {
     pub replicas: Vec<String>,
     /// Reasons of refusals, rejections and failures.
     pub reasons: Vec<String>,
+    /// Of each class, the index of its application; empty where it is not known.
+    pub class_applications: Vec<u16>,
+    /// Of each replica, the index of its application; empty where it is not known.
+    pub replica_applications: Vec<u16>,
 }
 
 impl Tables {

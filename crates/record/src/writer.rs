@@ -25,6 +25,10 @@ const ROWS: usize = 4096;
 const NAMES_MAX: usize = 10_000;
 /// Content of events or inputs after which they become a frame.
 const CONTENT_BYTES: usize = 256 << 10;
+/// Events become a frame when they have this size, or at every so many writes: in small frames
+/// their keys cost more than their figures.
+const EVENTS_BYTES: usize = 8 << 10;
+const EVENTS_WRITES: u32 = 5;
 
 /// When another file is begun, and how much is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +76,10 @@ pub struct FileWriter {
     lost_total: u64,
     /// Requests and events that were added since the last write.
     unwritten: u64,
+    /// Events that are not in a frame yet.
+    held_events: u64,
+    /// Writes since events became a frame.
+    writes_without_events: u32,
     full: bool,
     frames: Vec<u8>,
     content: Vec<u8>,
@@ -129,6 +137,8 @@ impl FileWriter {
             lost: 0,
             lost_total: 0,
             unwritten: 0,
+            held_events: 0,
+            writes_without_events: 0,
             full: false,
             frames: Vec::new(),
             content: Vec::new(),
@@ -178,7 +188,7 @@ impl FileWriter {
 
     /// Adds an event.
     pub fn event(&mut self, event: &Event) {
-        self.unwritten += 1;
+        self.held_events += 1;
         put(&mut self.events, event.at_us);
         put(&mut self.events, event.json.len() as u64);
         self.events.extend_from_slice(event.json.as_bytes());
@@ -240,7 +250,17 @@ impl FileWriter {
         self.rows.clear();
     }
 
-    fn close_events(&mut self) {
+    fn close_events_if_due(&mut self) {
+        self.writes_without_events += 1;
+        if self.events.len() >= EVENTS_BYTES || self.writes_without_events >= EVENTS_WRITES {
+            self.close_events();
+        }
+    }
+
+    /// Those added until now are in the next write.
+    pub(crate) fn close_events(&mut self) {
+        self.unwritten += std::mem::take(&mut self.held_events);
+        self.writes_without_events = 0;
         close(&mut self.frames, Kind::Events, &mut self.events);
     }
 
@@ -248,13 +268,13 @@ impl FileWriter {
         close(&mut self.frames, Kind::Inputs, &mut self.inputs);
     }
 
-    /// Writes everything that was added.
+    /// Writes everything that was added; events only every so often, and at the end.
     ///
     /// # Errors
     /// What the system says; what was added since the last time is lost then, and counted.
     pub fn flush(&mut self) -> io::Result<()> {
         self.close_rows();
-        self.close_events();
+        self.close_events_if_due();
         self.close_inputs();
         close(&mut self.frames, Kind::Names, &mut self.new_names);
         let unwritten = std::mem::take(&mut self.unwritten);
@@ -378,6 +398,7 @@ impl FileWriter {
     /// # Errors
     /// What the system says.
     pub fn finish(mut self) -> io::Result<PathBuf> {
+        self.close_events();
         self.flush()?;
         Ok(self.path)
     }

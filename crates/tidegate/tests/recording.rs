@@ -6,6 +6,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use tidegate_record::{Decision, Ending, FileWriter, Meta, Request, Tables};
+
 fn tidegate(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(args)
@@ -48,6 +50,15 @@ fn recording_of_a_log_can_be_looked_at_cut_and_exported() {
     let info = stdout(&tidegate(&["recording", "info", &all]));
     assert!(info.contains("600 in 1 file"), "{info}");
     assert!(info.contains("/user/:id/orders"), "{info}");
+    let bytes = fs::metadata(&all).unwrap().len() as f64;
+    let json = stdout(&tidegate(&["recording", "info", &all, "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        json["bytes_per_request"],
+        bytes / 600.0,
+        "of the whole file"
+    );
+    assert!(json["row_bytes_per_request"].as_f64() < json["bytes_per_request"].as_f64());
     stdout(&tidegate(&[
         "recording",
         "cut",
@@ -201,9 +212,116 @@ fn plan_of_a_recording_has_nothing_left_where_all_are_lost() {
     };
     assert_eq!(last(1), "0.0 %", "{table}");
     assert_ne!(last(2), "0.0 %", "{table}");
-    assert!(table.contains("1 replica answers"), "{table}");
+    assert!(
+        table.contains("1 replica keeps 99 % within the target"),
+        "{table}"
+    );
+    assert!(
+        table.contains("note: nothing protected the service"),
+        "{table}"
+    );
+    for column in ["revenue/s", "kept up to", "headroom"] {
+        assert!(table.contains(column), "{table}");
+    }
+    let protected = stdout(&tidegate(&[&plan[..], &["--target", "300ms"]].concat()));
+    assert!(
+        protected.contains("the plan is with mode auto"),
+        "{protected}"
+    );
+    let error = refused(&["whatif", &recording, "--set", "target=300ms"]);
+    assert!(error.contains("say with which mode"), "{error}");
     let error = refused(&[&plan[..], &["--service", "9ms"]].concat());
     assert!(error.contains("cannot be used with"), "{error}");
     let error = refused(&["whatif", &recording, "--set", "replicas=-1"]);
     assert!(error.contains("at least one has to be left"), "{error}");
+}
+
+/// A recording of two applications, each with a replica of its own: the shop's is slow.
+fn two_applications(dir: &Path) -> String {
+    let texts = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+    let protect = |target: &str| serde_json::json!({ "target": target });
+    let meta = Meta {
+        tables: Tables {
+            applications: texts(["shop", "blog"]),
+            classes: texts(["default", "default"]),
+            replicas: texts(["http://a", "http://b"]),
+            class_applications: vec![0, 1],
+            replica_applications: vec![0, 1],
+            ..Tables::default()
+        },
+        config: Some(serde_json::json!({
+            "protect": protect("5s"),
+            "application": [
+                { "name": "shop", "protect": protect("400ms") },
+                { "name": "blog" },
+            ],
+        })),
+        ..Meta::default()
+    };
+    let path = dir.join("two.tgrec");
+    let mut writer = FileWriter::create_file(&path, meta).unwrap();
+    for number in 0..3000_u64 {
+        let blog = number % 3 == 0;
+        let took = if blog { 5_000 } else { 80_000 };
+        writer.request(Request {
+            at_us: number * 20_000,
+            application: u16::from(blog),
+            class: u16::from(blog),
+            replica: if blog { 2 } else { 1 },
+            decision: Decision::Admitted,
+            ending: Ending::Served,
+            status: 200,
+            service_us: took + number % 7 * 100,
+            response_us: took + 1000,
+            ..Request::default()
+        });
+    }
+    writer.finish().unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn one_of_several_applications_is_forecast_and_cut_by_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let recording = two_applications(dir.path());
+    let out = dir.path().join("out").display().to_string();
+    let whatif = ["whatif", &recording, "--out", &out, "--json"];
+    for command in [&whatif[..], &["plan", "--recording", &recording]] {
+        let error = refused(command);
+        assert!(
+            error.contains("shop (2000 requests), blog (1000"),
+            "{error}"
+        );
+        assert!(error.contains("--application NAME"), "{error}");
+        let error = refused(&[command, &["--application", "shob"]].concat());
+        assert!(error.contains("shop, blog"), "{error}");
+    }
+    let json = stdout(&tidegate(
+        &[&whatif[..], &["--application", "shop"]].concat(),
+    ));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let recorded = &json["answer"]["recorded"];
+    assert!(
+        (recorded["p50_seconds"].as_f64().unwrap() - 0.08).abs() < 0.01,
+        "{recorded}"
+    );
+    let service = json["service"].as_str().unwrap();
+    assert!(service.starts_with("1 replica(s)"), "{service}");
+    let blog = dir.path().join("blog.tgrec").display().to_string();
+    let cut = [
+        "recording",
+        "cut",
+        &recording,
+        "--application",
+        "blog",
+        "-o",
+        &blog,
+    ];
+    stdout(&tidegate(&cut));
+    let csv = stdout(&tidegate(&["recording", "export", &blog]));
+    assert_eq!(csv.lines().count(), 1 + 1000);
+    assert!(!csv.contains("shop"), "{csv}");
+    // Alone in its recording it needs no name, and keeps its protection.
+    let plan = stdout(&tidegate(&["whatif", &blog, "--out", &out, "--json"]));
+    assert!(plan.contains("\"1 replica(s)"), "{plan}");
 }

@@ -3,9 +3,11 @@
 //! The data path never waits for it: a row goes into a bounded ring, and what does not fit is
 //! counted. While nothing is recorded, a request costs one look at a flag.
 
+pub(crate) mod hash_key;
 mod places;
 mod row;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,12 +21,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tidegate_control::Timestamp;
 use tidegate_record::{Event, FileWriter, Message, Meta, Recorder, Rotation};
-use tidegate_sentry::ShedReason;
 use tidegate_sentry::transcript::Sink;
+use tidegate_sentry::{ReplicaId, ShedReason};
 
 use crate::application::Application;
 use crate::config::{Config, Record};
 use crate::operator_log::warn;
+use crate::request::engine_keys::recorded_key;
 use crate::settings::Settings;
 use places::Numbers;
 pub(crate) use places::Places;
@@ -132,6 +135,8 @@ pub(crate) struct Recordings {
     /// Whether engines that are made now write their calls down.
     decisions: AtomicBool,
     numbers: Mutex<Numbers>,
+    /// The last outlook of each application: when, and whether it is an overload.
+    outlooks: Mutex<BTreeMap<String, (Timestamp, bool)>>,
     /// Where the present recording is written; one start or stop at a time.
     dir: Mutex<PathBuf>,
     last: Mutex<Option<tidegate_record::Status>>,
@@ -191,6 +196,9 @@ impl Recordings {
             ));
         });
         let recorder = Arc::new(recorder.map_err(refused)?);
+        if let Some(key) = recorded_key(config) {
+            hash_key::keep(&dir, key).map_err(refused)?;
+        }
         self.recorder.store(Some(recorder));
         self.names.store(config.record.names, Ordering::Relaxed);
         self.decisions
@@ -238,10 +246,32 @@ impl Recordings {
         let Some(recorder) = &*self.recorder() else {
             return;
         };
+        if self.is_repeated(application.name(), event) {
+            return;
+        }
         if let Ok(mut value) = serde_json::to_value(event) {
+            shorten(&mut value);
             value["application"] = Value::from(application.name());
+            name_replica(&mut value, &application.settings());
             send_event(recorder, application.now(), &value);
         }
+    }
+
+    /// An outlook comes ten times a second; one a second is recorded, and every change of what it
+    /// says about an overload.
+    fn is_repeated(&self, application: &str, event: &tidegate_sentry::Event) -> bool {
+        let tidegate_sentry::Event::Forecast(outlook) = event else {
+            return false;
+        };
+        let mut last = self.outlooks.lock();
+        let seen = last.get(application).is_some_and(|(at, overloaded)| {
+            let is_near = outlook.at.since(*at) < OUTLOOK_EVERY;
+            is_near && *overloaded == outlook.overloaded
+        });
+        if !seen {
+            last.insert(application.to_owned(), (outlook.at, outlook.overloaded));
+        }
+        seen
     }
 
     pub(crate) fn status(&self) -> RecordingStatus {
@@ -273,6 +303,38 @@ impl Recordings {
             tables: self.numbers.lock().tables(reasons()),
             config: serde_json::to_value(config).ok(),
         }
+    }
+}
+
+/// Figures of events have so many digits: more say nothing, and do not compress.
+const DIGITS: i32 = 5;
+/// Time between two outlooks that are recorded.
+const OUTLOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Rounds what is not a whole number.
+fn shorten(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let exact = number.as_f64().filter(|it| *it != 0.0 && it.is_finite());
+            if let Some(exact) = exact {
+                let digits = DIGITS - 1 - exact.abs().log10().floor() as i32;
+                // By text, as what is written back is the shortest that reads the same.
+                let text = format!("{exact:.0$}", digits.max(0) as usize);
+                *value = text.parse::<f64>().map_or(Value::Null, Value::from);
+            }
+        }
+        Value::Array(all) => all.iter_mut().for_each(shorten),
+        Value::Object(all) => all.values_mut().for_each(shorten),
+        _ => {}
+    }
+}
+
+/// An engine's number of a replica means another one after a reload; its name stays.
+fn name_replica(event: &mut Value, settings: &Settings) {
+    let number = event.get("replica").and_then(Value::as_u64);
+    let number = number.and_then(|number| u16::try_from(number).ok());
+    if let Some(replica) = number.and_then(|number| settings.replica(ReplicaId(number))) {
+        event["replica"] = Value::from(replica.origin().to_string());
     }
 }
 
@@ -311,6 +373,18 @@ impl Sink for Recordings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn figures_of_events_are_short() {
+        let mut value = json!({
+            "a": 0.123_456_789, "b": [123_456.789], "c": 1e-9, "d": 17, "e": 0.0, "f": "1.23456789",
+        });
+        shorten(&mut value);
+        let expected = json!({
+            "a": 0.12346, "b": [123_457.0], "c": 1e-9, "d": 17, "e": 0.0, "f": "1.23456789",
+        });
+        assert_eq!(value, expected);
+    }
 
     #[test]
     fn reasons_have_the_numbers_of_their_table() {

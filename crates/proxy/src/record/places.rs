@@ -77,6 +77,8 @@ impl Numbers {
             classes: names(&self.classes),
             replicas: names(&self.replicas),
             reasons,
+            class_applications: self.classes.iter().map(|(of, _)| *of).collect(),
+            replica_applications: self.replicas.iter().map(|(of, _)| *of).collect(),
         }
     }
 }
@@ -121,5 +123,7 @@ mod tests {
         assert_eq!(blog.replica(ReplicaId(7)), 0);
         let tables = numbers.tables(Vec::new());
         assert_eq!(tables.classes, ["gold", "free", "default"]);
+        assert_eq!(tables.class_applications, [0, 0, 1]);
+        assert_eq!(tables.replica_applications, [0, 0, 1]);
     }
 }

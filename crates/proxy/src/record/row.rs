@@ -66,6 +66,11 @@ impl Row {
         });
     }
 
+    /// Who sent it, by a hash.
+    pub(crate) fn client(&self, client: u32) {
+        self.change(|request| request.client = client);
+    }
+
     /// This many bytes of its body were received.
     pub(crate) fn count_request_bytes(&self, bytes: u64) {
         self.change(|request| request.request_bytes += bytes);

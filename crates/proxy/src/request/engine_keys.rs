@@ -8,7 +8,7 @@
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::IpAddr;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use http::{HeaderName, Method};
 use ipnet::IpNet;
@@ -20,15 +20,13 @@ use super::classify::{Asked, PathPattern, Readings, method};
 use super::cookie::cookies;
 use crate::config::{Config, KeySource, Secret, SessionKey};
 use crate::message::Fields;
-use crate::record::Row;
+use crate::record::{Row, hash_key};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Drawn at start, once for all applications of a proxy that is alone.
-static SEED: LazyLock<Seed> = LazyLock::new(|| {
-    let random = RandomState::new();
-    Seed(random.hash_one(0), random.hash_one(1))
-});
+/// Once for all applications of a proxy that is alone: that of the recording which it goes on with,
+/// or drawn at start.
+static SEED: OnceLock<Seed> = OnceLock::new();
 
 /// The key of the hashes. Proxies of a fleet speak of the keys of quotas, so that theirs is made of
 /// the token that they share.
@@ -36,15 +34,30 @@ static SEED: LazyLock<Seed> = LazyLock::new(|| {
 struct Seed(u64, u64);
 
 impl Seed {
+    fn draw() -> Self {
+        let random = RandomState::new();
+        Self(random.hash_one(0), random.hash_one(1))
+    }
+
     fn of(config: &Config) -> Self {
         let Some(fleet) = &config.fleet else {
-            return *SEED;
+            return *SEED.get_or_init(|| {
+                let kept = config.record.dir.as_deref().and_then(hash_key::read);
+                kept.map_or_else(Self::draw, |(a, b)| Self(a, b))
+            });
         };
         let token = fleet.read_token(&config.admin).ok().flatten();
         let secret = (&fleet.name, token.as_ref().map(Secret::expose));
         let half = |number: u64| Self(number, 0).hash_one(secret);
         Self(half(1), half(2))
     }
+}
+
+/// The key of the hashes in a recording; none where it is made of the token of a fleet, which stays
+/// the same over restarts by itself.
+pub(crate) fn recorded_key(config: &Config) -> Option<(u64, u64)> {
+    let Seed(a, b) = Seed::of(config);
+    config.fleet.is_none().then_some((a, b))
 }
 
 impl BuildHasher for Seed {
@@ -165,6 +178,15 @@ impl Keys {
     /// The key of a request's path, ids folded.
     pub(crate) fn path_key(&self, asked: &Asked<'_>) -> u64 {
         self.hash(b'p', self.paths.hash(asked.path().usual()).0)
+    }
+
+    /// What tells a client from others in a recording: enough to see it come back, too little to
+    /// find out who it is.
+    pub(crate) fn client_key(&self, asked: &Asked<'_>, peer: IpAddr, marks: &Marks) -> u32 {
+        const BITS: u32 = 21;
+        let ip = client_ip(asked, peer, &self.trust);
+        let hash = self.hash(b'r', (ip, marks.tenant)) >> (u64::BITS - BITS);
+        u32::try_from(hash).unwrap_or(0).max(1)
     }
 
     /// The client's address, seen through the proxies that are trusted.

@@ -90,6 +90,17 @@ impl<'a> Origin<'a> {
         settings.keys.names(&asked, self.peer())
     }
 
+    /// What tells the client from others in a recording.
+    pub(crate) fn client_key(
+        &self,
+        settings: &Settings,
+        request: &Request<Inbound>,
+        head: &Head,
+    ) -> u32 {
+        let asked = self.asked(settings, request, head.host.as_ref());
+        settings.keys.client_key(&asked, self.peer(), &head.keys)
+    }
+
     fn peer(&self) -> IpAddr {
         self.client.peer.ip()
     }

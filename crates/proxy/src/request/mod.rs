@@ -227,6 +227,9 @@ fn read(
     let reading = Origin::of(exchange).read(settings, &message, &known);
     let reading = reading.inspect_err(|fault| note_edge(exchange, &message, fault))?;
     exchange.asked(settings, message.uri.path(), &reading);
+    if let Some(row) = exchange.row() {
+        row.client(Origin::of(exchange).client_key(settings, &message, &reading.head));
+    }
     sample(exchange, settings, &message, &reading.head);
     begin_trace(exchange, &message, &known, reading.head.class);
     exchange.passage = reading.passage;

@@ -61,6 +61,9 @@ enum Command {
         /// Until so long after its first arrival; to its end if not given.
         #[arg(long, value_name = "DURATION")]
         to: Option<Dur>,
+        /// Of this application alone.
+        #[arg(long, value_name = "NAME")]
+        application: Option<String>,
         /// Leave the names of paths and tenants out; their hashes stay.
         #[arg(long)]
         no_names: bool,
@@ -116,6 +119,43 @@ impl From<RecordError> for CliError {
 /// Opens a recording and says what of it could not be read.
 pub(crate) fn open(path: &Path) -> Result<Recording, CliError> {
     let recording = Recording::open(path)?;
+    warn_of(&recording);
+    Ok(recording)
+}
+
+/// The same, with the requests left in the files: they may not fit into memory.
+fn outline(path: &Path, with_events: bool) -> Result<Recording, CliError> {
+    let recording = Recording::outline(path, with_events)?;
+    warn_of(&recording);
+    Ok(recording)
+}
+
+/// A recording with one application of it, where one is named.
+///
+/// # Errors
+/// A name that none has.
+pub(crate) fn of_application(
+    mut recording: Recording,
+    name: Option<&str>,
+) -> Result<Recording, CliError> {
+    if let Some(name) = name {
+        let unknown = |known: Vec<String>| no_application(name, &known);
+        recording.retain_application(name).map_err(unknown)?;
+    }
+    Ok(recording)
+}
+
+fn no_application(name: &str, known: &[String]) -> CliError {
+    CliError::Usage(format!(
+        "--application {name}: the recording has {}",
+        match known {
+            [] => "no names of applications; leave the flag out".to_owned(),
+            known => known.join(", "),
+        }
+    ))
+}
+
+fn warn_of(recording: &Recording) {
     for problem in &recording.problems {
         eprintln!("warning: {problem}");
     }
@@ -123,25 +163,38 @@ pub(crate) fn open(path: &Path) -> Result<Recording, CliError> {
         0 => {}
         lost => eprintln!("warning: {lost} requests and events were lost while recording"),
     }
-    Ok(recording)
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     match &args.command {
-        Command::Info { recording, json } => print(&info::text(&open(recording)?, *json))?,
+        Command::Info { recording, json } => {
+            print(&info::text(&outline(recording, false)?, *json)?)?;
+        }
         Command::Export {
             recording,
             format,
             events,
             out,
-        } => write_table(&open(recording)?, *format, *events, out.as_deref())?,
+        } => {
+            let recording = outline(recording, *events)?;
+            write_table(&recording, *format, *events, out.as_deref())?;
+        }
         Command::Cut {
             recording,
             from,
             to,
+            application,
             no_names,
             out,
-        } => cut(&open(recording)?, *from, *to, *no_names, out)?,
+        } => {
+            let part = Part {
+                from: *from,
+                to: *to,
+                application: application.as_deref(),
+                no_names: *no_names,
+            };
+            cut(&outline(recording, true)?, &part, out)?;
+        }
         Command::Import {
             log,
             format,
@@ -204,50 +257,77 @@ fn parquet(_: &Recording, _: impl Write + Send) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-fn cut(
-    recording: &Recording,
+/// What is cut out of a recording.
+struct Part<'a> {
     from: Dur,
     to: Option<Dur>,
+    application: Option<&'a str>,
     no_names: bool,
-    out: &Path,
-) -> Result<(), CliError> {
-    let first = recording
-        .requests
-        .first()
-        .map_or(0, |request| request.at_us);
-    if to.is_some_and(|to| to.0 <= from.0) {
+}
+
+/// Requests after which a part is written to its file.
+const WRITE_EVERY: u64 = 100_000;
+
+fn cut(recording: &Recording, part: &Part<'_>, out: &Path) -> Result<(), CliError> {
+    if part.to.is_some_and(|to| to.0 <= part.from.0) {
         return Err(CliError::Usage(
             "--to has to be later than --from".to_owned(),
         ));
     }
+    let known = &recording.meta.tables.applications;
+    let application = match part.application {
+        None => None,
+        Some(name) => match known.iter().position(|known| known == name) {
+            Some(at) => Some((at, name)),
+            None => return Err(no_application(name, known)),
+        },
+    };
     let micros = |time: Dur| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    let begin = first.saturating_add(micros(from));
-    let end = to.map_or(u64::MAX, |to| first.saturating_add(micros(to)));
-    let kept: Vec<Request> = recording
-        .requests
-        .iter()
-        .filter(|request| (begin..end).contains(&request.at_us))
-        .copied()
-        .collect();
-    if kept.is_empty() {
+    let (first, _) = recording.span_us();
+    let begin = first.saturating_add(micros(part.from));
+    let end = (part.to).map_or(u64::MAX, |to| first.saturating_add(micros(to)));
+    let is_kept = |request: &Request| {
+        let own = application.is_none_or(|(at, _)| usize::from(request.application) == at);
+        own && (begin..end).contains(&request.at_us)
+    };
+    // Looked at first: a file that would stay empty is not made.
+    let mut count = 0_u64;
+    recording.each(|request| {
+        count += u64::from(is_kept(request));
+        Ok::<(), RecordError>(())
+    })?;
+    if count == 0 {
         return Err(CliError::Usage(format!(
             "nothing is left: the recording is {:.1} s long",
             recording.seconds()
         )));
     }
-    let mut writer =
-        FileWriter::create_file(out, recording.meta.clone()).map_err(file_error(out))?;
-    for (kind, hash, name) in recording.names.iter().filter(|_| !no_names) {
+    let failed = file_error(out);
+    let mut writer = FileWriter::create_file(out, recording.meta.clone()).map_err(&failed)?;
+    for (kind, hash, name) in recording.names.iter().filter(|_| !part.no_names) {
         writer.name(kind, hash, name);
     }
     writer.lost(recording.lost());
     let events = recording.events.iter();
     events
         .filter(|event| (begin..end).contains(&event.at_us))
+        .filter(|event| application.is_none_or(|(_, name)| event.concerns(name)))
         .for_each(|event| writer.event(event));
-    kept.iter().for_each(|&request| writer.request(request));
-    writer.finish().map_err(file_error(out))?;
-    eprintln!("{} requests in {}", kept.len(), out.display());
+    let mut written = 0_u64;
+    recording
+        .each(|request| {
+            if is_kept(request) {
+                writer.request(*request);
+                written += 1;
+                if written.is_multiple_of(WRITE_EVERY) {
+                    writer.flush()?;
+                }
+            }
+            Ok::<(), io::Error>(())
+        })
+        .map_err(&failed)?;
+    writer.finish().map_err(&failed)?;
+    eprintln!("{written} requests in {}", out.display());
     Ok(())
 }
 
