@@ -113,6 +113,8 @@ pub struct Retry {
     pub on: Vec<Failure>,
     /// Never earlier than a refusal's Retry-After.
     pub obey: bool,
+    /// Chance of trying again after each of the failures.
+    pub chance: Share,
 }
 
 impl Default for Retry {
@@ -125,6 +127,7 @@ impl Default for Retry {
             jitter: Share(0.5),
             on: vec![Failure::Shed, Failure::Timeout, Failure::Dropped],
             obey: false,
+            chance: Share(1.0),
         }
     }
 }
@@ -152,6 +155,10 @@ impl Retry {
         rng: &mut SimRng,
     ) -> Option<Duration> {
         if tries > self.attempts.get() || !self.on.contains(&failure) {
+            return None;
+        }
+        // Without a chance nothing is drawn.
+        if self.chance.0 < 1.0 && rng.random::<f64>() >= self.chance.0 {
             return None;
         }
         let growth = self.factor.powi(tries.saturating_sub(1).min(1000) as i32);
@@ -189,6 +196,19 @@ mod tests {
         let retry = retry("attempts = 3\nbackoff = '1s'\nmax_backoff = '3s'\njitter = 0");
         let expected = [Some(1000), Some(2000), Some(3000), None];
         assert_eq!(delays(&retry, Failure::Shed), expected);
+    }
+
+    #[test]
+    fn chance_is_the_share_of_failures_that_are_tried_again() {
+        let retry = retry("chance = '30%'");
+        let mut rng = Streams::new(1).stream("retry");
+        let mut again = || {
+            retry
+                .delay(Failure::Shed, 1, Duration::ZERO, &mut rng)
+                .is_some()
+        };
+        let count = (0..10_000).filter(|_| again()).count();
+        assert!((2800..3200).contains(&count), "{count}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tidegate_config::Dur;
 use tidegate_sim::chart::{Chart, svg};
 use tidegate_sim::report::{Page, Section, write_all};
 use tidegate_sim::whatif::self_test::{self, Case};
-use tidegate_sim::whatif::{Answer, Figures, Forecast, Model, Variant};
+use tidegate_sim::whatif::{Answer, ClassFigures, Figures, Model, ReasonShare, Variant};
 
 use crate::check::print;
 use crate::error::CliError;
@@ -29,8 +29,8 @@ pub(crate) struct Args {
     /// with the errors by load.
     #[arg(long, value_name = "N", conflicts_with_all = ["recording", "set", "mode", "variant"])]
     self_test: Option<u64>,
-    /// What is different, as KEY=VALUE: protect.KEY, target, replicas (+1, -1, 4), rate (1.5),
-    /// workers (8), speed (50%). Several are one variant.
+    /// What is different, as KEY=VALUE: protect.KEY, target, replicas (+1, -1, 4), kill (1), rate
+    /// (1.5), workers (8), speed (50%), optional (30%). Several are one variant.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Another mode; the same as --set mode=MODE.
@@ -39,6 +39,9 @@ pub(crate) struct Args {
     /// One more variant, of settings with commas between them; may be given several times.
     #[arg(long, value_name = "KEY=VALUE,...")]
     variant: Vec<String>,
+    /// Which application, of a recording of several.
+    #[arg(long, value_name = "NAME")]
+    application: Option<String>,
     /// What counts as in time, where the recorded configuration has no target.
     #[arg(long, value_name = "TIME")]
     target: Option<Dur>,
@@ -65,7 +68,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         return self_test(args);
     };
     let variants = variants(args)?;
-    let mut model = Model::learn(&recording::open(path)?).map_err(usage)?;
+    let recording = recording::open(path)?;
+    let recording = recording::of_application(recording, args.application.as_deref())?;
+    let mut model = Model::learn(&recording).map_err(usage)?;
     if let Some(target) = args.target {
         model.set_target(target.0);
     }
@@ -137,19 +142,36 @@ fn self_test_text(cases: &[Case]) -> String {
         "called trustworthy",
         &cases.iter().filter(|case| case.trusted),
     );
-    let covered = cases.iter().filter(|case| case.covered).count();
-    let share = 100.0 * covered as f64 / cases.len().max(1) as f64;
-    let _ = writeln!(
-        text,
-        "\nThe true goodput lies in {share:.0} % of the intervals."
-    );
+    text += "\nShare of true figures in their intervals, in percent:\n";
+    for (name, part) in JUDGED {
+        let covered = cases.iter().filter(|case| case.covers(part)).count();
+        let share = 100.0 * covered as f64 / cases.len().max(1) as f64;
+        let _ = writeln!(text, "{name:<22}{share:>9.0}");
+    }
+    text += "\nThe largest errors:\n";
+    for (name, part) in JUDGED {
+        let error = |case: &Case| part(&case.error).abs();
+        let known = cases.iter().filter(|case| !error(case).is_nan());
+        if let Some(case) = known.max_by(|a, b| error(a).total_cmp(&error(b))) {
+            let _ = writeln!(
+                text,
+                "{name:<10}{:>+8.1}  number {}, {}: {}{}",
+                part(&case.error) * 100.0,
+                case.number,
+                case.variant,
+                case.service,
+                if case.trusted { "" } else { " (not trusted)" }
+            );
+        }
+    }
     text
 }
 
 fn self_test_row<'a>(name: &str, cases: &(impl Iterator<Item = &'a Case> + Clone)) -> String {
     let mut text = format!("{name:<22}{:>9}", cases.clone().count());
     for (_, part) in JUDGED {
-        let mut errors: Vec<f64> = cases.clone().map(|case| part(&case.error).abs()).collect();
+        let errors = cases.clone().map(|case| part(&case.error).abs());
+        let mut errors: Vec<f64> = errors.filter(|error| !error.is_nan()).collect();
         errors.sort_by(f64::total_cmp);
         let at = |share: f64| {
             let index = (share * errors.len().saturating_sub(1) as f64).round() as usize;
@@ -195,12 +217,13 @@ fn describe(model: &Model) -> String {
     format!("{} replica(s): {}", replicas.len(), replicas.join("; "))
 }
 
-const HEAD: [&str; 8] = [
+const HEAD: [&str; 9] = [
     "variant",
     "goodput",
     "in target",
     "shed",
     "admitted",
+    "p50",
     "p95",
     "p99",
     "revenue/s",
@@ -209,6 +232,9 @@ const HEAD: [&str; 8] = [
 fn cells(name: &str, figures: &Figures, around: Option<&Figures>) -> Vec<String> {
     let cell = |part: fn(&Figures) -> f64, factor: f64, unit: &str, digits: usize| {
         let value = part(figures) * factor;
+        if value.is_nan() {
+            return "-".to_owned();
+        }
         match around {
             Some(around) => {
                 format!(
@@ -225,6 +251,7 @@ fn cells(name: &str, figures: &Figures, around: Option<&Figures>) -> Vec<String>
         cell(|f| f.in_target, 100.0, " %", 1),
         cell(|f| f.shed, 100.0, " %", 1),
         cell(|f| f.admitted_per_second, 1.0, "/s", 1),
+        cell(|f| f.p50_seconds, 1e3, " ms", 0),
         cell(|f| f.p95_seconds, 1e3, " ms", 0),
         cell(|f| f.p99_seconds, 1e3, " ms", 0),
         cell(|f| f.revenue_per_second, 1.0, "", 1),
@@ -260,28 +287,74 @@ fn verdict(answer: &Answer) -> String {
     )
 }
 
-/// Refusals of a row by class and reason.
-fn refusals(row: &Forecast) -> Option<String> {
-    let shown = |parts: &[(String, f64)]| {
-        let parts = parts.iter().filter(|(_, share)| *share > 0.0005);
-        let parts: Vec<String> = parts
-            .map(|(name, share)| format!("{name} {:.1} %", share * 100.0))
-            .collect();
-        parts.join(", ")
-    };
-    let (classes, reasons) = (shown(&row.shed_by_class), shown(&row.shed_by_reason));
-    (!reasons.is_empty()).then(|| format!("{}: refused of {classes}; by {reasons}", row.name))
+/// Every row's name, with its figures by class and its refusals by reason.
+fn parts(answer: &Answer) -> Vec<(&str, &[ClassFigures], &[ReasonShare])> {
+    let recorded = (
+        "what happened",
+        &answer.recorded_by_class[..],
+        &answer.recorded_by_reason[..],
+    );
+    let rows = answer.rows.iter();
+    let rows = rows.map(|row| (&row.name[..], &row.by_class[..], &row.by_reason[..]));
+    std::iter::once(recorded).chain(rows).collect()
 }
 
-fn text(answer: &Answer, service: &str) -> String {
-    let rows = rows(answer);
+/// The same figures by class, before and after; nothing where there is one class.
+fn rows_by_class(answer: &Answer) -> Vec<Vec<String>> {
+    let parts = parts(answer);
+    if parts.iter().all(|(_, classes, _)| classes.len() < 2) {
+        return Vec::new();
+    }
+    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
+    for (index, (name, classes, _)) in parts.iter().enumerate() {
+        for class in *classes {
+            let around = (index > 0).then_some(&class.plus_minus);
+            rows.push(cells(
+                &format!("{name}: {}", class.class),
+                &class.figures,
+                around,
+            ));
+        }
+    }
+    rows
+}
+
+/// Refusals by reason, before and after, as shares of all requests.
+fn reasons(answer: &Answer) -> Vec<String> {
+    let shown = |reason: &ReasonShare| match reason.plus_minus > 0.0 {
+        true => format!(
+            "{} {:.1} ± {:.1} %",
+            reason.reason,
+            reason.share * 100.0,
+            reason.plus_minus * 100.0
+        ),
+        false => format!("{} {:.1} %", reason.reason, reason.share * 100.0),
+    };
+    let line = |(name, _, reasons): (&str, &[ClassFigures], &[ReasonShare])| {
+        let parts = reasons.iter().filter(|reason| reason.share > 0.0005);
+        let parts: Vec<String> = parts.map(shown).collect();
+        (!parts.is_empty()).then(|| format!("{name}: refused {}", parts.join(", ")))
+    };
+    parts(answer).into_iter().filter_map(line).collect()
+}
+
+/// What should be known, of all rows and of single ones.
+fn notes(answer: &Answer) -> Vec<String> {
+    let own = answer.rows.iter().flat_map(|row| {
+        let note = |caution: &String| format!("{}: {caution}", row.name);
+        row.cautions.iter().map(note)
+    });
+    answer.cautions.iter().cloned().chain(own).collect()
+}
+
+fn aligned(rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let widths = rows.iter().map(|row| row[column].chars().count());
         widths.max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
     let mut out = String::new();
-    for row in &rows {
+    for row in rows {
         for (column, cell) in row.iter().enumerate() {
             // Writing to a string cannot fail.
             let _ = match column {
@@ -291,12 +364,21 @@ fn text(answer: &Answer, service: &str) -> String {
         }
         out.push('\n');
     }
+    out
+}
+
+fn text(answer: &Answer, service: &str) -> String {
+    let mut out = aligned(&rows(answer));
+    let by_class = rows_by_class(answer);
+    if !by_class.is_empty() {
+        let _ = write!(out, "\n{}", aligned(&by_class));
+    }
     let _ = writeln!(out, "\nservice: {service}\n{}", verdict(answer));
-    for line in answer.rows.iter().filter_map(refusals) {
+    for line in reasons(answer) {
         let _ = writeln!(out, "{line}");
     }
-    for caution in &answer.cautions {
-        let _ = writeln!(out, "note: {caution}");
+    for note in notes(answer) {
+        let _ = writeln!(out, "note: {note}");
     }
     out
 }
@@ -311,25 +393,34 @@ fn page(answer: &Answer, service: &str) -> Result<String, CliError> {
     }
     let figure = svg(&chart).map_err(usage)?;
     let mut paragraphs = vec![verdict(answer), format!("Service: {service}.")];
-    paragraphs.extend(answer.rows.iter().filter_map(refusals));
-    paragraphs.extend(
-        answer
-            .cautions
-            .iter()
-            .map(|caution| format!("Note: {caution}.")),
-    );
+    paragraphs.extend(reasons(answer));
+    paragraphs.extend(notes(answer).iter().map(|note| format!("Note: {note}.")));
+    let mut sections = vec![Section {
+        title: "Forecasts".to_owned(),
+        facts: "Intervals: two standard errors, the self-check's distance, and for variants what \
+                forecasts of known services were wrong by."
+            .to_owned(),
+        paragraphs,
+        table: rows(answer),
+        figures: vec![figure],
+        code: None,
+    }];
+    let by_class = rows_by_class(answer);
+    if !by_class.is_empty() {
+        sections.push(Section {
+            title: "By class".to_owned(),
+            facts: "Intervals: two standard errors.".to_owned(),
+            paragraphs: Vec::new(),
+            table: by_class,
+            figures: Vec::new(),
+            code: None,
+        });
+    }
     let page = Page {
         title: "What if".to_owned(),
         origin: origin(),
         lead: "A recorded time, and what it would have been.".to_owned(),
-        sections: vec![Section {
-            title: "Forecasts".to_owned(),
-            facts: "Intervals: two standard errors, and the self-check's distance.".to_owned(),
-            paragraphs,
-            table: rows(answer),
-            figures: vec![figure],
-            code: None,
-        }],
+        sections,
     };
     Ok(page.html())
 }

@@ -1,5 +1,6 @@
 //! The engine of [`tidegate_sentry`] as a protector: the same code as in the live proxy.
 
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 use tidegate_control::Timestamp;
@@ -18,6 +19,8 @@ pub struct SentryProtector {
     held: Vec<Held>,
     numbers: Numbers,
     step: Step,
+    /// Configurations to come, the next one first.
+    reloads: VecDeque<(Timestamp, SentryConfig)>,
 }
 
 /// Replicas by their numbers in the scenario and in the engine, which gives a number again when
@@ -116,12 +119,35 @@ impl SentryProtector {
             sentry: Sentry::weighted(config, &weights, now, seed)?,
             held: Vec::new(),
             numbers: Numbers::of(pool.iter().map(|(replica, _)| *replica)),
+            reloads: VecDeque::new(),
             step: Step {
                 setpoint: f64::NAN,
                 measured: f64::NAN,
                 output: f64::NAN,
             },
         })
+    }
+
+    /// Puts other configurations in force at these times, which are in order.
+    #[must_use]
+    pub fn with_reloads(
+        self,
+        reloads: impl IntoIterator<Item = (Timestamp, SentryConfig)>,
+    ) -> Self {
+        let reloads = reloads.into_iter().collect();
+        Self { reloads, ..self }
+    }
+
+    fn reload_if_due(&mut self, now: Timestamp, wakes: &mut Wakes) {
+        while self.reloads.front().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, config)) = self.reloads.pop_front() else {
+                return;
+            };
+            // One that the engine refuses was never in force.
+            if let Ok((_, resolutions)) = self.sentry.reconfigure(now, &config, &[]) {
+                keep(&mut self.held, &self.numbers, resolutions, wakes);
+            }
+        }
     }
 
     /// The engine itself.
@@ -317,15 +343,18 @@ impl Protector for SentryProtector {
     }
 
     fn poll_timeout(&self) -> Timestamp {
-        self.sentry.poll_timeout()
+        let reload = self.reloads.front().map_or(Timestamp::MAX, |(at, _)| *at);
+        self.sentry.poll_timeout().min(reload)
     }
 
     fn handle_timeout(&mut self, now: Timestamp, observer: &mut dyn Observer, wakes: &mut Wakes) {
+        self.reload_if_due(now, wakes);
         let Self {
             sentry,
             held,
             numbers,
             step,
+            ..
         } = self;
         let mut observe = |event: &Event| {
             step.observe(event);

@@ -151,7 +151,7 @@ impl Load {
                 kind: request.kind,
                 tries: 1,
                 work: request.work,
-                optional: 0.0,
+                optional: request.optional,
                 patience: request.patience,
                 own: Some((request.deadline, request.bytes)),
                 tail: None,

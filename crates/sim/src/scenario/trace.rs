@@ -35,6 +35,8 @@ pub struct TraceRequest {
     pub kind: u32,
     /// Its work in seconds on one core at speed 1.
     pub work: f64,
+    /// What optional content adds to it.
+    pub optional: f64,
     /// How long its client waits.
     pub patience: Option<Duration>,
     /// How long it is worth an answer, as its client says.

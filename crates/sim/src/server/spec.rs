@@ -80,8 +80,14 @@ pub struct Penalty {
 
 impl Penalty {
     pub(super) fn speed(self, in_service: usize) -> f64 {
-        let excess = in_service.saturating_sub(self.knee as usize);
-        1.0 / (1.0 + self.slope * excess as f64)
+        self.speed_at(in_service as f64)
+    }
+
+    /// The speed of every core with so many jobs in service, on the mean.
+    #[must_use]
+    pub fn speed_at(self, in_service: f64) -> f64 {
+        let excess = (in_service - f64::from(self.knee)).max(0.0);
+        1.0 / (1.0 + self.slope * excess)
     }
 }
 

@@ -11,8 +11,12 @@
 //! taken for one of concurrency.
 //!
 //! What breaks it: a replica that was never full has shown no bound (`capacity_seen`); requests
-//! of other proxies in the same replica; work that really depends on concurrency (thrashing) is
-//! taken for sharing.
+//! of other proxies in the same replica; a window in force that keeps concurrency where the replica
+//! does not thrash.
+//!
+//! Thrashing is looked for where cores are shared: completions per second by the number of requests
+//! inside. Where they fall by more than chance from their highest value, the curve of
+//! [`Penalty`] is fitted to them, and work is the time integral with it.
 //!
 //! Before that a queue is looked for by something sharper. Of too few workers assumed some requests
 //! leave before their turn, one in `c` when work varies and one worker too few is assumed; of
@@ -24,6 +28,8 @@
 //! Decision: docs/decisions/0246-workers-by-overtaking.md.
 
 use std::collections::VecDeque;
+
+use crate::server::Penalty;
 
 /// A stay of a request in a replica, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,6 +56,8 @@ pub struct ReplicaModel {
     pub workers: u32,
     /// How they get at it.
     pub order: Order,
+    /// What concurrency costs there, where that was seen.
+    pub penalty: Option<Penalty>,
     /// Whether it was ever full, so that its bound shows.
     pub capacity_seen: bool,
     /// Work of each stay in seconds, in the order given.
@@ -80,8 +88,18 @@ pub fn learn(stays: &[Stay]) -> ReplicaModel {
         return ReplicaModel {
             workers,
             order: Order::Queue,
+            penalty: None,
             capacity_seen: true,
             works: works(stays, workers, Order::Queue),
+        };
+    }
+    if let Some((workers, penalty)) = thrashing(stays) {
+        return ReplicaModel {
+            workers,
+            order: Order::Sharing,
+            penalty: Some(penalty),
+            capacity_seen: true,
+            works: works_shared(stays, workers, Some(penalty)),
         };
     }
     let unbounded = || works(stays, most, Order::Queue);
@@ -91,6 +109,7 @@ pub fn learn(stays: &[Stay]) -> ReplicaModel {
         return ReplicaModel {
             workers: most,
             order: Order::Queue,
+            penalty: None,
             capacity_seen: false,
             works: unbounded(),
         };
@@ -126,9 +145,140 @@ pub fn learn(stays: &[Stay]) -> ReplicaModel {
     ReplicaModel {
         workers,
         order,
+        penalty: None,
         capacity_seen: true,
         works,
     }
+}
+
+/// Time and completions at numbers of requests inside that are alike.
+#[derive(Debug, Clone, Copy, Default)]
+struct Busy {
+    /// Mean number inside.
+    inside: f64,
+    seconds: f64,
+    done: f64,
+}
+
+impl Busy {
+    fn rate(&self) -> f64 {
+        self.done / self.seconds
+    }
+}
+
+/// Completions that a group of numbers inside needs.
+const GROUP_DONE_MIN: f64 = 100.0;
+/// Throughput falls to less than this share of its highest value, where it thrashes.
+const THRASHING_MAX: f64 = 0.85;
+/// By so many standard errors.
+const THRASHING_Z: f64 = 5.0;
+/// Times that it has to fill up, so that it is not a change of its speed.
+const FILLED_MIN: u32 = 5;
+
+/// When requests entered and left; those who leave at a moment go first.
+fn moments(stays: &[Stay]) -> Vec<(f64, bool)> {
+    let mut moments: Vec<(f64, bool)> = Vec::with_capacity(2 * stays.len());
+    for stay in stays {
+        moments.push((stay.from, true));
+        moments.push((stay.to, false));
+    }
+    moments.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    moments
+}
+
+/// How often the number inside rose from `low` or less to `high` or more. A replica that becomes
+/// slow fills once, and one that thrashes fills whenever more come.
+fn times_filled(moments: &[(f64, bool)], low: f64, high: f64) -> u32 {
+    let (mut inside, mut was_low, mut count) = (0.0, false, 0);
+    for &(_, enters) in moments {
+        inside += if enters { 1.0 } else { -1.0 };
+        was_low |= inside <= low;
+        if was_low && inside >= high {
+            count += 1;
+            was_low = false;
+        }
+    }
+    count
+}
+
+/// Completions by the number inside, in groups that have enough of them.
+fn throughput(moments: &[(f64, bool)]) -> Vec<Busy> {
+    let mut by_inside: Vec<(f64, f64)> = Vec::new();
+    let (mut inside, mut last) = (0_usize, 0.0);
+    for &(at, enters) in moments {
+        if by_inside.len() <= inside {
+            by_inside.resize(inside + 1, (0.0, 0.0));
+        }
+        by_inside[inside].0 += at - last;
+        by_inside[inside].1 += f64::from(u8::from(!enters));
+        last = at;
+        inside = if enters {
+            inside + 1
+        } else {
+            inside.saturating_sub(1)
+        };
+    }
+    let mut groups = Vec::new();
+    let mut group = Busy::default();
+    for (inside, &(seconds, done)) in by_inside.iter().enumerate().skip(1) {
+        group.inside += inside as f64 * seconds;
+        group.seconds += seconds;
+        group.done += done;
+        if group.done >= GROUP_DONE_MIN {
+            group.inside /= group.seconds.max(1e-9);
+            groups.push(std::mem::take(&mut group));
+        }
+    }
+    groups
+}
+
+/// Cores and the cost of concurrency of a replica whose throughput falls with it.
+fn thrashing(stays: &[Stay]) -> Option<(u32, Penalty)> {
+    let moments = moments(stays);
+    let groups = throughput(&moments);
+    let best = groups.iter().max_by(|a, b| a.rate().total_cmp(&b.rate()))?;
+    let last = groups.last()?;
+    let error = |group: &Busy| group.rate() / group.done.sqrt();
+    let fall = best.rate() - last.rate();
+    let chance = error(best).hypot(error(last));
+    if last.rate() > THRASHING_MAX * best.rate()
+        || fall < THRASHING_Z * chance
+        || times_filled(&moments, best.inside, last.inside) < FILLED_MIN
+    {
+        return None;
+    }
+    let most = last.inside.ceil() as u32;
+    let knees = candidates(most);
+    let slopes: Vec<f64> = (0..40).map(|step| 0.002 * 1.2_f64.powi(step)).collect();
+    let mut found: Option<(f64, u32, Penalty)> = None;
+    for &cores in &knees {
+        for &knee in knees.iter().filter(|knee| **knee >= cores) {
+            for &slope in &slopes {
+                let penalty = Penalty { knee, slope };
+                let misfit = misfit(&groups, cores, penalty);
+                if found.is_none_or(|(least, ..)| misfit < least) {
+                    found = Some((misfit, cores, penalty));
+                }
+            }
+        }
+    }
+    found.map(|(_, cores, penalty)| (cores, penalty))
+}
+
+/// Cores at work for each request of which `inside` there are.
+fn pace(inside: f64, cores: u32, penalty: Option<Penalty>) -> f64 {
+    let share = (f64::from(cores) / inside).min(1.0);
+    share * penalty.map_or(1.0, |penalty| penalty.speed_at(inside))
+}
+
+/// Squares of what the curve misses, in standard errors, with the best height of it.
+fn misfit(groups: &[Busy], cores: u32, penalty: Penalty) -> f64 {
+    let curve = |group: &Busy| group.inside * pace(group.inside, cores, Some(penalty));
+    let weight = |group: &Busy| group.seconds.powi(2) / group.done;
+    let sum = |of: &dyn Fn(&Busy) -> f64| groups.iter().map(of).sum::<f64>();
+    let height = sum(&|it| weight(it) * curve(it) * it.rate())
+        / sum(&|it| weight(it) * curve(it).powi(2)).max(f64::MIN_POSITIVE);
+    sum(&|it| weight(it) * (it.rate() - height * curve(it)).powi(2))
 }
 
 /// The workers of a queue, where the share of requests that leave before their turn falls away: the
@@ -181,7 +331,7 @@ fn concurrency(stays: &[Stay]) -> Vec<u32> {
 pub fn works(stays: &[Stay], workers: u32, order: Order) -> Vec<f64> {
     match order {
         Order::Queue => works_queued(stays, workers).0,
-        Order::Sharing => works_shared(stays, workers),
+        Order::Sharing => works_shared(stays, workers, None),
     }
 }
 
@@ -241,8 +391,8 @@ fn works_queued(stays: &[Stay], workers: u32) -> (Vec<f64>, usize, usize) {
     (works, waited, overtook)
 }
 
-/// `∫ min(1, workers / k) dt` over the stay.
-fn works_shared(stays: &[Stay], workers: u32) -> Vec<f64> {
+/// `∫ min(1, workers / k) dt` over the stay, times what concurrency costs.
+fn works_shared(stays: &[Stay], workers: u32, penalty: Option<Penalty>) -> Vec<f64> {
     let mut moments: Vec<(f64, bool, usize)> = Vec::with_capacity(2 * stays.len());
     for (index, stay) in stays.iter().enumerate() {
         moments.push((stay.from, true, index));
@@ -255,7 +405,7 @@ fn works_shared(stays: &[Stay], workers: u32) -> Vec<f64> {
     let mut works = vec![WORK_MIN_S; stays.len()];
     for (at, enters, index) in moments {
         if inside > 0 {
-            progress += (at - last) * (f64::from(workers) / inside as f64).min(1.0);
+            progress += (at - last) * pace(inside as f64, workers, penalty);
         }
         last = at;
         if enters {
@@ -387,8 +537,17 @@ mod tests {
         }
     }
 
-    /// A replica that shares its cores, Poisson arrivals, exponential work of 20 ms.
     fn shared(cores: f64, load: f64, count: usize) -> Vec<Stay> {
+        shared_with(cores, load, (count, usize::MAX), |_| 1.0)
+    }
+
+    /// The same with at most `most` inside; `cost` is the speed with so many inside.
+    fn shared_with(
+        cores: f64,
+        load: f64,
+        (count, most): (usize, usize),
+        cost: impl Fn(usize) -> f64,
+    ) -> Vec<Stay> {
         let mut rng = Streams::new(3).stream("test");
         let rate = load * cores / 0.02;
         let mut inside: Vec<(f64, f64)> = Vec::new();
@@ -398,7 +557,7 @@ mod tests {
             while let Some(next) =
                 (0..inside.len()).min_by(|&a, &b| inside[a].1.total_cmp(&inside[b].1))
             {
-                let speed = (cores / inside.len() as f64).min(1.0);
+                let speed = (cores / inside.len() as f64).min(1.0) * cost(inside.len());
                 let step = (inside[next].1 / speed).min(left);
                 inside.iter_mut().for_each(|job| job.1 -= step * speed);
                 (at, left) = (at + step, left - step);
@@ -409,7 +568,9 @@ mod tests {
                 stays.push(Stay { from, to: at });
             }
             at += left;
-            inside.push((at, 0.02 * unit_exponential(&mut rng)));
+            if inside.len() < most {
+                inside.push((at, 0.02 * unit_exponential(&mut rng)));
+            }
         }
         stays.sort_by(|a, b| a.from.total_cmp(&b.from));
         stays
@@ -422,6 +583,62 @@ mod tests {
             assert_eq!(model.order, Order::Sharing, "{cores}: {}", model.workers);
             let found = f64::from(model.workers) / cores;
             assert!((0.7..=1.3).contains(&found), "{cores}: {}", model.workers);
+        }
+    }
+
+    #[test]
+    fn thrashing_is_found_with_its_curve() {
+        // At 12 inside throughput has fallen to 4 / 1.4 cores.
+        let truth = Penalty {
+            knee: 4,
+            slope: 0.05,
+        };
+        // With so many inside it does hardly less than arrives, so that it fills and empties.
+        let cost = |inside: usize| truth.speed_at(inside as f64);
+        let stays = shared_with(4.0, 0.7, (20_000, 14), cost);
+        let model = learn(&stays);
+        let penalty = model.penalty.expect("it thrashes");
+        assert_eq!(model.order, Order::Sharing);
+        for inside in [2.0, 6.0, 12.0] {
+            let found = pace(inside, model.workers, Some(penalty)) * inside;
+            let right = pace(inside, 4, Some(truth)) * inside;
+            // The scale is the works' own: what counts is the shape.
+            let scale = pace(4.0, 4, Some(truth)) / pace(4.0, model.workers, Some(penalty));
+            let off = found * scale / right - 1.0;
+            assert!(
+                off.abs() < 0.15,
+                "{inside}: {off} {penalty:?} {}",
+                model.workers
+            );
+        }
+    }
+
+    #[test]
+    fn replica_that_becomes_slow_does_not_thrash() {
+        let mut stays = shared(4.0, 0.7, 10_000);
+        let last = stays.last().unwrap().to;
+        // From here on everything takes half as long again, and more are inside.
+        let slow = shared(4.0, 1.02, 10_000);
+        let stretched = |at: f64| last + 1.0 + 1.5 * at;
+        stays.extend(slow.iter().map(|stay| Stay {
+            from: stretched(stay.from),
+            to: stretched(stay.to),
+        }));
+        assert_eq!(learn(&stays).penalty, None);
+    }
+
+    #[test]
+    fn sharing_and_queues_do_not_thrash() {
+        for load in [0.8, 0.95] {
+            assert_eq!(learn(&shared(4.0, load, 20_000)).penalty, None, "{load}");
+            assert_eq!(learn(&queued(4, load, 20_000).0).penalty, None, "{load}");
+        }
+        for (workers, window) in [(2, 4), (6, 20)] {
+            assert_eq!(
+                learn(&held(workers, window, 5000)).penalty,
+                None,
+                "{window}"
+            );
         }
     }
 

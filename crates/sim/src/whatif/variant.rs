@@ -22,6 +22,10 @@ pub struct Variant {
     pub workers: Option<u32>,
     /// Speed of all workers, times the recorded one.
     pub speed: f64,
+    /// So many replicas, the last ones, die when the measurement begins.
+    pub kill: u32,
+    /// Share of the work that is optional content, in replicas that can leave it out.
+    pub optional: Option<f64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,8 +34,8 @@ enum Replicas {
     Exactly(usize),
 }
 
-const KEYS: &str = "protect.KEY, mode, target, replicas (+1, -1, 4), rate (1.5), workers (8), \
-                    speed (50%)";
+const KEYS: &str = "protect.KEY, mode, target, replicas (+1, -1, 4), kill (1), rate (1.5), \
+                    workers (8), speed (50%), optional (30%)";
 
 impl Variant {
     /// Nothing is different.
@@ -49,7 +53,19 @@ impl Variant {
             rate: 1.0,
             workers: None,
             speed: 1.0,
+            kill: 0,
+            optional: None,
         }
+    }
+
+    /// Whether nothing is different.
+    pub(super) fn is_recorded(&self) -> bool {
+        let name = self.name.clone();
+        *self
+            == Self {
+                name,
+                ..Self::recorded(true)
+            }
     }
 
     /// What `KEY=VALUE` settings say, together one variant.
@@ -85,6 +101,14 @@ impl Variant {
             }
             "rate" => self.rate = factor(value).ok_or_else(|| bad("write a factor, like 1.5"))?,
             "speed" => self.speed = factor(value).ok_or_else(|| bad("write a share, like 50%"))?,
+            "kill" => {
+                let count: u32 = value.parse().map_err(|_| bad("write a whole number"))?;
+                self.kill = count;
+            }
+            "optional" => {
+                let share = factor(value).filter(|share| *share < 1.0);
+                self.optional = Some(share.ok_or_else(|| bad("write a share below 1, like 30%"))?);
+            }
             "workers" => {
                 let workers: u32 = value.parse().map_err(|_| bad("write a whole number"))?;
                 self.workers = Some(workers);
@@ -140,6 +164,20 @@ impl Variant {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Without a recorded protection the mode has to be said: any default would be a guess.
+    pub(super) fn check_protected(&self, is_protected: bool) -> Result<(), VariantError> {
+        let patch = self.patch.as_object();
+        let sets = patch.is_some_and(|patch| !patch.is_empty());
+        if is_protected || !sets || patch.is_some_and(|patch| patch.contains_key("mode")) {
+            return Ok(());
+        }
+        Err(VariantError(format!(
+            "{}: nothing protected the service in this recording; say with which mode, like \
+             mode=auto",
+            self.name
+        )))
     }
 
     pub(super) fn replicas(&self, recorded: usize) -> usize {
@@ -214,10 +252,17 @@ mod tests {
             ("replicas", "write KEY=VALUE"),
             ("replicas=0", "at least one"),
             ("rate=fast", "a factor"),
+            ("optional=120%", "a share below 1"),
         ] {
             let error = Variant::parse([setting]).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }
+        let unprotected = Variant::parse(["target=1s"]).unwrap();
+        let error = unprotected.check_protected(false).unwrap_err().to_string();
+        assert!(error.contains("mode=auto"), "{error}");
+        assert!(unprotected.check_protected(true).is_ok());
+        let told = Variant::parse(["target=1s", "mode=auto"]).unwrap();
+        assert!(told.check_protected(false).is_ok());
         let misspelt = Variant::parse(["protect.traget=1s"]).unwrap();
         let error = misspelt.config(None).unwrap_err().to_string();
         assert!(error.contains("did you mean `target`"), "{error}");
