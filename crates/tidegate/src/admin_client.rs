@@ -40,6 +40,14 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
+    /// The proxy at this address.
+    pub(crate) fn at(admin: &str, token: Option<&str>) -> Self {
+        Self {
+            admin: admin.to_owned(),
+            token: token.map(str::to_owned),
+        }
+    }
+
     pub(crate) async fn get(&self, path: &str) -> Result<Value, CliError> {
         self.read(self.send(path, None).await?).await
     }

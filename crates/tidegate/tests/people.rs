@@ -6,6 +6,7 @@ use std::fs;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use tidegate_testing::process::Process;
 
 fn tidegate(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidegate"))
@@ -200,4 +201,96 @@ fn applications_have_rows_and_errors_of_their_own() {
     ] {
         assert!(message.contains(part), "{part}: {message}");
     }
+}
+
+#[test]
+fn plan_reads_what_a_running_proxy_has_measured() {
+    let start = |args: &[&str]| Process::start(env!("CARGO_BIN_EXE_tidegate"), args);
+    let local = ["--listen", "127.0.0.1:0", "--json"];
+    let app = ["app", "--workers", "4", "--service", "det:20ms"];
+    let app = start(&[&app[..], &local].concat());
+    let upstream = format!("http://{}", app.addr("listen"));
+    let run = ["run", "--admin", "127.0.0.1:0", "--upstream", &upstream];
+    let more = ["--target", "700ms"];
+    let proxy = start(&[&run[..], &more, &local].concat());
+    let admin = format!("http://{}", proxy.addr("admin"));
+    // Nothing was served yet: a plan would be made of nothing.
+    let plan = [
+        "plan",
+        "--admin",
+        &admin,
+        "--workers",
+        "4",
+        "--replicas",
+        "1..2",
+    ];
+    let refused = tidegate(&plan);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(error.contains("ask again under traffic"), "{error}");
+    let url = format!("http://{}/", proxy.addr("listen"));
+    let load = ["load", &url, "--rate", "60/s", "--duration", "5s", "--json"];
+    stdout(&tidegate(&load));
+    let text = stdout(&tidegate(&[&plan[..], &["--json"]].concat()));
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    let note = answer["notes"][0].as_str().unwrap();
+    assert!(note.contains("1 replica(s) with 4 at once each"), "{note}");
+    let words = answer["words"].as_str().unwrap();
+    assert!(
+        words.contains("within 700 ms"),
+        "the proxy's target: {words}"
+    );
+    // 4 workers of 20 ms and more, on a machine that may be busy.
+    let kept = answer["rows"][0]["kept_per_second"].as_f64().unwrap();
+    assert!((20.0..210.0).contains(&kept), "{answer}");
+    let error = tidegate(&["plan", "--admin", &admin, "--application", "shop"]);
+    let error = String::from_utf8_lossy(&error.stderr).into_owned();
+    assert!(error.contains("no application `shop`"), "{error}");
+}
+
+#[test]
+fn plan_from_flags_knows_classes() {
+    let flags = [
+        "plan",
+        "--rate",
+        "180/s",
+        "--service",
+        "20ms",
+        "--workers",
+        "2",
+    ];
+    let classes = ["--class", "gold=20%:5", "--class", "free=80%"];
+    let more = ["--replicas", "2", "--kill", "1"];
+    let text = stdout(&tidegate(&[&flags[..], &classes, &more].concat()));
+    assert!(text.contains("gold (") && text.contains("free ("), "{text}");
+    let refused = tidegate(&[&flags[..], &["--class", "gold"]].concat());
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(error.contains("write gold=20%"), "{error}");
+}
+
+#[test]
+fn characterize_reads_the_file_of_a_service() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("my-service.toml");
+    fs::write(
+        &file,
+        "rate = '50/s'\nservice = '20ms'\nworkers = 2\nreplicas = 1\n",
+    )
+    .unwrap();
+    let out = dir.path().join("out").display().to_string();
+    let flags = [
+        "characterize",
+        "--sim",
+        file.to_str().unwrap(),
+        "--target-only",
+    ];
+    let text = stdout(&tidegate(
+        &[&flags[..], &["--out", &out, "--json"]].concat(),
+    ));
+    let found: Value = serde_json::from_str(&text).unwrap();
+    assert!(found.is_object(), "{text}");
+    fs::write(&file, "rate = '50/s'\nserivce = '20ms'\n").unwrap();
+    let error = tidegate(&flags);
+    let error = String::from_utf8_lossy(&error.stderr).into_owned();
+    assert!(error.contains("did you mean `service`"), "{error}");
 }

@@ -15,11 +15,13 @@ use tidegate_lab::load::RequestSpec;
 use tidegate_sim::characterize::{
     Characterization, CharacterizeError, Plant, Settings, SimPlant, Survey, page, regulate, survey,
 };
+use tidegate_sim::my_service::MyService;
 use tidegate_sim::report::write_all;
 use tidegate_sim::scenario::Scenario;
 
 use crate::check::print;
 use crate::error::CliError;
+use crate::my_service;
 use crate::progress::Shown;
 use crate::sim::origin;
 use light::Inherent;
@@ -40,7 +42,8 @@ pub(crate) struct Args {
         conflicts_with = "sim"
     )]
     target: Option<Uri>,
-    /// A scenario file; its load and its protection are replaced by the characterization's own.
+    /// A file of a service, as `tidegate sim --new` writes it, or a scenario; its load and its
+    /// protection are replaced by the characterization's own.
     #[arg(long, value_name = "FILE")]
     sim: Option<PathBuf>,
     #[command(flatten)]
@@ -301,7 +304,17 @@ fn read(path: &Path) -> Result<Scenario, CliError> {
         path: name.clone(),
         source,
     })?;
-    let scenario: Scenario = tidegate_config::parse(&name, &text)?;
+    let parsed: Result<Scenario, _> = tidegate_config::parse(&name, &text);
+    let scenario = match (parsed, my_service::is_service(&text)) {
+        (Ok(scenario), _) => scenario,
+        (Err(_), true) => {
+            let service: MyService = tidegate_config::parse(&name, &text)?;
+            service
+                .scenario("none")
+                .map_err(|error| usage(&name, error))?
+        }
+        (Err(error), false) => return Err(error.into()),
+    };
     scenario.check().map_err(|error| usage(&name, error))?;
     Ok(scenario)
 }
