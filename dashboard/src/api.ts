@@ -103,6 +103,7 @@ export interface Application {
   capacity_per_second: number | null;
   warnings: Warning[];
   advice: string[];
+  forecast?: { since: string; headline: string };
   shadow?: Shadow;
   queue: { requests: number; bytes: number };
   replicas: Replica[];

@@ -58,6 +58,7 @@ export function help(part: HTMLElement, status: Status, application: Application
     part,
     lines.length > 0 && h("ul", { class: "box warnings" }, ...lines),
     advice.length > 0 && h("div", { class: "box" }, h("h2", {}, "What would help"), h("ul", { id: "advice" }, ...advice)),
+    application.forecast && h("p", { id: "forecast" }, `Forecast from the last minute: ${application.forecast.headline}`),
   );
 }
 

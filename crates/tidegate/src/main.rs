@@ -18,6 +18,7 @@ mod design;
 #[cfg(feature = "envoy")]
 mod envoy;
 mod error;
+mod forecaster;
 mod goldens;
 #[cfg(feature = "gossip")]
 mod gossip;

@@ -21,6 +21,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::check::print;
 use crate::error::CliError;
+use crate::forecaster::Simulator;
 use crate::runtime;
 use crate::systemd;
 use crate::upgrade::{self, Handover};
@@ -169,6 +170,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let bound = Proxy::take_over(config, &mut inherited)?;
     let state = Arc::clone(bound.state());
     let operations = Operations::take_over(state, args.source(), &mut inherited)?;
+    operations.forecast_by(Arc::new(Simulator));
     // What was passed on and is not listened on any more.
     drop(inherited);
     let handover = Handover::of(sockets(&bound, &operations)?);

@@ -31,8 +31,9 @@ pub(super) struct Situation<'a> {
     pub(super) replicas: Vec<Replica<'a>>,
 }
 
-/// The sentences, the most useful first.
-pub(super) fn of(situation: &Situation<'_>) -> Vec<String> {
+/// The sentences, the most useful first. A number of replicas by proportion is left out where a
+/// forecast has one.
+pub(super) fn of(situation: &Situation<'_>, replicas_known: bool) -> Vec<String> {
     let total = situation.total;
     if total.shed_per_second.max(total.would_shed_per_second) < SHED_MIN_PER_SECOND {
         return Vec::new();
@@ -40,7 +41,7 @@ pub(super) fn of(situation: &Situation<'_>) -> Vec<String> {
     let mut all = Vec::new();
     all.extend(idle_replicas(situation));
     all.extend(slow_replica(situation));
-    all.extend(more_replicas(situation));
+    all.extend(more_replicas(situation).filter(|_| !replicas_known));
     all.extend(reasons_of(total));
     if situation.classes == 1 && situation.mode == ModeName::Auto {
         all.push(ONE_CLASS.to_owned());
@@ -161,13 +162,23 @@ mod tests {
     }
 
     fn given(total: &Rates, replicas: Vec<Replica<'_>>) -> Vec<String> {
-        of(&Situation {
+        let situation = Situation {
             capacity_per_second: Some(100.0),
             total,
             classes: 2,
             mode: ModeName::Auto,
             replicas,
-        })
+        };
+        let all = of(&situation, false);
+        // A forecast takes the place of a proportion, and of nothing else.
+        let rest = of(&situation, true);
+        assert!(
+            all.iter()
+                .filter(|it| !it.contains(" more replica"))
+                .eq(&rest),
+            "{all:?}"
+        );
+        all
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod event_types;
 mod events;
 mod exposition;
 mod fleet;
+mod forecast;
 mod guard;
 mod headline;
 mod history;
@@ -70,9 +71,12 @@ use crate::saved_state;
 use crate::state::State;
 use crate::ticker::SPARED_FROM;
 use crate::trace::Traces;
+use forecast::Forecasts;
 use journal::{Journal, Line};
 use recent::Picture;
 use watch::Watch;
+
+pub use forecast::{Change, Forecaster, Measured, Outlook};
 
 /// Names of the sockets, where they are passed on.
 const ADMIN: &str = "admin";
@@ -167,6 +171,7 @@ impl Operations {
             started: Instant::now(),
             started_at,
             relieved: Notify::new(),
+            forecasts: Forecasts::default(),
             fleet,
         });
         let told = Arc::downgrade(&operator);
@@ -188,6 +193,11 @@ impl Operations {
             listener,
             channels,
         })
+    }
+
+    /// What would help is forecast by this from now on.
+    pub fn forecast_by(&self, forecaster: Arc<dyn Forecaster>) {
+        self.operator.forecasts.set_forecaster(forecaster);
     }
 
     /// Where the admin listener is bound; `None` without one.
@@ -255,6 +265,7 @@ impl Operations {
             () = saved_state::keep(Arc::clone(&operator.state), notice) => {}
             () = history::keep(Arc::clone(&operator)) => {}
             () = fleet::run(Arc::clone(&operator)) => {}
+            () = forecast::keep(Arc::clone(&operator)) => {}
             () = serve(listener, Arc::clone(&operator)) => {}
             () = run_channels(channels) => {}
         }
@@ -439,6 +450,7 @@ struct Operator {
     pictures_taken: AtomicU32,
     /// Another process answers operators from now on.
     relieved: Notify,
+    forecasts: Forecasts,
     /// This proxy among others, where there are any.
     fleet: Option<fleet::FleetNode>,
 }

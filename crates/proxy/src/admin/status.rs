@@ -13,6 +13,7 @@ use tidegate_sentry::{
 
 use super::Operator;
 use super::advice;
+use super::forecast::ForecastView;
 use super::headline::{Situation, headline};
 use super::journal::{EpisodeView, Journal, Subject};
 use super::reasons;
@@ -109,6 +110,10 @@ pub(super) struct ApplicationStatus {
     shadow: Option<ShadowView>,
     /// What would help while requests are shed; empty otherwise.
     advice: Vec<String>,
+    /// What the replicas keep, and what would change it: simulated from the last minute, in the
+    /// background, while somebody looks. Absent while too little is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forecast: Option<ForecastView>,
     /// The paths and tenants that cost most and are shed most.
     top: TopView,
     /// The central queue.
@@ -221,10 +226,13 @@ impl ApplicationStatus {
         let engine = application.sentry().status(application.now());
         let name = application.name();
         let recent = operator.watch(name, |watch| watch.pictures.recent_of(name));
+        operator.forecasts.asked();
+        let forecast = operator.forecasts.of(name);
         operator.look_for_warnings(application, &engine, &recent);
         operator.watch(name, |watch| {
             let cpu_share = operator.state.cpu_share();
-            Self::new(application, engine, &watch.journal, recent, cpu_share)
+            let measured = (cpu_share, forecast);
+            Self::new(application, engine, &watch.journal, recent, measured)
         })
     }
 
@@ -233,7 +241,7 @@ impl ApplicationStatus {
         engine: Status,
         journal: &Journal,
         recent: Recent,
-        proxy_cpu_share: Option<f64>,
+        (proxy_cpu_share, forecast): (Option<f64>, Option<ForecastView>),
     ) -> Self {
         let now = SystemTime::now();
         let switch = |name: &'static str, on: bool| SwitchView {
@@ -245,7 +253,12 @@ impl ApplicationStatus {
         let top = TopView::of(&top, &application.config().protect);
         Self {
             headline: headline_of(now, &engine, journal, &recent),
-            advice: advice(&situation(&engine, &replicas, &recent), &top),
+            advice: advice(
+                &situation(&engine, &replicas, &recent),
+                &top,
+                forecast.as_ref(),
+            ),
+            forecast,
             mode: ModeView {
                 name: engine.mode.as_str().to_owned(),
                 since: rfc3339(journal.since(Subject::Mode)),
@@ -341,10 +354,23 @@ fn headline_of(now: SystemTime, engine: &Status, journal: &Journal, recent: &Rec
     })
 }
 
-/// What would help, a class for the cheap paths first.
-fn advice(situation: &advice::Situation<'_>, top: &TopView) -> Vec<String> {
-    let others = advice::of(situation);
-    top.advice().into_iter().chain(others).collect()
+/// What would help, a class for the cheap paths first, then what was forecast.
+fn advice(
+    situation: &advice::Situation<'_>,
+    top: &TopView,
+    forecast: Option<&ForecastView>,
+) -> Vec<String> {
+    let others = advice::of(
+        situation,
+        forecast.is_some_and(ForecastView::knows_replicas),
+    );
+    let forecast = forecast.map(|forecast| forecast.advice(situation.total));
+    let forecast = forecast.into_iter().flatten();
+    top.advice()
+        .into_iter()
+        .chain(forecast)
+        .chain(others)
+        .collect()
 }
 
 /// What advice is given from.

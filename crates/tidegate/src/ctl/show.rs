@@ -211,6 +211,9 @@ pub(super) fn status(application: &Value) -> String {
         };
         let _ = writeln!(out, "{heading}- {}", text(advice));
     }
+    if let Some(headline) = application["forecast"]["headline"].as_str() {
+        let _ = writeln!(out, "\nforecast from the last minute:\n{headline}");
+    }
     out
 }
 

@@ -228,6 +228,11 @@ fn advice(application: &Value, columns: u16) -> Vec<Line<'static>> {
         let words = format!("- {}", text(sentence));
         out.extend(wrapped(&words, columns, Style::new()));
     }
+    if let Some(headline) = application["forecast"]["headline"].as_str() {
+        out.push(Line::default());
+        let words = format!("Forecast from the last minute: {headline}");
+        out.extend(wrapped(&words, columns, Style::new()));
+    }
     out
 }
 
