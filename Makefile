@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help kubernetes kubernetes-check bench-envoy check-envoy bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip nats parquet bench-fleet bench-plane supply-chain dist package test-deb dashboard dashboard-optional dashboard-test check-monitoring packages book publish-check image-check
+.PHONY: help kubernetes kubernetes-check bench-envoy check-envoy bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip nats parquet bench-fleet bench-plane bench-recording bench-whatif supply-chain dist package test-deb dashboard dashboard-optional dashboard-test check-monitoring packages book publish-check image-check
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -155,6 +155,12 @@ bench-fleet: ## two live proxies in front of one service against one: goodput, g
 
 bench-plane: ## figure 7 of paper 003, live: two applications divide a pool of servers that the control plane starts
 	bench/plane/run
+
+bench-recording: ## CPU per request with a recording and without, interleaved; RECORDING="--decisions"
+	bench/recording/run $(RECORDING)
+
+bench-whatif: ## forecasts from live recordings against live runs; ten minutes, on a quiet machine
+	bench/whatif/run $(WHATIF)
 
 bench-shop: ## three replicas of the shop behind mode ilac, under the load of paper 004's figure 3
 	bench/shop/run
