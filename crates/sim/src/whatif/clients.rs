@@ -3,9 +3,8 @@
 //! repeat what is refused to them.
 //!
 //! A client is known by its hash. A request of a client for the same path soon after its refusal
-//! is a repetition, or chance. How often chance brings one follows from how often the client asks
-//! for the path, and is seen after requests that were served. Where more refusals are followed than
-//! that, clients try again.
+//! is a repetition, or chance: how often chance brings one is seen after the arrival of requests
+//! that were served. Where more refusals are followed than that, clients try again.
 //!
 //! What breaks it: clients behind one address seem to be one; recordings without clients (of an
 //! access log, or of a version before 0.2) have no repetitions; clients that are told to hold back
@@ -52,8 +51,8 @@ struct Followed {
     /// Position of the next one, and how long after the end of this one it came.
     next: Option<(usize, f64)>,
     failure: Option<Failure>,
-    /// Other requests of the client for the path, per second of the recording.
-    rate: f64,
+    /// How long after the arrival of this one the next one arrived, under way or not.
+    soon: Option<f64>,
 }
 
 fn failure(request: &Request) -> Option<Failure> {
@@ -72,9 +71,7 @@ fn end_us(request: &Request) -> u64 {
 /// The requests of known clients, each with the one that followed.
 fn followed(requests: &[Request]) -> Vec<Followed> {
     let mut last: HashMap<(u64, u64, u16), usize> = HashMap::new();
-    let mut counts: HashMap<(u64, u64, u16), f64> = HashMap::new();
     let mut all: Vec<Followed> = Vec::new();
-    let mut keys = Vec::new();
     let mut place = vec![usize::MAX; requests.len()];
     for (index, request) in requests.iter().enumerate() {
         let client = match request.client {
@@ -87,25 +84,20 @@ fn followed(requests: &[Request]) -> Vec<Followed> {
         let key = (client, request.path, request.class);
         if let Some(before) = last.insert(key, index) {
             let after = request.at_us as f64 - end_us(&requests[before]) as f64;
+            let since = (request.at_us - requests[before].at_us) as f64 / 1e6;
+            all[place[before]].soon = Some(since);
             // One that is sent while the other is under way repeats nothing.
             if (0.0..=HORIZON_S * 1e6).contains(&after) {
                 all[place[before]].next = Some((index, after / 1e6));
             }
         }
         place[index] = all.len();
-        *counts.entry(key).or_default() += 1.0;
-        keys.push(key);
         all.push(Followed {
             index,
             next: None,
             failure: failure(request),
-            rate: 0.0,
+            soon: None,
         });
-    }
-    let at = |request: Option<&Request>| request.map_or(0, |request| request.at_us);
-    let seconds = (at(requests.last()) - at(requests.first())) as f64 / 1e6;
-    for (one, key) in all.iter_mut().zip(&keys) {
-        one.rate = (counts[key] - 1.0) / seconds.max(1.0);
     }
     all
 }
@@ -191,12 +183,13 @@ fn repeats(all: &[Followed], kind: Failure) -> bool {
     let served = || all.iter().filter(|one| one.failure.is_none());
     let reach = reach(failed());
     let (after_failure, failures) = share_within(failed(), reach);
-    let (after_answer, others) = share_within(served(), reach);
-    // A client that has several requests under way at once is not followed after an answer.
-    let by_rate: f64 = failed().map(|one| 1.0 - (-one.rate * reach).exp()).sum();
-    let by_chance = after_answer.max(by_rate / failures.max(1) as f64);
+    // Of others the time since their arrival counts: a client that has several under way at once
+    // is followed by chance, whenever the answers come.
+    let others = served().count();
+    let soon = served().filter(|one| one.soon.is_some_and(|soon| soon <= reach));
+    let by_chance = soon.count() as f64 / others.max(1) as f64;
     let error = |share: f64, count: usize| share * (1.0 - share) / count.max(1) as f64;
-    let error = (error(after_failure, failures) + error(after_answer, others)).sqrt();
+    let error = (error(after_failure, failures) + error(by_chance, others)).sqrt();
     let excess = after_failure - by_chance;
     failures >= FAILURES_MIN && excess > CHANCE_MIN && excess > Z * error
 }

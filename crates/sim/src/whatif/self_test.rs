@@ -77,14 +77,20 @@ impl Case {
     }
 }
 
-/// Runs `count` random services.
+/// Runs `count` random services. One that breaks down, so that too little is served for a model,
+/// is left out.
 ///
 /// # Errors
 /// A service that the simulator or the engine refuses.
 pub fn run(count: u64, repetitions: u32, seed: u64) -> Result<Vec<Case>, WhatIfError> {
     (0..count)
         .into_par_iter()
-        .map(|number| case(number, repetitions, seed.wrapping_add(number)))
+        .filter_map(
+            |number| match case(number, repetitions, seed.wrapping_add(number)) {
+                Err(WhatIfError::TooFew(_) | WhatIfError::NoTimes(..)) => None,
+                other => Some(other),
+            },
+        )
         .collect()
 }
 
