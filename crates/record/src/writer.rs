@@ -25,7 +25,7 @@ const ROWS: usize = 4096;
 const NAMES_MAX: usize = 10_000;
 /// Content of events or inputs after which they become a frame.
 const CONTENT_BYTES: usize = 256 << 10;
-/// Events become a frame when they have this size, or at every so many writes: in small frames
+/// Events become a frame when they have this size, or at every fifth write: in small frames
 /// their keys cost more than their figures.
 const EVENTS_BYTES: usize = 8 << 10;
 const EVENTS_WRITES: u32 = 5;

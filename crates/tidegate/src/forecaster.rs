@@ -1,7 +1,7 @@
 //! Forecasts for the page, `tidegate top` and `tidegate ctl`: the simulator on what the proxy has
 //! measured in the last minute.
 //!
-//! Each run has so many requests at most, whatever the rate; a forecast is some twenty runs.
+//! Each run has a few thousand requests at most, whatever the rate; a forecast is some twenty runs.
 
 use std::time::Duration;
 

@@ -25,7 +25,7 @@ const EVERY: Duration = Duration::from_secs(60);
 const WATCHED: Duration = Duration::from_secs(90);
 /// How often it is looked whether one is due.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// It rests so many times as long as a forecast took: a hundredth of a core is the bound.
+/// It rests this many times as long as a forecast took: a hundredth of a core is the bound.
 const REST_OF_WORK: u32 = 100;
 /// Completions of the last minute below which nothing is known of the service.
 const SERVED_MIN: f64 = 100.0;

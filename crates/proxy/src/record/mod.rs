@@ -306,7 +306,7 @@ impl Recordings {
     }
 }
 
-/// Figures of events have so many digits: more say nothing, and do not compress.
+/// Digits of figures in events: more say nothing, and do not compress.
 const DIGITS: i32 = 5;
 /// Time between two outlooks that are recorded.
 const OUTLOOK_EVERY: Duration = Duration::from_secs(1);

@@ -199,7 +199,7 @@ pub struct RecordedQuestion {
     pub replicas: Vec<u32>,
     /// The recorded traffic is multiplied by this.
     pub growth: f64,
-    /// So many replicas die when the measurement begins.
+    /// How many replicas die when the measurement begins.
     pub kill: u32,
     /// What is set otherwise than it was recorded, as `KEY=VALUE`.
     pub settings: Vec<String>,

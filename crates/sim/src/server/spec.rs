@@ -83,7 +83,7 @@ impl Penalty {
         self.speed_at(in_service as f64)
     }
 
-    /// The speed of every core with so many jobs in service, on the mean.
+    /// The speed of every core with this many jobs in service, on the mean.
     #[must_use]
     pub fn speed_at(self, in_service: f64) -> f64 {
         let excess = (in_service - f64::from(self.knee)).max(0.0);

@@ -655,7 +655,7 @@ impl Model {
         Ok(forecast(&variant.name, &[self.run(variant, seed)?]))
     }
 
-    /// What arrived over what so many replicas like the middle one could do.
+    /// What arrived over what this many replicas like the middle one could do.
     #[must_use]
     pub fn load(&self, replicas: u32) -> f64 {
         let works = self.works.iter().flatten();

@@ -170,7 +170,7 @@ impl Busy {
 const GROUP_DONE_MIN: f64 = 100.0;
 /// Throughput falls to less than this share of its highest value, where it thrashes.
 const THRASHING_MAX: f64 = 0.85;
-/// By so many standard errors.
+/// By this many standard errors.
 const THRASHING_Z: f64 = 5.0;
 /// Times that it has to fill up, so that it is not a change of its speed.
 const FILLED_MIN: u32 = 5;
@@ -541,7 +541,7 @@ mod tests {
         shared_with(cores, load, (count, usize::MAX), |_| 1.0)
     }
 
-    /// The same with at most `most` inside; `cost` is the speed with so many inside.
+    /// The same with at most `most` inside; `cost` is the speed by the number inside.
     fn shared_with(
         cores: f64,
         load: f64,
@@ -593,7 +593,7 @@ mod tests {
             knee: 4,
             slope: 0.05,
         };
-        // With so many inside it does hardly less than arrives, so that it fills and empties.
+        // With 14 inside it does hardly less than arrives, so that it fills and empties.
         let cost = |inside: usize| truth.speed_at(inside as f64);
         let stays = shared_with(4.0, 0.7, (20_000, 14), cost);
         let model = learn(&stays);

@@ -22,7 +22,7 @@ pub struct Variant {
     pub workers: Option<u32>,
     /// Speed of all workers, times the recorded one.
     pub speed: f64,
-    /// So many replicas, the last ones, die when the measurement begins.
+    /// How many replicas, the last ones, die when the measurement begins.
     pub kill: u32,
     /// Share of the work that is optional content, in replicas that can leave it out.
     pub optional: Option<f64>,
