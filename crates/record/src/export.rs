@@ -228,10 +228,10 @@ mod parquet_file {
         recording
             .each(|request| {
                 rows.push(Row::of(recording, request));
-                match rows.len() < ROWS {
-                    true => Ok::<(), io::Error>(()),
-                    false => write_group(&mut writer, &std::mem::take(&mut rows)).map_err(failed),
+                if rows.len() < ROWS {
+                    return Ok::<(), io::Error>(());
                 }
+                write_group(&mut writer, &std::mem::take(&mut rows)).map_err(failed)
             })
             .map_err(|error| ParquetError::External(error.into()))?;
         write_group(&mut writer, &rows)?;

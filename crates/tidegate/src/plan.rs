@@ -102,9 +102,10 @@ fn parse_range(text: &str) -> Result<RangeInclusive<u32>, String> {
     let (from, to) = text.split_once("..").unwrap_or((text, text));
     let number = |text: &str| text.trim_matches('=').parse::<u32>().map_err(|_| usage());
     let (from, to) = (number(from)?, number(to)?);
-    match from >= 1 && from <= to && to <= REPLICAS_MAX {
-        true => Ok(from..=to),
-        false => Err(format!("{}; from 1 to {REPLICAS_MAX}", usage())),
+    if from >= 1 && from <= to && to <= REPLICAS_MAX {
+        Ok(from..=to)
+    } else {
+        Err(format!("{}; from 1 to {REPLICAS_MAX}", usage()))
     }
 }
 
@@ -114,13 +115,14 @@ fn parse_class(text: &str) -> Result<ClassOfService, String> {
     let (share, revenue) = rest.split_once(':').unwrap_or((rest, "1"));
     let share: Share = share.parse().map_err(|_| usage())?;
     let revenue: f64 = revenue.parse().map_err(|_| usage())?;
-    match revenue >= 0.0 && !name.is_empty() {
-        true => Ok(ClassOfService {
+    if revenue >= 0.0 && !name.is_empty() {
+        Ok(ClassOfService {
             name: name.to_owned(),
             share,
             revenue,
-        }),
-        false => Err(usage()),
+        })
+    } else {
+        Err(usage())
     }
 }
 
@@ -235,9 +237,10 @@ impl Measured {
             workers,
             replicas: up,
             target,
-            class: match args.class.is_empty() {
-                true => measured_classes(&classes),
-                false => args.class.clone(),
+            class: if args.class.is_empty() {
+                measured_classes(&classes)
+            } else {
+                args.class.clone()
             },
             ..usual
         };
@@ -313,15 +316,14 @@ fn show(
     words: &str,
     notes: &[String],
 ) -> Result<ExitCode, CliError> {
-    print(&match args.json {
-        true => format!(
+    print(&if args.json {
+        format!(
             "{}\n",
             json!({ "rows": rows, "words": words, "notes": notes })
-        ),
-        false => {
-            let notes: String = notes.iter().map(|note| format!("note: {note}\n")).collect();
-            format!("{}\n{words}\n{notes}", table(rows))
-        }
+        )
+    } else {
+        let notes: String = notes.iter().map(|note| format!("note: {note}\n")).collect();
+        format!("{}\n{words}\n{notes}", table(rows))
     })?;
     Ok(ExitCode::SUCCESS)
 }

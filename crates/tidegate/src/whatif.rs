@@ -321,14 +321,17 @@ fn rows_by_class(answer: &Answer) -> Vec<Vec<String>> {
 
 /// Refusals by reason, before and after, as shares of all requests.
 fn reasons(answer: &Answer) -> Vec<String> {
-    let shown = |reason: &ReasonShare| match reason.plus_minus > 0.0 {
-        true => format!(
-            "{} {:.1} ± {:.1} %",
-            reason.reason,
-            reason.share * 100.0,
-            reason.plus_minus * 100.0
-        ),
-        false => format!("{} {:.1} %", reason.reason, reason.share * 100.0),
+    let shown = |reason: &ReasonShare| {
+        if reason.plus_minus > 0.0 {
+            format!(
+                "{} {:.1} ± {:.1} %",
+                reason.reason,
+                reason.share * 100.0,
+                reason.plus_minus * 100.0
+            )
+        } else {
+            format!("{} {:.1} %", reason.reason, reason.share * 100.0)
+        }
     };
     let line = |(name, _, reasons): (&str, &[ClassFigures], &[ReasonShare])| {
         let parts = reasons.iter().filter(|reason| reason.share > 0.0005);

@@ -165,9 +165,10 @@ fn highest<E>(mut in_target: impl FnMut(f64) -> Result<f64, E>) -> Result<f64, E
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..STEPS {
         let middle = f64::midpoint(low, high);
-        match in_target(middle)? >= ENOUGH {
-            true => low = middle,
-            false => high = middle,
+        if in_target(middle)? >= ENOUGH {
+            low = middle;
+        } else {
+            high = middle;
         }
     }
     Ok(low)

@@ -294,11 +294,11 @@ impl Model {
             cautions.push(format!(
                 "{:.0} % were refused: their work is drawn from like requests{}",
                 100.0 * shed / count,
-                match clients_known {
-                    true => "",
-                    false =>
-                        ", and as the recording does not tell clients apart, those that came back \
-                         are replayed as they came",
+                if clients_known {
+                    ""
+                } else {
+                    ", and as the recording does not tell clients apart, those that came back \
+                         are replayed as they came"
                 }
             ));
         }
@@ -453,9 +453,10 @@ impl Model {
     fn class_names(&self, config: Option<&SentryConfig>) -> Vec<String> {
         let classes = config.map(|config| config.classes.iter().map(|it| it.name.clone()));
         let classes: Vec<String> = classes.into_iter().flatten().collect();
-        match classes.is_empty() {
-            true => vec![tidegate_sentry::DEFAULT_CLASS.to_owned()],
-            false => classes,
+        if classes.is_empty() {
+            vec![tidegate_sentry::DEFAULT_CLASS.to_owned()]
+        } else {
+            classes
         }
     }
 

@@ -113,9 +113,10 @@ pub(super) fn text(recording: &Recording, as_json: bool) -> Result<String, Recor
     let applications = by_name(&applications, |&at| of(at.into(), &tables.applications));
     let classes = by_name(&classes, |&(application, class)| {
         let class = of(class.into(), &tables.classes);
-        match several {
-            true => format!("{}/{class}", of(application.into(), &tables.applications)),
-            false => class,
+        if several {
+            format!("{}/{class}", of(application.into(), &tables.applications))
+        } else {
+            class
         }
     });
     let replicas = by_name(&replicas, |&replica| match replica {
