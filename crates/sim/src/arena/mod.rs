@@ -2,8 +2,8 @@
 //!
 //! A score is the goodput within the target as a share of the ideal: in each interval the honest
 //! requests that arrived or what the capacity allows, whichever is less, and of them those whose
-//! work fits into the target on an idle replica ([`ideal`]). Beside it stand the 99th percentile of what was answered,
-//! over the target, and the share refused.
+//! work fits into the target on an idle replica ([`ideal`]). Beside it stand the 99th percentile of
+//! what was answered, over the target, and the share refused.
 //!
 //! Contenders that need tuning get it for the nominal capacity, as a careful operator would do it
 //! ([`contenders`]); Tidegate's `auto` gets the target or nothing at all.

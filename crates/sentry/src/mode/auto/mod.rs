@@ -390,8 +390,8 @@ impl Auto {
 
     /// While capacity is unknown no request is refused before it has waited for several times a
     /// target that is configured: it would hang for as long as the search lasts. And where clients
-    /// give up rather than wait, those that have waited for a whole target are not worth a slot; nor
-    /// are those that have waited for less, where more give up than are served.
+    /// give up rather than wait, those that have waited for a whole target are not worth a slot;
+    /// nor are those that have waited for less, where more give up than are served.
     fn publish_patience(&self, plan: &Plan) {
         let leaving = self.clients_leave();
         for (index, class) in plan.classes.iter().enumerate() {

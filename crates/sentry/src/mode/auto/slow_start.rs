@@ -12,8 +12,8 @@
 //! throughput of the crowd x least service time
 //! ```
 //!
-//! That is where the search begins ([`super::window`]); it is no proof. Where a target is configured
-//! and requests take too long for it, the search begins with no more than
+//! That is where the search begins ([`super::window`]); it is no proof. Where a target is
+//! configured and requests take too long for it, the search begins with no more than
 //!
 //! ```text
 //! throughput x the time in a replica that the target allows
@@ -255,8 +255,8 @@ mod tests {
         assert_eq!(course(0.9), Course::Grows(20.0));
     }
 
-    /// One worker of a second and a target of eight: three requests inside are in time, sixteen take
-    /// two targets. Without a target, or with hardly any completions, the first window stays.
+    /// One worker of a second and a target of eight: three requests inside are in time, sixteen
+    /// take two targets. Without a target, or with hardly any completions, the first window stays.
     #[test]
     fn first_window_that_takes_too_long_is_cut_to_what_is_in_time() {
         let window = |done: f64, target: f64, abandon: bool| {
