@@ -90,6 +90,7 @@ pub enum Event {
         /// Requests that arrive per second.
         offered_per_second: f64,
         /// Requests that can be served per second.
+        #[cfg_attr(feature = "serde", serde(rename = "capacity_per_second"))]
         drain_per_second: f64,
     },
     /// Leaving optional content out is not enough any more and requests are refused, or no longer.
@@ -170,6 +171,7 @@ pub struct Outlook {
     /// Requests that arrive per second.
     pub offered_per_second: f64,
     /// Requests that can be served per second; absent while unknown.
+    #[cfg_attr(feature = "serde", serde(rename = "capacity_per_second"))]
     pub drain_per_second: Option<f64>,
     /// Time of a request in a replica.
     pub residence_seconds: f64,

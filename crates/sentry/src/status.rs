@@ -195,6 +195,8 @@ pub struct ReplicaStatus {
     pub window: Option<u32>,
     /// The phase of the search for its window, in mode `auto`.
     pub phase: Option<PhaseName>,
+    /// Concurrency at which its throughput stops growing, in mode `auto`; absent until it is known.
+    pub knee: Option<f64>,
     /// Requests that hold a slot.
     pub in_flight: u32,
     /// Long streams, which hold none.

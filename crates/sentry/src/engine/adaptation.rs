@@ -109,6 +109,11 @@ impl Adaptation {
         self.strategy.resume(now, windows);
     }
 
+    /// The knees that the searches for windows have found, by replica.
+    pub(crate) fn knees(&self) -> Vec<Option<f64>> {
+        self.strategy.knees()
+    }
+
     /// The phases of the searches for windows, by replica.
     pub(crate) fn phases(&self) -> Vec<PhaseName> {
         self.strategy.phases()

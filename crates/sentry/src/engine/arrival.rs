@@ -253,14 +253,12 @@ impl<T> Sentry<T> {
     /// In overload, whether the share of requests of this cost is used up.
     fn refuse_beyond_cost_share(&self, plan: &Plan, arrival: &Arrival) -> Result<(), Refusal> {
         let shares = &plan.class(arrival.class).cost_shares;
-        match arrival.cost.filter(|&cost| !shares.admits(cost)) {
-            None => Ok(()),
-            Some(cost) => Err(Refusal {
-                measured: 1.0,
-                limit: shares.share(cost),
-                ..self.refusal(plan, ShedReason::CostShare, arrival.class)
-            }),
-        }
+        let admitted = arrival.cost.map_or(Ok(()), |cost| shares.admit(cost));
+        admitted.map_err(|saved| Refusal {
+            measured: saved,
+            limit: 1.0,
+            ..self.refusal(plan, ShedReason::CostShare, arrival.class)
+        })
     }
 
     /// Takes a slot: of the sticky replica while it is healthy, else of any.

@@ -161,7 +161,7 @@ impl<T> Sentry<T> {
             policing: adaptation.policing(&plan),
             bad_reports: self.tally.reports.bad(),
             moments: adaptation.moments(),
-            replicas: replica_statuses(&plan, &adaptation.phases()),
+            replicas: replica_statuses(&plan, &adaptation.phases(), &adaptation.knees()),
             queue: QueueStatus {
                 requests: self.parked.load(Ordering::Relaxed) + self.held.load(Ordering::Relaxed),
                 bytes: self.parked_bytes.load(Ordering::Relaxed),
@@ -180,7 +180,11 @@ fn class_statuses(plan: &Plan, now: Timestamp) -> Vec<ClassStatus> {
         .collect()
 }
 
-fn replica_statuses(plan: &Plan, phases: &[PhaseName]) -> Vec<ReplicaStatus> {
+fn replica_statuses(
+    plan: &Plan,
+    phases: &[PhaseName],
+    knees: &[Option<f64>],
+) -> Vec<ReplicaStatus> {
     plan.replicas
         .iter()
         .enumerate()
@@ -192,6 +196,7 @@ fn replica_statuses(plan: &Plan, phases: &[PhaseName]) -> Vec<ReplicaStatus> {
             weight: replica.weight(),
             window: Some(replica.limit()).filter(|&limit| limit != UNLIMITED),
             phase: phases.get(index).copied(),
+            knee: knees.get(index).copied().flatten(),
             in_flight: replica.in_flight(),
             streams: replica.streams(),
             served: replica.served(),

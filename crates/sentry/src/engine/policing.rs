@@ -81,14 +81,13 @@ impl<T> Sentry<T> {
         let class = plan.class_index(arrival.class);
         let threshold = &plan.policer.threshold;
         let preferred = || threshold.share(class) > 0.0 && plan.prefers(now, arrival);
-        if threshold.admit(class) || preferred() {
-            Ok(Judged::Passed)
-        } else {
-            Err(Refusal {
-                measured: 1.0,
-                limit: threshold.share(class),
+        match threshold.admit(class) {
+            Err(saved) if !preferred() => Err(Refusal {
+                measured: saved,
+                limit: 1.0,
                 ..self.refusal(plan, ShedReason::Threshold, arrival.class)
-            })
+            }),
+            _ => Ok(Judged::Passed),
         }
     }
 

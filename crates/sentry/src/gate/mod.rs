@@ -96,11 +96,18 @@ impl Gate {
                 measured: self.bucket.tokens(now),
                 limit: 1.0,
             }),
-            PERCENT if !self.percent.passes(dice.unit()) => Err(Closed {
-                reason: ShedReason::Blocked,
-                measured: 1.0,
-                limit: self.percent.share(),
-            }),
+            PERCENT => {
+                let drawn = dice.unit();
+                if self.percent.passes(drawn) {
+                    Ok(free)
+                } else {
+                    Err(Closed {
+                        reason: ShedReason::Blocked,
+                        measured: drawn,
+                        limit: self.percent.share(),
+                    })
+                }
+            }
             WINDOW => {
                 if self.window.try_enter() {
                     Ok(Passed { counted: true })
@@ -134,5 +141,25 @@ impl Gate {
     pub(crate) fn wait_seconds(&self) -> Option<f64> {
         let is_rate = self.kind.load(Ordering::Relaxed) == RATE;
         is_rate.then(|| self.bucket.seconds_per_request()).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_that_is_blocked_has_what_was_drawn_and_the_share() {
+        let gate = Gate::new(Timestamp::ZERO);
+        gate.set(Timestamp::ZERO, GateKind::Percent, 0.3, 1.0);
+        let dice = Dice::new(1);
+        let closed: Vec<_> = (0..100)
+            .filter_map(|_| gate.pass(Timestamp::ZERO, &dice).err())
+            .collect();
+        assert!(closed.len() > 50);
+        for it in closed {
+            assert_eq!(it.limit, 0.3);
+            assert!((0.3..1.0).contains(&it.measured), "{}", it.measured);
+        }
     }
 }

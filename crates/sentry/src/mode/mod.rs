@@ -107,6 +107,11 @@ pub(crate) trait Strategy: std::fmt::Debug + Send {
         Vec::new()
     }
 
+    /// The knees as far as they are known, by replica; empty where nothing is searched.
+    fn knees(&self) -> Vec<Option<f64>> {
+        Vec::new()
+    }
+
     /// Goes on from windows that were found before.
     fn resume(&mut self, now: Timestamp, windows: &[(ReplicaId, u32)]) {
         let _ = (now, windows);

@@ -28,6 +28,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::threshold::diffuse;
 use crate::atomic::{AtomicF64, add_one};
 use crate::status::CostBandStatus;
 
@@ -101,22 +102,14 @@ impl CostShares {
         add_one(&self.band(cost).offered);
     }
 
-    /// Whether the next request of this cost is admitted. The share is met within one request,
-    /// without a random number.
-    pub(crate) fn admits(&self, cost: f64) -> bool {
+    /// Whether the next request of this cost is admitted; if not, the part of a request that was
+    /// saved up. The share is met within one request, without a random number.
+    pub(crate) fn admit(&self, cost: f64) -> Result<(), f64> {
         let band = self.band(cost);
         match band.step.load(Ordering::Relaxed) {
-            u64::MAX => true,
-            step => {
-                let before = band.accumulated.fetch_add(step, Ordering::Relaxed);
-                before.checked_add(step).is_none()
-            }
+            u64::MAX => Ok(()),
+            step => diffuse(&band.accumulated, step),
         }
-    }
-
-    /// The share of requests of this cost that is admitted.
-    pub(crate) fn share(&self, cost: f64) -> f64 {
-        self.band(cost).share()
     }
 
     /// A request was served for which this cost was reserved.
@@ -241,32 +234,35 @@ mod tests {
     #[test]
     fn fairness_by_request_sheds_all_alike() {
         let shares = shares(&[(1.0, 100), (8.0, 100)], 300.0, 0.0);
-        assert!((shares.share(1.0) - 1.0 / 3.0).abs() < 1e-3);
-        assert!((shares.share(8.0) - 1.0 / 3.0).abs() < 1e-3);
+        assert!((shares.band(1.0).share() - 1.0 / 3.0).abs() < 1e-3);
+        assert!((shares.band(8.0).share() - 1.0 / 3.0).abs() < 1e-3);
     }
 
     #[test]
     fn fairness_by_cost_admits_half_as_many_of_twice_the_cost() {
         let shares = shares(&[(1.0, 100), (2.0, 100), (8.0, 100)], 150.0, 1.0);
-        assert!((shares.share(1.0) - 0.5).abs() < 1e-3);
-        assert!((shares.share(2.0) - 0.25).abs() < 1e-3);
-        assert!((shares.share(8.0) - 0.0625).abs() < 1e-3);
+        assert!((shares.band(1.0).share() - 0.5).abs() < 1e-3);
+        assert!((shares.band(2.0).share() - 0.25).abs() < 1e-3);
+        assert!((shares.band(8.0).share() - 0.0625).abs() < 1e-3);
     }
 
     #[test]
     fn what_cheap_requests_leave_over_goes_to_dear_ones() {
         let shares = shares(&[(1.0, 100), (8.0, 100)], 500.0, 1.0);
-        assert_eq!(shares.share(1.0), 1.0);
-        assert!((shares.share(8.0) - 0.5).abs() < 1e-3);
+        assert_eq!(shares.band(1.0).share(), 1.0);
+        assert!((shares.band(8.0).share() - 0.5).abs() < 1e-3);
     }
 
     #[test]
     fn admission_meets_the_share_within_one_request() {
         let shares = shares(&[(4.0, 100)], 120.0, 1.0);
-        let admitted = (0..1000).filter(|_| shares.admits(4.0)).count();
+        let admitted = (0..1000).filter(|_| shares.admit(4.0).is_ok()).count();
         assert!(admitted.abs_diff(300) <= 1, "{admitted}");
+        let saved: Vec<_> = (0..20).filter_map(|_| shares.admit(4.0).err()).collect();
+        let below_one = saved.iter().all(|saved| (0.0..1.0).contains(saved));
+        assert!(below_one && saved.len() > 10, "{saved:?}");
         shares.open();
-        assert!((0..10).all(|_| shares.admits(4.0)));
+        assert!((0..10).all(|_| shares.admit(4.0).is_ok()));
     }
 
     #[test]
@@ -297,7 +293,7 @@ mod tests {
             let admitted: f64 = arrivals
                 .iter()
                 .map(|&(cost, count)| {
-                    CostBand::of(cost).cost() * f64::from(count) * shares.share(cost)
+                    CostBand::of(cost).cost() * f64::from(count) * shares.band(cost).share()
                 })
                 .sum();
             prop_assert!((admitted - part * offered).abs() <= 1e-3 * offered);

@@ -128,20 +128,28 @@ impl ThresholdGate {
     }
 
     /// Whether the next request of `class` is admitted; a class it does not know is not.
-    #[must_use]
-    pub fn admit(&self, class: usize) -> bool {
+    ///
+    /// # Errors
+    /// The part of a request that its class has saved up; with 1 it would have been admitted.
+    pub fn admit(&self, class: usize) -> Result<(), f64> {
         let Some(gate) = self.classes.get(class) else {
-            return false;
+            return Err(0.0);
         };
         match gate.step.load(Ordering::Relaxed) {
-            u64::MAX => true,
-            0 => false,
-            step => gate
-                .accumulated
-                .fetch_add(step, Ordering::Relaxed)
-                .checked_add(step)
-                .is_none(),
+            u64::MAX => Ok(()),
+            0 => Err(0.0),
+            step => diffuse(&gate.accumulated, step),
         }
+    }
+}
+
+/// Error diffusion: adds a share to what is saved up, both in units of 2^-64. An overflow admits;
+/// otherwise what is saved up now comes back.
+pub(super) fn diffuse(accumulated: &AtomicU64, step: u64) -> Result<(), f64> {
+    let before = accumulated.fetch_add(step, Ordering::Relaxed);
+    match before.checked_add(step) {
+        None => Ok(()),
+        Some(saved) => Err(saved as f64 / 2f64.powi(64)),
     }
 }
 
@@ -205,11 +213,11 @@ mod tests {
             class: 1,
             fraction: 0.3,
         });
-        let admitted = |class| (0..1000).filter(|_| gate.admit(class)).count();
+        let admitted = |class| (0..1000).filter(|_| gate.admit(class).is_ok()).count();
         assert_eq!(admitted(0), 1000);
         assert!(admitted(1).abs_diff(300) <= 1);
         assert_eq!(admitted(2), 0);
-        assert!(!gate.admit(3));
+        assert_eq!(gate.admit(3), Err(0.0));
     }
 
     proptest! {

@@ -142,6 +142,12 @@ impl Fleet {
         self.members.iter().enumerate().filter_map(found).collect()
     }
 
+    /// The knees as far as they are known, by replica.
+    pub(crate) fn knees(&self) -> Vec<Option<f64>> {
+        let knee = |member: &Member| member.search.known_knee();
+        self.members.iter().map(knee).collect()
+    }
+
     /// The phases of the searches, by replica.
     pub(crate) fn phases(&self) -> Vec<PhaseName> {
         let phase = |member: &Member| member.search.phase();

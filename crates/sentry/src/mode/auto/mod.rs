@@ -556,6 +556,10 @@ impl Strategy for Auto {
         self.fleet.phases()
     }
 
+    fn knees(&self) -> Vec<Option<f64>> {
+        self.fleet.knees()
+    }
+
     fn resume(&mut self, now: Timestamp, windows: &[(ReplicaId, u32)]) {
         self.fleet.resume(now, windows);
     }

@@ -98,7 +98,7 @@ impl Settled {
     }
 
     /// Requests that the replica holds at its maximal throughput without queueing, if known.
-    fn knee(&self, replica: &ReplicaWindow, rate: f64) -> Option<f64> {
+    pub(super) fn knee(&self, replica: &ReplicaWindow, rate: f64) -> Option<f64> {
         replica.knee(rate).map(|knee| knee.min(self.enough))
     }
 

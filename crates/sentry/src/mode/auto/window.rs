@@ -152,6 +152,16 @@ impl WindowSearch {
         self.phase.name()
     }
 
+    /// The knee by the throughput at a full window, as an operator is shown it.
+    pub(super) fn known_knee(&self) -> Option<f64> {
+        let profile = &self.replica.profile;
+        let rate = profile.crowded_rate(Tuning::BASE_COMPLETIONS.get())?;
+        match &self.phase {
+            Phase::Settled(settled) => settled.knee(&self.replica, rate),
+            _ => self.replica.knee(rate),
+        }
+    }
+
     /// Changes of the phase since the last call.
     pub(super) fn take_transitions(&mut self) -> Vec<Transition> {
         std::mem::take(&mut self.transitions)
