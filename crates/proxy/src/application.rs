@@ -242,6 +242,12 @@ impl Application {
         self.pass_on(self.sentry.set_health(now, replica, up));
     }
 
+    /// What tells it from the other applications of the process while it is in force.
+    #[must_use]
+    pub fn key(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -4,17 +4,19 @@
 
 mod operator;
 
+use std::io::Read as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use flate2::read::GzDecoder;
 use http::{HeaderValue, Method, Request};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use operator::{Desk, exposition, soon};
 use serde_json::{Value, json};
 use tidegate_proxy::Proxy;
 use tidegate_proxy::admin::Operations;
 use tidegate_proxy::config::{self, Config};
-use tidegate_proxy::metrics::{RequestId, UpstreamFailure};
+use tidegate_proxy::metrics::{self, RequestId, UpstreamFailure};
 use tidegate_proxy::reload::Source;
 use tidegate_proxy::state::State;
 use tidegate_proxy::trace::TraceId;
@@ -406,11 +408,20 @@ async fn refused_request_is_looked_up_by_its_id() {
     };
     let given = HeaderValue::from_static("edge:7/a+b");
     let id = RequestId::given(&given).expect("it can stand in a log");
-    let core = state.metrics().core(0);
-    let trace = TraceId::new(0xabc);
-    core.remember_refusal(&id, state.now(), &refusal, trace);
+    let core = desk.state.metrics().core(0);
+    core.remember(metrics::Remembered {
+        number: id.number(),
+        at: state.now(),
+        application: state.key(),
+        ending: metrics::Ending::Shed(refusal),
+        trace: TraceId::new(0xabc),
+    });
     let found = desk.get("/api/requests?id=edge%3A7%2Fa%2Bb").await.json();
     assert_eq!(found["id"], "edge:7/a+b");
+    assert_eq!(
+        (&found["ending"], &found["application"]),
+        (&json!("shed"), &json!("default"))
+    );
     assert_eq!(
         (&found["class"], &found["reason"]),
         (&json!("gold"), &json!("draining"))
@@ -432,6 +443,141 @@ async fn refused_request_is_looked_up_by_its_id() {
         404
     );
     assert_eq!(desk.get("/api/requests?id=").await.status, 400);
+}
+
+#[tokio::test]
+async fn failed_request_is_looked_up_in_words() {
+    let desk = Desk::start(PLAIN);
+    let application = desk.state.first();
+    let given = HeaderValue::from_static("edge-8");
+    let id = RequestId::given(&given).unwrap();
+    desk.state.metrics().core(0).remember(metrics::Remembered {
+        number: id.number(),
+        at: desk.state.now(),
+        application: application.key(),
+        ending: metrics::Ending::Other(metrics::Failing {
+            outcome: metrics::Outcome::Failed,
+            reason: UpstreamFailure::Reset.as_str(),
+            class: Some(ClassId(0)),
+            replica: Some(ReplicaId(0)),
+            status: 502,
+            took: Duration::from_millis(812),
+            quota: None,
+        }),
+        trace: None,
+    });
+    let found = desk.get("/api/requests?id=edge-8").await.json();
+    assert_eq!(
+        (&found["ending"], &found["status"]),
+        (&json!("failed"), &json!(502))
+    );
+    let words = found["words"].as_str().unwrap();
+    for part in [
+        "Failed at ",
+        "in class gold",
+        "812 ms, answered with 502",
+        "sent to http://",
+    ] {
+        assert!(words.contains(part), "{part} in {words}");
+    }
+}
+
+#[tokio::test]
+async fn history_has_what_an_operator_did_and_comes_compressed_and_in_parts() {
+    let desk = Desk::start(PLAIN);
+    let dry = desk.post("/api/dry-run", r#"{"enabled":true}"#).await;
+    assert_eq!(dry.status, 200);
+    let history = desk.get("/api/history").await.json();
+    let mark = &history["marks"][0];
+    assert_eq!(mark["kind"], "operator");
+    assert!(
+        mark["words"].as_str().unwrap().starts_with("dry run on"),
+        "{mark}"
+    );
+    let later = mark["time"].as_f64().unwrap() + 1.0;
+    let rest = desk
+        .get(&format!("/api/history?since={later}"))
+        .await
+        .json();
+    assert_eq!(rest["marks"], json!([]));
+    assert_eq!(desk.get("/api/history?since=soon").await.status, 400);
+    let mut request = desk.request(Method::GET, "/api/history", "");
+    let headers = request.headers_mut();
+    headers.insert(
+        "accept-encoding",
+        HeaderValue::from_static("br, gzip;q=0.5"),
+    );
+    let packed = desk.send(request).await;
+    assert_eq!(packed.headers()["content-encoding"], "gzip");
+    let body = packed.into_body().collect().await.unwrap().to_bytes();
+    let mut text = String::new();
+    GzDecoder::new(&body[..]).read_to_string(&mut text).unwrap();
+    assert!(serde_json::from_str::<Value>(&text).unwrap()["rings"].is_array());
+}
+
+#[tokio::test]
+async fn callers_without_the_token_look_and_do_not_steer() {
+    let text = PLAIN.replace(
+        r#"admin = "127.0.0.1:0""#,
+        "admin = { addr = '127.0.0.1:0', token = 'open sesame, I say', \
+         read_only_without_token = true }",
+    );
+    assert_ne!(text, PLAIN);
+    let desk = Desk::start(&text);
+    let status = desk.get("/api/status").await;
+    assert_eq!(
+        (status.status, &status.json()["read_only"]),
+        (200, &json!(true))
+    );
+    let refused = desk.post("/api/dry-run", r#"{"enabled":true}"#).await;
+    assert_eq!(refused.status, 401);
+    let switches = desk.state.first().sentry().status(desk.state.now());
+    assert!(!switches.dry_run);
+    let mut known = desk.request(Method::GET, "/api/status", "");
+    let token = HeaderValue::from_static("Bearer open sesame, I say");
+    known.headers_mut().insert("authorization", token);
+    let body = desk.send(known).await.into_body().collect().await.unwrap();
+    let status: Value = serde_json::from_slice(&body.to_bytes()).unwrap();
+    assert_eq!(status["read_only"], false);
+}
+
+#[tokio::test]
+async fn plane_is_asked_and_shown() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let plane = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = [0; 1024];
+            let read = stream.read(&mut head).await.unwrap();
+            assert!(head[..read].starts_with(b"GET /api/status HTTP/1.1\r\n"));
+            let body = r#"{"mode":"act","applications":[{"name":"shop","servers":3,"needed":5,
+                "predicted":{"rate":90.0,"error":10.0},"reason":"more will arrive"}]}"#;
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    let own = format!("admin = {{ addr = '127.0.0.1:0', plane = 'http://{plane}' }}");
+    let desk = Desk::start(&PLAIN.replace(r#"admin = "127.0.0.1:0""#, &own));
+    let shown = soon(async {
+        loop {
+            let status = desk.get("/api/status").await.json();
+            if status["plane"]["applications"]["shop"].is_object() {
+                break status["plane"].clone();
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let shown = shown.await;
+    let shop = &shown["applications"]["shop"];
+    assert_eq!(
+        (&shop["wanted"], &shown["trouble"]),
+        (&json!(5), &Value::Null)
+    );
+    assert_eq!(shop["forecast"]["low_per_second"], 80.0);
+    assert_eq!(shop["reason"], "more will arrive");
 }
 
 #[tokio::test]

@@ -207,9 +207,10 @@ pub(super) fn change_pool(
         PoolCommand::Reset => "as the file says",
         _ => "by the admin API",
     };
-    operator.notice(&format!(
-        "application {name}: {} replicas {by}, {draining} of them drained",
+    let line = format!(
+        "{} replicas {by}, {draining} of them drained",
         members.len()
-    ));
+    );
+    operator.changed(Some(name), &line);
     Ok(PoolView::of(&operator.state, &application))
 }

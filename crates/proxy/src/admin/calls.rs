@@ -1,11 +1,15 @@
 //! What each call does.
 
+use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use http::header::{
-    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue,
+    ACCEPT, ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY,
+    CONTENT_TYPE, HeaderValue, VARY,
 };
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
@@ -21,9 +25,11 @@ use tidegate_sentry::SentryConfig;
 use super::applications::{self, PoolView, Replicas};
 use super::error::ApiError;
 use super::events::{Filter, Subscription, percent_decoded};
+use super::guard::{self, Access};
+use super::history::HistoryView;
 use super::routes::{Endpoint, ModeChange, ROUTES, Route, Switch, Verb};
-use super::status::{ApplicationStatus, RefusalView, StatusView};
-use super::{Operator, exposition, guard, openapi};
+use super::status::{ApplicationStatus, RequestView, StatusView};
+use super::{Operator, exposition, openapi};
 use crate::application::Application;
 use crate::channel::{Channel, ChannelCommand};
 use crate::config::patched as patched_config;
@@ -51,20 +57,22 @@ async fn call(operator: &Arc<Operator>, request: Request<Incoming>) -> Result<An
     let (parts, body) = request.into_parts();
     let (route, name) = find(&parts.method, parts.uri.path())?;
     let name = (!name.is_empty()).then_some(name);
-    if route.guarded {
+    let access = if route.guarded {
         let config = operator.state.config();
-        guard::check(&parts, operator.token().as_ref(), &config.admin.hosts)?;
-    }
+        guard::check(&parts, operator.token().as_ref(), &config.admin)?
+    } else {
+        Access::Full
+    };
     let most = match route.endpoint {
         Endpoint::FleetReport => MESSAGE_BYTES_MAX,
         _ => BODY_MAX,
     };
     let body = read(body, most).await?;
     match route.endpoint {
-        Endpoint::Page => Ok(page()),
-        Endpoint::Requests => why_refused(operator, &parts),
+        Endpoint::Page => Ok(page(&parts)),
+        Endpoint::Requests => find_request(operator, &parts),
         Endpoint::History => history(operator, &parts),
-        Endpoint::Status => json(&StatusView::of(operator)),
+        Endpoint::Status => json(&StatusView::of(operator, access)),
         Endpoint::Fleet => json(&operator.fleet_status()),
         Endpoint::FleetReport => fleet_report(operator, &body),
         Endpoint::Config => json(&*operator.state.config()),
@@ -117,8 +125,8 @@ const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
      img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
-fn page() -> Answer {
-    let mut response = whole("text/html; charset=utf-8", PAGE);
+fn page(parts: &Parts) -> Answer {
+    let mut response = compressed(parts, "text/html; charset=utf-8", PAGE.as_bytes());
     let headers = response.headers_mut();
     headers.insert(CONTENT_SECURITY_POLICY, PAGE_POLICY);
     response
@@ -216,39 +224,51 @@ fn metrics(operator: &Operator, parts: &Parts) -> Answer {
     whole(format.content_type(), page)
 }
 
-/// The history of the application that `application=NAME` names, or of the only one.
+/// The history of the application that `application=NAME` names, or of the only one; with
+/// `since=SECONDS` only what is later.
 fn history(operator: &Operator, parts: &Parts) -> Result<Answer, ApiError> {
     let query = parts.uri.query().unwrap_or_default();
     let name = query
         .split('&')
         .find_map(|pair| pair.strip_prefix("application="));
     let application = applications::find(operator, name.filter(|name| !name.is_empty()))?;
-    json(&operator.watch(application.name(), |watch| watch.history.view()))
+    let since = query.split('&').find_map(|it| it.strip_prefix("since="));
+    let since = since.map_or(Ok(0.0), str::parse).map_err(|_| {
+        ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "`since` is no number",
+            "send the time of the last point that is known, in seconds since 1970",
+        )
+    })?;
+    let view = operator.watch(application.name(), |watch| HistoryView::of(watch, since));
+    let bytes = serde_json::to_vec(&view).map_err(|error| unwritable(&error))?;
+    Ok(compressed(parts, "application/json", &bytes))
 }
 
-/// Why a request was refused.
-fn why_refused(operator: &Operator, parts: &Parts) -> Result<Answer, ApiError> {
+/// What became of a request that was not served.
+fn find_request(operator: &Operator, parts: &Parts) -> Result<Answer, ApiError> {
     let query = parts.uri.query().unwrap_or_default();
     let given = query.split('&').find_map(|pair| pair.strip_prefix("id="));
     let id = given.filter(|id| !id.is_empty()).map(percent_decoded);
     let id = id.ok_or_else(|| {
         ApiError::new(
             StatusCode::BAD_REQUEST,
-            "this is no id of a refused request",
+            "this is no id of a request",
             "send ?id= with what its answer had as x-request-id",
         )
     })?;
-    let applications = operator.state.applications();
-    let mut all = applications.iter();
-    let found = all.find_map(|of| Some(RefusalView::of(of, &id, &of.metrics().find_refusal(&id)?)));
-    let found = found.ok_or_else(|| {
+    let state = &operator.state;
+    let found = state.metrics().find_request(&id).ok_or_else(|| {
         ApiError::new(
             StatusCode::NOT_FOUND,
-            format!("no refusal {id} is remembered"),
-            "the last thousand of each worker thread are; older ones are in the access log",
+            format!("no request {id} that was not served is remembered"),
+            "it was served, or is older than the last hundred thousand; see the access log",
         )
     })?;
-    json(&found)
+    let applications = state.applications();
+    let its = applications.iter().find(|it| it.key() == found.application);
+    let time = state.clock().time_of_day(found.at);
+    json(&RequestView::of(its.map(|it| &**it), time, &id, &found))
 }
 
 /// The application whose channel is meant: the first that has one.
@@ -278,7 +298,7 @@ fn command_channel(operator: &Operator, command: &ChannelCommand) -> Result<Answ
         let remedy = "see /openapi.json for what can be done, /api/channel for who is known";
         ApiError::new(StatusCode::BAD_REQUEST, cause, remedy)
     })?;
-    operator.notice(&format!("channel: {command:?}"));
+    operator.changed(Some(application.name()), &format!("channel: {command:?}"));
     channel(operator)
 }
 
@@ -303,11 +323,6 @@ fn named_or_all(
     }
 }
 
-/// Says in a line of the log which application was changed, where a call names one.
-fn of(name: Option<&str>) -> String {
-    name.map_or_else(String::new, |name| format!("application {name}: "))
-}
-
 fn drain(operator: &Operator, name: Option<&str>, switch: Switch) -> Result<Answer, ApiError> {
     for application in named_or_all(operator, name)? {
         let now = application.now();
@@ -318,7 +333,7 @@ fn drain(operator: &Operator, name: Option<&str>, switch: Switch) -> Result<Answ
     } else {
         "taking requests again"
     };
-    operator.notice(&format!("{}{said}", of(name)));
+    operator.changed(name, said);
     json(&switch)
 }
 
@@ -355,7 +370,7 @@ fn kill_switch(
     } else {
         "kill switch off"
     };
-    operator.notice(&format!("{}{said}", of(name)));
+    operator.changed(name, said);
     json(&switch)
 }
 
@@ -373,7 +388,7 @@ async fn maintenance(
     } else {
         "maintenance off"
     };
-    operator.notice(&format!("{}{said}", of(name)));
+    operator.changed(name, said);
     json(&switch)
 }
 
@@ -394,8 +409,8 @@ async fn change_mode(
     };
     let mode = to.mode.as_str();
     let application = applications::find(operator, name)?;
-    let said = format!("{}mode {mode} from now on", of(name));
-    change(operator, &application, set, &said).await?;
+    let said = format!("mode {mode} from now on");
+    change(operator, &application, name, set, &said).await?;
     json(&application.config().protect)
 }
 
@@ -414,7 +429,7 @@ async fn dry_run(
     } else {
         "dry run off"
     };
-    change(operator, &application, set, &format!("{}{said}", of(name))).await?;
+    change(operator, &application, name, set, said).await?;
     json(&switch)
 }
 
@@ -424,12 +439,12 @@ async fn change_parameters(
     patch: Value,
 ) -> Result<Answer, ApiError> {
     let application = applications::find(operator, name)?;
-    let said = format!("{}parameters were changed: {patch}", of(name));
+    let said = format!("parameters were changed: {patch}");
     let set = move |protect: &mut SentryConfig| {
         *protect = patched(protect, &patch)?;
         Ok(())
     };
-    change(operator, &application, set, &said).await?;
+    change(operator, &application, name, set, &said).await?;
     json(&application.config().protect)
 }
 
@@ -437,13 +452,14 @@ async fn change_parameters(
 async fn change(
     operator: &Arc<Operator>,
     application: &Arc<Application>,
+    name: Option<&str>,
     change: impl FnOnce(&mut SentryConfig) -> Result<(), ApiError> + Send + 'static,
     said: &str,
 ) -> Result<(), ApiError> {
     let its = Arc::clone(operator);
-    let name = application.name().to_owned();
-    blocking(move || its.reloader.change_protection(&name, change)).await??;
-    operator.notice(said);
+    let its_name = application.name().to_owned();
+    blocking(move || its.reloader.change_protection(&its_name, change)).await??;
+    operator.changed(name, said);
     Ok(())
 }
 
@@ -502,12 +518,48 @@ fn patched(protect: &SentryConfig, patch: &Value) -> Result<SentryConfig, ApiErr
 fn json(value: &impl Serialize) -> Result<Answer, ApiError> {
     match serde_json::to_vec(value) {
         Ok(bytes) => Ok(whole("application/json", bytes)),
-        Err(error) => Err(ApiError::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            format!("the answer cannot be written: {error}"),
-            "report this",
-        )),
+        Err(error) => Err(unwritable(&error)),
     }
+}
+
+fn unwritable(error: &serde_json::Error) -> ApiError {
+    ApiError::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        format!("the answer cannot be written: {error}"),
+        "report this",
+    )
+}
+
+/// An answer that is worth compressing, in gzip where the caller takes that.
+fn compressed(parts: &Parts, kind: &'static str, body: &[u8]) -> Answer {
+    let accepted = parts.headers.get_all(ACCEPT_ENCODING).iter();
+    let mut accepted = accepted.filter_map(|value| value.to_str().ok());
+    let takes_gzip = accepted.any(|value| value.split(',').any(is_gzip));
+    let packed = takes_gzip.then(|| gzipped(body)).and_then(Result::ok);
+    let is_packed = packed.is_some();
+    let body = packed.unwrap_or_else(|| body.to_vec());
+    let mut response = whole(kind, body);
+    let headers = response.headers_mut();
+    headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+    if is_packed {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    response
+}
+
+/// Whether a part of `Accept-Encoding` takes gzip.
+fn is_gzip(part: &str) -> bool {
+    let mut part = part.split(';').map(str::trim);
+    let named = part
+        .next()
+        .is_some_and(|it| it.eq_ignore_ascii_case("gzip"));
+    named && !part.any(|weight| matches!(weight, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"))
+}
+
+fn gzipped(body: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::fast());
+    encoder.write_all(body)?;
+    encoder.finish()
 }
 
 fn whole(kind: &'static str, body: impl Into<Bytes>) -> Answer {
@@ -553,6 +605,20 @@ mod tests {
         let wrong = with(json!({ "target": "soon" })).unwrap_err();
         assert!(wrong.remedy.starts_with("write a number with a unit"));
         assert_eq!(with(json!([])).unwrap_err().status, 422);
+    }
+
+    #[test]
+    fn page_is_small_and_gzip_is_for_those_who_take_it() {
+        assert!(gzipped(PAGE.as_bytes()).unwrap().len() <= 300_000);
+        for (part, takes) in [
+            ("gzip", true),
+            (" GZIP;q=0.5", true),
+            ("gzip; q=0", false),
+            ("br", false),
+            ("x-gzip", false),
+        ] {
+            assert_eq!(is_gzip(part.trim()), takes, "{part}");
+        }
     }
 
     #[test]

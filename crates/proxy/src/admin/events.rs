@@ -250,8 +250,15 @@ impl Events {
         }
     }
 
-    /// Passes an event of the engine on, under the name that the engine gives it.
-    pub fn publish_engine(&self, application: &str, time: SystemTime, event: &Event) {
+    /// Passes an event of the engine on, under the name that the engine gives it, with what it says
+    /// in words.
+    pub fn publish_engine(
+        &self,
+        application: &str,
+        time: SystemTime,
+        event: &Event,
+        words: Option<String>,
+    ) {
         let Ok(Value::Object(mut fields)) = serde_json::to_value(event) else {
             return;
         };
@@ -259,6 +266,7 @@ impl Events {
         // Nanoseconds since the proxy's start mean nothing to a reader, who has `time`.
         fields.remove("at");
         fields.insert("application".into(), application.into());
+        fields.extend(words.map(|words| ("words".to_owned(), words.into())));
         if let Some(kind) = name
             .as_ref()
             .and_then(Value::as_str)
@@ -388,6 +396,7 @@ mod tests {
                 replica: ReplicaId(3),
                 up: false,
             },
+            Some("it gets no requests".to_owned()),
         );
         assert_eq!(next(&mut one).await.unwrap(), ": connected\n\n");
         let first = next(&mut one).await.unwrap();

@@ -15,25 +15,38 @@ use http::{HeaderMap, HeaderName, Method, StatusCode};
 use subtle::ConstantTimeEq;
 
 use super::error::ApiError;
-use crate::config::Secret;
+use crate::config::{Admin, Secret};
 
-/// Checks a call; `hosts` are the names the listener is known by.
+/// What a caller may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Full,
+    /// Look and change nothing: it carries no token, and `admin.read_only_without_token` is on.
+    ReadOnly,
+}
+
+/// Checks a call.
 pub(super) fn check(
     parts: &Parts,
     token: Option<&Secret>,
-    hosts: &[String],
-) -> Result<(), ApiError> {
+    admin: &Admin,
+) -> Result<Access, ApiError> {
     let host = host(parts)?;
-    check_host(&host, hosts)?;
+    check_host(&host, &admin.hosts)?;
+    let reads = parts.method == Method::GET || parts.method == Method::HEAD;
+    let bare = !parts.headers.contains_key(AUTHORIZATION);
+    if reads && bare && token.is_some() && admin.read_only_without_token {
+        return Ok(Access::ReadOnly);
+    }
     check_token(&parts.headers, token)?;
-    if parts.method != Method::GET && parts.method != Method::HEAD {
+    if !reads {
         check_origin(&parts.headers, &host)?;
         // A page cannot send a DELETE elsewhere without asking first, whatever its content.
         if parts.method != Method::DELETE {
             check_content_type(&parts.headers)?;
         }
     }
-    Ok(())
+    Ok(Access::Full)
 }
 
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
@@ -137,9 +150,52 @@ mod tests {
 
     fn status(method: &str, headers: &[(&str, &str)], token: Option<&str>) -> u16 {
         let token = token.map(Secret::new);
-        let hosts = ["proxy.internal".to_owned()];
-        check(&call(method, headers), token.as_ref(), &hosts)
-            .map_or_else(|error| error.status.as_u16(), |()| 200)
+        check(&call(method, headers), token.as_ref(), &admin(false))
+            .map_or_else(|error| error.status.as_u16(), |_| 200)
+    }
+
+    fn admin(read_only_without_token: bool) -> Admin {
+        Admin {
+            hosts: vec!["proxy.internal".to_owned()],
+            read_only_without_token,
+            ..Admin::default()
+        }
+    }
+
+    #[test]
+    fn callers_without_a_token_may_look_where_that_is_configured() {
+        let token = Some(&Secret::new("open sesame"));
+        let access = |method, headers: &[(&str, &str)], token, open| {
+            let checked = check(&call(method, headers), token, &admin(open));
+            checked.map_err(|error| error.status.as_u16())
+        };
+        let host = ("host", "127.0.0.1");
+        let json = ("content-type", "application/json");
+        let known = ("authorization", "Bearer open sesame");
+        let wrong = ("authorization", "Bearer wrong");
+        assert_eq!(access("GET", &[host], token, false), Err(401));
+        assert_eq!(access("GET", &[host], token, true), Ok(Access::ReadOnly));
+        assert_eq!(access("HEAD", &[host], token, true), Ok(Access::ReadOnly));
+        for method in ["POST", "PUT", "PATCH", "DELETE"] {
+            assert_eq!(access(method, &[host, json], token, true), Err(401));
+            assert_eq!(
+                access(method, &[host, json, known], token, true),
+                Ok(Access::Full)
+            );
+        }
+        assert_eq!(access("GET", &[host, known], token, true), Ok(Access::Full));
+        assert_eq!(
+            access("GET", &[host, wrong], token, true),
+            Err(401),
+            "it says so"
+        );
+        let foreign = [("host", "evil.example")];
+        assert_eq!(
+            access("GET", &foreign, token, true),
+            Err(403),
+            "no rebinding"
+        );
+        assert_eq!(access("GET", &[host], None, true), Ok(Access::Full));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The last day at falling resolution, in rings of fixed size: seconds for ten minutes, tens of
 //! seconds for three hours, minutes for a day.
 //!
-//! Where a `state_file` is configured, the minutes are kept beside it (`FILE.history`) over a
+//! Where a `state_file` is configured, minutes and marks are kept beside it (`FILE.history`) over a
 //! restart. A file that cannot be read is an empty history.
 
 use std::collections::VecDeque;
@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use schemars::JsonSchema;
@@ -16,7 +17,9 @@ use serde::{Deserialize, Serialize};
 use tidegate_sentry::Status;
 
 use super::Operator;
+use super::marks::Mark;
 use super::recent::Recent;
+use super::watch::Watch;
 use crate::config::DEFAULT;
 
 /// Seconds per point and points, of each ring.
@@ -24,6 +27,9 @@ const RINGS: [(u32, usize); 3] = [(1, 600), (10, 1080), (60, 1440)];
 
 /// The most that is read of a file: a day of minutes has a tenth of it.
 const BYTES_MAX: u64 = 4 << 20;
+
+/// Marks are as old at most.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Time between two writes of the file.
 const KEEP_EVERY: Duration = Duration::from_secs(60);
@@ -85,6 +91,19 @@ pub(super) struct HistoryView {
     columns: [&'static str; COLUMNS.len()],
     /// The finest first.
     rings: Vec<RingView>,
+    /// Overloads, reloads and operators' actions, the oldest first.
+    marks: Vec<Mark>,
+}
+
+impl HistoryView {
+    /// The points and marks after a time, in seconds since 1970.
+    pub(super) fn of(watch: &Watch, since: f64) -> Self {
+        Self {
+            columns: COLUMNS,
+            rings: watch.history.rings(since),
+            marks: watch.marks.since(since),
+        }
+    }
 }
 
 /// The history at one resolution.
@@ -176,19 +195,24 @@ impl History {
         }
     }
 
-    pub(super) fn view(&self) -> HistoryView {
+    /// The points after a time, in seconds since 1970.
+    fn rings(&self, since: f64) -> Vec<RingView> {
+        let after = |point: &&Packed| f64::from(point.time) > since;
         let ring = |ring: &Ring| RingView {
             seconds: ring.seconds,
-            points: ring.points.iter().copied().map(Point::from).collect(),
+            points: ring
+                .points
+                .iter()
+                .filter(after)
+                .copied()
+                .map(Point::from)
+                .collect(),
         };
-        HistoryView {
-            columns: COLUMNS,
-            rings: self.0.iter().map(ring).collect(),
-        }
+        self.0.iter().map(ring).collect()
     }
 
-    /// The minutes, to be kept.
-    fn kept(&self) -> Kept {
+    /// The minutes, to be kept with these marks.
+    fn kept(&self, marks: Vec<Mark>) -> Kept {
         let coarsest = self.0.last();
         Kept {
             columns: COLUMNS.map(str::to_owned).to_vec(),
@@ -196,6 +220,7 @@ impl History {
                 let points = ring.points.iter().copied().map(Point::from);
                 points.map(Vec::from).collect()
             }),
+            marks,
         }
     }
 
@@ -225,6 +250,8 @@ impl History {
 struct Kept {
     columns: Vec<String>,
     minutes: Vec<Vec<Option<f64>>>,
+    #[serde(default)]
+    marks: Vec<Mark>,
 }
 
 impl Kept {
@@ -262,7 +289,7 @@ fn rounded(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
 
-fn unix(time: SystemTime) -> f64 {
+pub(super) fn unix(time: SystemTime) -> f64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_secs_f64().round()
 }
@@ -298,25 +325,46 @@ pub(super) async fn keep(operator: Arc<Operator>) {
         };
         let read = tokio::task::spawn_blocking(move || Kept::read(&path)).await;
         if let Ok(Ok(kept)) = read {
-            operator.watch(&name, |watch| watch.history.resume(kept, SystemTime::now()));
+            let now = SystemTime::now();
+            operator.watch(&name, |watch| watch.resume(kept, now));
         }
     }
+    operator.history_read.store(true, Ordering::Relaxed);
     loop {
         tokio::time::sleep(KEEP_EVERY).await;
-        for name in names(&operator) {
-            let Some(path) = file(&operator, &name).filter(|_| !operator.state.is_relieved())
-            else {
-                continue;
-            };
-            let kept = operator.watch(&name, |watch| watch.history.kept());
-            // A disk that is full is told of by the state file beside it.
-            let _ = tokio::task::spawn_blocking(move || kept.write(&path)).await;
-        }
+        write(&operator).await;
+    }
+}
+
+/// Writes the files of all applications, unless what is in them was not read yet.
+pub(super) async fn write(operator: &Operator) {
+    if !operator.history_read.load(Ordering::Relaxed) {
+        return;
+    }
+    for name in names(operator) {
+        let Some(path) = file(operator, &name).filter(|_| !operator.state.is_relieved()) else {
+            continue;
+        };
+        let kept = operator.watch(&name, |watch| watch.history.kept(watch.marks.since(0.0)));
+        // A disk that is full is told of by the state file beside it.
+        let _ = tokio::task::spawn_blocking(move || kept.write(&path)).await;
+    }
+}
+
+impl Watch {
+    /// Goes on from what another process kept.
+    fn resume(&mut self, mut kept: Kept, now: SystemTime) {
+        let day = unix(now) - DAY.as_secs_f64();
+        let mut marks = std::mem::take(&mut kept.marks);
+        marks.retain(|mark| (day..=unix(now)).contains(&mark.time));
+        self.marks.resume(marks);
+        self.history.resume(kept, now);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::marks::MarkKind;
     use super::*;
 
     fn point(time: u64, offered: f64, p99: Option<f64>) -> Point {
@@ -336,10 +384,13 @@ mod tests {
     fn rings_are_bounded_and_reach_back_a_day() {
         let mut history = History::default();
         day(&mut history, 100_000);
-        let view = history.view();
-        let lengths: Vec<_> = view.rings.iter().map(|ring| ring.points.len()).collect();
+        let rings = history.rings(0.0);
+        let lengths: Vec<_> = rings.iter().map(|ring| ring.points.len()).collect();
         assert_eq!(lengths, [600, 1080, 1440]);
-        let minute = view.rings[2].points[1439];
+        let later = history.rings(99_990.0);
+        let lengths: Vec<_> = later.iter().map(|ring| ring.points.len()).collect();
+        assert_eq!(lengths, [10, 1, 0], "what a page does not have yet");
+        let minute = rings[2].points[1439];
         assert_eq!(minute[0], Some(99_960.0));
         assert_eq!(minute[1], Some(4.5), "the mean of 0 to 9");
         assert_eq!(
@@ -355,13 +406,23 @@ mod tests {
         let path = dir.path().join("state.json.history");
         let mut history = History::default();
         day(&mut history, 3600);
-        history.kept().write(&path).unwrap();
+        let mark = Mark {
+            time: 3650.0,
+            kind: MarkKind::Operator,
+            words: "dry run on".to_owned(),
+        };
+        history.kept(vec![mark.clone()]).write(&path).unwrap();
         let now = UNIX_EPOCH + Duration::from_secs(3700);
-        let mut next = History::default();
+        let mut next = Watch::new(now);
         next.resume(Kept::read(&path).unwrap(), now);
-        assert_eq!(next.view().rings[2].points.len(), 60);
+        let view = HistoryView::of(&next, 0.0);
+        assert_eq!(view.rings[2].points.len(), 60);
+        assert_eq!(view.marks, [mark]);
+        let mut next = Watch::new(UNIX_EPOCH);
         next.resume(Kept::read(&path).unwrap(), UNIX_EPOCH);
-        assert_eq!(next.view().rings[2].points.len(), 0, "not from the future");
+        let view = HistoryView::of(&next, 0.0);
+        let future = (view.rings[2].points.len(), view.marks.len());
+        assert_eq!(future, (0, 0), "not from the future");
         fs::write(&path, "{ \"columns\": [\"other\"], \"minutes\": [[1]] }").unwrap();
         next.resume(Kept::read(&path).unwrap(), now);
         fs::write(&path, "torn").unwrap();

@@ -129,6 +129,11 @@ impl Journal {
         self.since.get(&subject).copied().unwrap_or(self.started)
     }
 
+    /// Whether an overload lasts.
+    pub(super) fn is_overloaded(&self) -> bool {
+        self.episode.is_some()
+    }
+
     pub(super) fn episodes(&self) -> u64 {
         self.episodes
     }

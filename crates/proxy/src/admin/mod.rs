@@ -13,8 +13,10 @@
 mod advice;
 mod applications;
 mod calls;
+mod endings;
 mod error;
 pub mod event_types;
+mod event_words;
 mod events;
 mod exposition;
 mod fleet;
@@ -24,7 +26,9 @@ mod headline;
 mod history;
 mod journal;
 mod limiter;
+mod marks;
 mod openapi;
+mod plane;
 mod process;
 pub mod reasons;
 mod recent;
@@ -45,7 +49,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -73,6 +77,7 @@ use crate::ticker::SPARED_FROM;
 use crate::trace::Traces;
 use forecast::Forecasts;
 use journal::{Journal, Line};
+use marks::MarkKind;
 use recent::Picture;
 use watch::Watch;
 
@@ -173,6 +178,8 @@ impl Operations {
             relieved: Notify::new(),
             forecasts: Forecasts::default(),
             fleet,
+            plane: Mutex::default(),
+            history_read: AtomicBool::new(false),
         });
         let told = Arc::downgrade(&operator);
         operator.state.observe(Arc::new(move |application, event| {
@@ -266,9 +273,11 @@ impl Operations {
             () = history::keep(Arc::clone(&operator)) => {}
             () = fleet::run(Arc::clone(&operator)) => {}
             () = forecast::keep(Arc::clone(&operator)) => {}
+            () = plane::run(Arc::clone(&operator)) => {}
             () = serve(listener, Arc::clone(&operator)) => {}
             () = run_channels(channels) => {}
         }
+        history::write(&operator).await;
     }
 
     /// Reloads on every one of these signals, as long as the future is polled. The owner of the
@@ -453,6 +462,10 @@ struct Operator {
     forecasts: Forecasts,
     /// This proxy among others, where there are any.
     fleet: Option<fleet::FleetNode>,
+    /// The control plane as it was asked last, where there is one.
+    plane: Mutex<Option<plane::PlaneView>>,
+    /// What an earlier process kept of the history was taken over.
+    history_read: AtomicBool,
 }
 
 impl Operator {
@@ -474,7 +487,13 @@ impl Operator {
         match &outcome {
             Ok(()) => {
                 operator_log::set_format(self.state.config().log.format);
-                self.notice("the configuration was put in force");
+                let line = "the configuration was put in force";
+                self.notice(line);
+                let of = match trigger {
+                    Trigger::AskedOf(name) => Some(name.as_str()),
+                    Trigger::Asked | Trigger::Changed => None,
+                };
+                self.mark(of, MarkKind::Reload, line);
             }
             Err(error) => {
                 let line =
@@ -517,6 +536,23 @@ impl Operator {
         self.log(Level::Info, line, &Value::Null);
     }
 
+    /// An operator changed something of an application, or of all: a line and a mark.
+    fn changed(&self, application: Option<&str>, line: &str) {
+        let of = application.map_or_else(String::new, |name| format!("application {name}: "));
+        self.notice(&format!("{of}{line}"));
+        self.mark(application, MarkKind::Operator, line);
+    }
+
+    /// A mark in the history of an application, or of all.
+    fn mark(&self, application: Option<&str>, kind: MarkKind, words: &str) {
+        let now = SystemTime::now();
+        let applications = self.state.applications();
+        let meant = |name: &&str| application.is_none_or(|only| only == *name);
+        for name in applications.iter().map(|it| it.name()).filter(meant) {
+            self.watch(name, |watch| watch.marks.add(now, kind, words));
+        }
+    }
+
     /// Lines about an application, which they name where there are several.
     fn write(&self, application: &str, lines: impl IntoIterator<Item = Line>) {
         for line in lines {
@@ -557,16 +593,16 @@ impl Operator {
             if !self.watch(&name, |watch| watch.is_news(&event)) {
                 continue;
             }
-            self.events.publish_engine(&name, time, &event);
             let status = application.sentry().status(application.now());
             let settings = application.settings();
             let url = |id| {
                 let replica = settings.replica(id);
                 replica.map_or_else(String::new, |it| it.origin().to_string())
             };
-            let line = self.watch(&name, |watch| {
-                watch.journal.on_event(time, &event, &status, url)
-            });
+            let class = |id| settings.config.protect.class_name(id).to_owned();
+            let words = event_words::words(&event, url, class);
+            self.events.publish_engine(&name, time, &event, words);
+            let line = self.watch(&name, |watch| watch.on_event(time, &event, &status, url));
             self.write(&name, line);
         }
     }
@@ -614,7 +650,7 @@ impl Operator {
             let second = watch.pictures.last_second();
             watch.history.add(now, &second, &status);
             let offered = second.total.offered_per_second;
-            let line = watch.journal.on_second(now, &status, offered);
+            let line = watch.on_second(now, &status, offered);
             (watch.pictures.recent_of(name), line)
         });
         self.write(name, line);

@@ -10,7 +10,7 @@ use tidegate_fleet::FleetStatus;
 
 use super::applications::{List, PoolView, Replicas};
 use super::history::HistoryView;
-use super::status::{ApplicationStatus, RefusalView, StatusView};
+use super::status::{ApplicationStatus, RequestView, StatusView};
 use crate::channel::ChannelCommand;
 use crate::config::Config;
 use crate::pool::PoolPatch;
@@ -194,14 +194,14 @@ pub(super) static ROUTES: [Route; 36] = [
     get(
         "/api/history",
         Endpoint::History,
-        "Rates, capacity and response times of the last day: seconds for ten minutes, tens of seconds for three hours, minutes for a day.",
+        "Rates, capacity and response times of the last day: seconds for ten minutes, tens of seconds for three hours, minutes for a day; with marks for overloads, reloads and operators' actions. `since=SECONDS` answers with what is later than this second since 1970.",
         Answer::Json(describe::<HistoryView>),
     ),
     get(
         "/api/requests",
         Endpoint::Requests,
-        "Why a request was refused: `id` is what its answer had as `x-request-id`. The last thousand refusals of each worker thread are known.",
-        Answer::Json(describe::<RefusalView>),
+        "What became of a request that was not served, and why: `id` is what its answer had as `x-request-id`. The last hundred thousand are known.",
+        Answer::Json(describe::<RequestView>),
     ),
     get(
         "/api/fleet",

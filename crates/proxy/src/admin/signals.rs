@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use tidegate_sentry::ShedReason;
 
-use super::{event_types, exposition, reasons};
+use super::{endings, event_types, exposition, reasons};
 
 const HEADER: &str = "\
 # Endings, shed reasons, events, metrics
@@ -30,7 +30,7 @@ const ENDINGS: [(&str, &str, &str); 7] = [
     ),
     (
         "browned out",
-        "served without optional content (`ending=\"degraded\"` in the metrics)",
+        "served without optional content (`browned_out` in metrics and status)",
         "add replicas where optional content is worth them",
     ),
     (
@@ -60,6 +60,16 @@ const ENDINGS: [(&str, &str, &str); 7] = [
     ),
 ];
 
+/// Before the table of words for what was not served and not refused by the engine.
+const ENDING_WORDS: &str = "
+## Other reasons
+
+The words of the access log where the engine did not refuse the request.
+
+| reason | ending | meaning | what helps |
+| --- | --- | --- | --- |
+";
+
 /// The page.
 #[must_use]
 pub fn markdown() -> String {
@@ -79,6 +89,15 @@ pub fn markdown() -> String {
             out,
             "| `{}` | {meaning} | {unit} | {remedy} |",
             reason.as_str()
+        );
+    }
+    out.push_str(ENDING_WORDS);
+    for it in &endings::ALL {
+        let ending = it.outcome.as_str();
+        let _ = writeln!(
+            out,
+            "| `{}` | {ending} | {} | {} |",
+            it.word, it.meaning, it.remedy
         );
     }
     out.push_str("\n## Events\n\n| type | meaning | what to do | in the history |\n| --- | --- | --- | --- |\n");

@@ -7,21 +7,25 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate_fleet::FleetStatus;
 use tidegate_sentry::{
-    BrownoutStatus, ClassStatus, ControllerStatus, MomentsStatus, PolicingStatus, QueueStatus,
-    Refusal, ReplicaStatus, SentryConfig, ShadowStatus, Status,
+    BrownoutStatus, ClassId, ClassStatus, ControllerStatus, MomentsStatus, PolicingStatus,
+    QueueStatus, Refusal, ReplicaStatus, SentryConfig, ShadowStatus, Status,
 };
 
 use super::Operator;
 use super::advice;
+use super::endings;
 use super::forecast::ForecastView;
+use super::guard::Access;
 use super::headline::{Situation, headline};
 use super::journal::{EpisodeView, Journal, Subject};
+use super::plane::PlaneView;
 use super::reasons;
 use super::recent::{Rates, Recent, ReplicaTimes};
 use super::top::TopView;
 use super::warnings::{self, Warning};
 use crate::application::Application;
-use crate::metrics::Remembered;
+use crate::health;
+use crate::metrics::{Ending, Failing, Outcome, Remembered};
 use crate::reload::ReloadStatus;
 use crate::wall_clock::rfc3339;
 
@@ -52,12 +56,16 @@ pub(super) struct StatusView {
     reload: ReloadStatus,
     /// Other proxies in front of the same replicas; `null` where none are configured.
     fleet: Option<FleetStatus>,
+    /// The control plane, where `admin.plane` names one.
+    plane: Option<PlaneView>,
+    /// This caller may look and change nothing: it carries no token.
+    read_only: bool,
     /// By name; a proxy for one application has `default`.
     applications: BTreeMap<String, ApplicationStatus>,
 }
 
 impl StatusView {
-    pub(super) fn of(operator: &Operator) -> Self {
+    pub(super) fn of(operator: &Operator, access: Access) -> Self {
         let state = &operator.state;
         let settings = state.settings();
         let lost = settings.log_refused.lines() + state.metrics().totals().log_lines_lost;
@@ -81,6 +89,8 @@ impl StatusView {
             warnings: operator.process_journal.lock().warnings(),
             reload: operator.reloader.status(),
             fleet: operator.fleet_status(),
+            plane: operator.plane.lock().clone(),
+            read_only: access == Access::ReadOnly,
             applications,
         }
     }
@@ -192,6 +202,8 @@ struct ReplicaView {
     state: &'static str,
     /// Half of its requests take far longer than half of those of the others.
     slow: bool,
+    /// What is wrong with it, as its checks and requests show; `null` while it is well.
+    trouble: Option<String>,
     /// Since when it has this state: time of day.
     since: String,
     #[serde(flatten)]
@@ -406,12 +418,19 @@ fn replicas(
     let view = |replica: &ReplicaStatus| ReplicaView {
         url: url(application, replica),
         state: state(application, replica),
+        trouble: trouble(application, replica),
         slow: is_slow(replica, replicas, times),
         since: rfc3339(journal.since(Subject::Replica(replica.id))),
         recent: times(replica),
         engine: replica.clone(),
     };
     replicas.iter().map(view).collect()
+}
+
+/// What is wrong with a replica; one that is drained is well.
+fn trouble(application: &Application, replica: &ReplicaStatus) -> Option<String> {
+    let draining = state(application, replica) == "draining";
+    health::ailment(application, replica.id, replica.up || draining)
 }
 
 fn is_slow(
@@ -455,25 +474,37 @@ fn classes(classes: Vec<ClassStatus>, recent: &Recent) -> BTreeMap<String, Class
     classes.into_iter().enumerate().map(view).collect()
 }
 
-/// The answer of `/api/requests`: why one request was refused.
+/// The answer of `/api/requests`: what became of one request that was not served.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct RefusalView {
-    /// The `x-request-id` of the refusal.
+pub(super) struct RequestView {
+    /// Its `x-request-id`.
     id: String,
-    /// When it was shed: time of day.
+    /// When it ended: time of day.
     time: String,
-    /// Its class.
-    class: String,
-    /// The shed reason.
+    /// `shed`, `rejected`, `failed` or `abandoned`.
+    ending: &'static str,
+    /// Its application; `null` if it reached none or that is gone.
+    application: Option<String>,
+    /// Its class; `null` if it did not come so far.
+    class: Option<String>,
+    /// The shed reason, or the word of the access log.
     reason: &'static str,
-    /// What the decision compared, in `unit`.
-    measured: f64,
+    /// What the decision compared, in `unit`; `null` if the engine did not refuse it.
+    measured: Option<f64>,
     /// What it was compared with.
-    limit: f64,
+    limit: Option<f64>,
     /// Unit of `measured` and `limit`.
-    unit: &'static str,
+    unit: Option<&'static str>,
     /// What `retry-after` said.
-    retry_after_seconds: f64,
+    retry_after_seconds: Option<f64>,
+    /// The status of its answer; `null` for a refusal of the engine, and without an answer.
+    status: Option<u16>,
+    /// Time from its arrival to its end; `null` for a refusal of the engine.
+    took_seconds: Option<f64>,
+    /// The replica that it was sent to.
+    replica: Option<String>,
+    /// The quota that it exceeded.
+    quota: Option<String>,
     /// All of it in words.
     words: String,
     /// What an operator can do.
@@ -483,37 +514,105 @@ pub(super) struct RefusalView {
     trace_id: Option<String>,
 }
 
-impl RefusalView {
-    pub(super) fn of(application: &Application, id: &str, found: &Remembered) -> Self {
-        let refusal = &found.refusal;
-        let time = application.clock().time_of_day(found.at);
-        let class = application
-            .config()
-            .protect
-            .class_name(refusal.class)
-            .to_owned();
-        let why = reasons::words(refusal.reason, refusal.measured, refusal.limit);
-        let (_, remedy) = reasons::meaning(refusal.reason);
-        let trace_id = found.trace.map(|trace| trace.to_string());
-        let recorded = trace_id.as_ref().map(|id| format!(" Its trace is {id}."));
-        Self {
+impl RequestView {
+    /// What became of a request; its application where that is in force.
+    pub(super) fn of(
+        application: Option<&Application>,
+        time: SystemTime,
+        id: &str,
+        found: &Remembered,
+    ) -> Self {
+        let mut view = Self {
             id: id.to_owned(),
-            words: format!(
-                "Shed at {} in class {class}. {why} What helps: {remedy}.{}",
-                rfc3339(time),
-                recorded.unwrap_or_default()
-            ),
             time: rfc3339(time),
-            class,
-            reason: refusal.reason.as_str(),
-            measured: refusal.measured,
-            limit: refusal.limit,
-            unit: refusal.reason.unit(),
-            retry_after_seconds: refusal.retry_after.as_secs_f64(),
-            remedy,
-            trace_id,
-        }
+            ending: Outcome::Shed.as_str(),
+            application: application.map(|it| it.name().to_owned()),
+            class: None,
+            reason: "",
+            measured: None,
+            limit: None,
+            unit: None,
+            retry_after_seconds: None,
+            status: None,
+            took_seconds: None,
+            replica: None,
+            quota: None,
+            words: String::new(),
+            remedy: "",
+            trace_id: found.trace.map(|trace| trace.to_string()),
+        };
+        let why = match &found.ending {
+            Ending::Shed(refusal) => view.refused(application, refusal),
+            Ending::Other(failing) => view.failing(application, failing),
+        };
+        view.words = view.in_words(&why);
+        view
     }
+
+    fn refused(&mut self, application: Option<&Application>, refusal: &Refusal) -> String {
+        self.class = class_name(application, refusal.class);
+        self.reason = refusal.reason.as_str();
+        self.measured = Some(refusal.measured);
+        self.limit = Some(refusal.limit);
+        self.unit = Some(refusal.reason.unit());
+        self.retry_after_seconds = Some(refusal.retry_after.as_secs_f64());
+        (_, self.remedy) = reasons::meaning(refusal.reason);
+        reasons::words(refusal.reason, refusal.measured, refusal.limit)
+    }
+
+    fn failing(&mut self, application: Option<&Application>, failing: &Failing) -> String {
+        self.ending = failing.outcome.as_str();
+        self.class = failing.class.and_then(|id| class_name(application, id));
+        self.reason = failing.reason;
+        self.status = Some(failing.status).filter(|&status| status > 0);
+        self.took_seconds = Some(failing.took.as_secs_f64());
+        let settings = application.map(|it| it.settings());
+        let replica = settings.zip(failing.replica);
+        let url = replica.and_then(|(of, id)| Some(of.replica(id)?.origin().to_string()));
+        self.replica = url;
+        self.quota = failing.quota.as_deref().map(str::to_owned);
+        let (meaning, remedy) = endings::meaning(failing.outcome, failing.reason);
+        self.remedy = remedy;
+        let mut words = meaning.to_owned();
+        if let Some(quota) = &self.quota {
+            words += &format!(" It was the quota `{quota}`.");
+        }
+        words += &match (&self.replica, self.ending) {
+            (Some(url), _) => format!(" It was sent to {url}."),
+            (None, "abandoned") => " It had not been sent to a replica.".to_owned(),
+            (None, _) => String::new(),
+        };
+        let answered = self
+            .status
+            .map(|status| format!(", answered with {status}"));
+        words += &format!(
+            " It took {:.0} ms{}.",
+            failing.took.as_secs_f64() * 1e3,
+            answered.unwrap_or_default()
+        );
+        words
+    }
+
+    fn in_words(&self, why: &str) -> String {
+        let mut words = String::new();
+        let mut letters = self.ending.chars();
+        words.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
+        words.push_str(letters.as_str());
+        words += &format!(" at {}", self.time);
+        if let Some(class) = &self.class {
+            words += &format!(" in class {class}");
+        }
+        words += &format!(". {why} What helps: {}.", self.remedy);
+        if let Some(id) = &self.trace_id {
+            words += &format!(" Its trace is {id}.");
+        }
+        words
+    }
+}
+
+fn class_name(application: Option<&Application>, class: ClassId) -> Option<String> {
+    let config = application?.config();
+    Some(config.protect.class_name(class).to_owned())
 }
 
 /// A refusal as the event stream shows it.

@@ -3,10 +3,11 @@
 use std::time::{Duration, SystemTime};
 
 use tidegate_control::Timestamp;
-use tidegate_sentry::Event;
+use tidegate_sentry::{Event, ReplicaId, Status};
 
 use super::history::History;
-use super::journal::Journal;
+use super::journal::{Journal, Line};
+use super::marks::{MarkKind, Marks};
 use super::recent::Pictures;
 
 /// Time between two forecasts in the event stream, and the arrivals below which there are none.
@@ -19,6 +20,7 @@ pub(super) struct Watch {
     pub(super) pictures: Pictures,
     pub(super) journal: Journal,
     pub(super) history: History,
+    pub(super) marks: Marks,
     last_forecast: Option<Timestamp>,
 }
 
@@ -28,8 +30,47 @@ impl Watch {
             pictures: Pictures::default(),
             journal: Journal::new(started),
             history: History::default(),
+            marks: Marks::default(),
             last_forecast: None,
         }
+    }
+
+    /// Takes an event in; `name` gives a replica's address.
+    pub(super) fn on_event(
+        &mut self,
+        time: SystemTime,
+        event: &Event,
+        status: &Status,
+        name: impl Fn(ReplicaId) -> String,
+    ) -> Option<Line> {
+        self.marking(time, |journal| journal.on_event(time, event, status, name))
+    }
+
+    /// Takes the figures of about a second in.
+    pub(super) fn on_second(
+        &mut self,
+        time: SystemTime,
+        status: &Status,
+        offered: f64,
+    ) -> Option<Line> {
+        self.marking(time, |journal| journal.on_second(time, status, offered))
+    }
+
+    /// Marks an overload that begins or ends.
+    fn marking(
+        &mut self,
+        time: SystemTime,
+        take: impl FnOnce(&mut Journal) -> Option<Line>,
+    ) -> Option<Line> {
+        let before = self.journal.is_overloaded();
+        let line = take(&mut self.journal);
+        let words = line.as_ref().map_or("", |line| line.message.as_str());
+        match (before, self.journal.is_overloaded()) {
+            (false, true) => self.marks.add(time, MarkKind::OverloadBegan, words),
+            (true, false) => self.marks.add(time, MarkKind::OverloadEnded, words),
+            _ => {}
+        }
+        line
     }
 
     /// Whether an event is worth telling. A forecast is made with every step: one a second is

@@ -29,6 +29,8 @@ pub struct ChannelStatus {
     pub seq: u64,
     /// What clients were told.
     pub strategy: Strategy,
+    /// The same in words.
+    pub strategy_words: String,
     /// The command behind it: a share of clients, or seconds.
     pub command: f64,
     /// Mean delay of the last period in seconds.
@@ -72,6 +74,22 @@ pub struct ChannelStatus {
     pub prolonged_s: f64,
     /// Items made later are refused: seconds since the Unix epoch.
     pub deadline_s: Option<f64>,
+}
+
+/// What clients were told.
+fn in_words(strategy: &Strategy) -> String {
+    match strategy {
+        Strategy::Open => "all clients may send at any time".to_owned(),
+        Strategy::Group(groups) => format!(
+            "groups of clients take turns: {:.0} % of them may send at a time, the next after {:.1} s",
+            100.0 * groups.share(),
+            groups.slot.as_secs_f64()
+        ),
+        Strategy::Interval(interval) => format!(
+            "each client may send one item in {:.1} s",
+            interval.as_secs_f64()
+        ),
+    }
 }
 
 /// Gains of the controller.
@@ -155,6 +173,8 @@ impl Channel {
             public_key: self.public_key().to_string(),
             seq: message.map_or(0, |message| message.seq),
             strategy: message.map_or(Strategy::Open, |message| message.strategy.clone()),
+            strategy_words: message
+                .map_or_else(|| in_words(&Strategy::Open), |it| in_words(&it.strategy)),
             command: regulator.command(),
             delay_s: Some(measured.delay_s).filter(|delay| delay.is_finite()),
             setpoint_s: self.config.setpoint.as_secs_f64(),

@@ -26,6 +26,11 @@ pub struct Admin {
     /// File that holds the token, instead of `token`.
     #[schemars(example = &"/run/secrets/tidegate")]
     pub token_file: Option<PathBuf>,
+    /// Callers without the token may look at everything and change nothing.
+    pub read_only_without_token: bool,
+    /// Where `tidegate plane` listens: the status and the page show what it wants and why.
+    #[schemars(example = &"http://127.0.0.1:9191")]
+    pub plane: Option<String>,
     /// Names under which the listener is reached, beside its address and `localhost`. Requests for
     /// other hosts are refused, so that a web page cannot reach it by DNS rebinding.
     pub hosts: Vec<String>,
@@ -38,6 +43,8 @@ impl Default for Admin {
             addr: Addr::loopback(9190),
             token: None,
             token_file: None,
+            read_only_without_token: false,
+            plane: None,
             hosts: Vec::new(),
         }
     }

@@ -11,7 +11,7 @@ pub mod family;
 mod histogram;
 mod open_metrics;
 mod protobuf;
-mod refusals;
+mod remembered;
 mod request_id;
 mod text;
 mod top;
@@ -25,14 +25,13 @@ use parking_lot::Mutex;
 use tidegate_control::Timestamp;
 use tidegate_sentry::{ClassId, Refusal, ReplicaId, ShedReason};
 
-use crate::trace::TraceId;
 pub use exemplar::Exemplar;
 use exemplar::Exemplars;
 pub use family::{Family, Kind, Metric};
 use histogram::Histogram;
 pub use histogram::{SCHEMA, Snapshot};
-use refusals::Refusals;
-pub use refusals::Remembered;
+use remembered::RememberedRequests;
+pub use remembered::{Ending, Failing, Remembered};
 pub use request_id::RequestId;
 pub(crate) use request_id::RequestIds;
 use top::TopTables;
@@ -176,7 +175,7 @@ impl Metrics {
     #[must_use]
     pub fn new(cores: usize) -> Self {
         Self {
-            cores: (0..cores.max(1)).map(|_| Core::default()).collect(),
+            cores: (0..cores.max(1)).map(|_| Core::one_of(cores)).collect(),
             ticks: Histogram::default(),
         }
     }
@@ -198,14 +197,14 @@ impl Metrics {
         self.cores.iter().filter_map(Core::take_sample).collect()
     }
 
-    /// The refusal of this id, while it is remembered.
+    /// The request of this id that was not served, while it is remembered.
     #[must_use]
-    pub fn find_refusal(&self, id: &str) -> Option<Remembered> {
+    pub fn find_request(&self, id: &str) -> Option<Remembered> {
         let number = RequestId::number_of(id);
         let mut found = self
             .cores
             .iter()
-            .filter_map(|core| core.refusals.lock().find(number));
+            .filter_map(|core| core.remembered.lock().find(number));
         found.next()
     }
 
@@ -247,7 +246,7 @@ pub struct Core {
     log_lines_lost: AtomicU64,
     sample_wanted: AtomicBool,
     sample: Mutex<Option<Refusal>>,
-    refusals: Mutex<Refusals>,
+    remembered: Mutex<RememberedRequests>,
     top: Mutex<TopTables>,
 }
 
@@ -261,8 +260,8 @@ struct Times {
     exemplars: Mutex<Exemplars>,
 }
 
-impl Default for Core {
-    fn default() -> Self {
+impl Core {
+    fn one_of(cores: usize) -> Self {
         Self {
             classes: array::from_fn(|_| OnceLock::new()),
             replicas: (0..REPLICAS_MAX).map(|_| OnceLock::new()).collect(),
@@ -279,13 +278,11 @@ impl Default for Core {
             log_lines_lost: AtomicU64::new(0),
             sample_wanted: AtomicBool::new(false),
             sample: Mutex::new(None),
-            refusals: Mutex::default(),
+            remembered: Mutex::new(RememberedRequests::for_one_of(cores)),
             top: Mutex::default(),
         }
     }
-}
 
-impl Core {
     /// An admitted request waited this long for its slot; zero counts too.
     pub fn record_waiting(&self, class: ClassId, waited: Duration) {
         self.times(class).waiting.record(waited);
@@ -337,20 +334,9 @@ impl Core {
         }
     }
 
-    /// A refusal is answered: it is found by its id for a while.
-    pub fn remember_refusal(
-        &self,
-        id: &RequestId,
-        at: Timestamp,
-        refusal: &Refusal,
-        trace: Option<TraceId>,
-    ) {
-        self.refusals.lock().remember(Remembered {
-            number: id.number(),
-            at,
-            refusal: *refusal,
-            trace,
-        });
+    /// A request was not served: it is found by its id for a while.
+    pub fn remember(&self, request: Remembered) {
+        self.remembered.lock().remember(request);
     }
 
     /// A request that was looked at has ended.

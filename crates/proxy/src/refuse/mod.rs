@@ -653,11 +653,12 @@ mod tests {
     }
 
     #[test]
-    fn formats_for_programs_ask_not_to_hammer_reload() {
+    fn formats_for_programs_ask_for_a_pause_and_give_no_lecture() {
         let refusals = Refusals::of(&RefusalTexts::default()).unwrap();
         for format in [Format::Json, Format::Problem, Format::Text] {
             let text = body(answer(&refusals, &refusal(Duration::ZERO), format));
-            assert!(text.contains("reload"), "{format:?}: {text}");
+            assert!(text.contains("wait a moment"), "{format:?}: {text}");
+            assert!(!text.contains("everybody"), "{format:?}: {text}");
         }
         let json = body(answer(&refusals, &refusal(Duration::ZERO), Format::Json));
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();

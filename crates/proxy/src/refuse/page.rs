@@ -11,8 +11,8 @@ use super::people::PeoplePages;
 use crate::config::RefusalTexts;
 use crate::settings::SettingsError;
 
-const BUSY: &str = "The service is busy right now and cannot take your request. Please wait a moment, then try \
-     again once: to reload again and again only makes everybody wait longer.";
+const BUSY: &str = "The service is busy right now and cannot take your request. Please wait a moment, then \
+     try again once.";
 
 const TEMPORARY_REDUCED_CAPACITY: &str =
     "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";

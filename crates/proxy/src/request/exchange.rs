@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use http::StatusCode;
 use tidegate_control::Timestamp;
-use tidegate_sentry::{ClassId, Refusal};
+use tidegate_sentry::{ClassId, Refusal, ReplicaId};
 
 use super::head::Reading;
 use super::watched::Watched;
@@ -15,7 +15,9 @@ use crate::edge::companions::Handed;
 use crate::fault::Fault;
 use crate::gate::Slot;
 use crate::message::Request;
-use crate::metrics::{Direction, Outcome, RequestId, Sampled, UpstreamFailure};
+use crate::metrics::{
+    Direction, Ending, Failing, Outcome, Remembered, RequestId, Sampled, UpstreamFailure,
+};
 use crate::record::Row;
 use crate::refuse::{Format, REQUEST_ID};
 use crate::settings::Settings;
@@ -42,8 +44,8 @@ pub(crate) struct Exchange {
     /// What its client is answered, as far as that is decided.
     pub(crate) outcome: Outcome,
     class: Option<ClassId>,
-    /// Whether a replica may have seen it.
-    sent: bool,
+    /// The replica that may have seen it.
+    replica: Option<ReplicaId>,
     record: Option<Box<Record>>,
     /// Who follows it.
     watched: Option<Rc<Watched>>,
@@ -83,7 +85,7 @@ impl Exchange {
             main: None,
             outcome: Outcome::Served,
             class: None,
-            sent: false,
+            replica: None,
             record: logs.then(|| Box::new(Record::new(request, client.peer))),
             end: End::Cancelled,
             application,
@@ -173,7 +175,7 @@ impl Exchange {
 
     /// Whether a replica may have seen it.
     pub(crate) fn is_sent(&self) -> bool {
-        self.sent
+        self.replica.is_some()
     }
 
     /// Changes what follows it, as long as no slot holds that as well.
@@ -186,7 +188,7 @@ impl Exchange {
 
     /// It was admitted to a replica.
     pub(crate) fn admitted(&mut self, slot: &mut Slot) {
-        self.sent = true;
+        self.replica = Some(slot.replica());
         if let Some(row) = self.row() {
             row.admitted(slot.waited());
         }
@@ -233,12 +235,50 @@ impl Exchange {
 
     /// It is refused for load: that can be looked up by its id.
     pub(crate) fn refused(&self, refusal: &Refusal) {
-        let metrics = self.application.metrics();
-        let trace = self.traced().map(|trace| trace.id());
         if let Some(exemplar) = self.traced().and_then(|trace| trace.exemplar(1.0)) {
+            let metrics = self.application.metrics();
             metrics.record_shed_exemplar(refusal.class, refusal.reason, exemplar);
         }
-        metrics.remember_refusal(&self.id, self.now(), refusal, trace);
+        self.remember(self.now(), Ending::Shed(*refusal));
+    }
+
+    /// It is not served, for another reason than load: that can be looked up by its id.
+    pub(crate) fn failed(&self, fault: &Fault, status: StatusCode) {
+        let quota = match fault {
+            Fault::Quota(overdrawn) => Some(overdrawn.quota.clone()),
+            _ => None,
+        };
+        self.remember_failing(fault.outcome(), fault.as_str(), status.as_u16(), quota);
+    }
+
+    fn remember_failing(
+        &self,
+        outcome: Outcome,
+        reason: &'static str,
+        status: u16,
+        quota: Option<Box<str>>,
+    ) {
+        let now = self.now();
+        let failing = Failing {
+            outcome,
+            reason,
+            class: self.class,
+            replica: self.replica,
+            status,
+            took: now - self.arrived,
+            quota,
+        };
+        self.remember(now, Ending::Other(failing));
+    }
+
+    fn remember(&self, at: Timestamp, ending: Ending) {
+        self.worker().metrics().remember(Remembered {
+            number: self.id.number(),
+            at,
+            application: self.application.shared.key(),
+            ending,
+            trace: self.traced().map(|trace| trace.id()),
+        });
     }
 
     /// This many bytes of the body were passed on.
@@ -330,6 +370,9 @@ impl Drop for Exchange {
             self.charge_reset();
         }
         let (now, reason) = (self.now(), self.end_reason());
+        if let Some(reason) = reason.filter(|_| self.outcome == Outcome::Served) {
+            self.remember_failing(self.final_outcome(), reason, 0, None);
+        }
         if let Some(class) = self.class {
             let (metrics, took) = (self.application.metrics(), now - self.arrived);
             metrics.record_client(class, self.final_outcome(), took);

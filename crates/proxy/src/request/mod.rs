@@ -507,8 +507,13 @@ fn turn_away(mut exchange: Exchange, settings: &InForce, refusal: &Refusal) -> S
 
 /// The response to a request that is not passed on.
 fn explain(mut exchange: Exchange, settings: &Settings, fault: &Fault) -> Response<Outbound> {
+    let status = refuse::status(fault);
     exchange.outcome = fault.outcome();
-    exchange.answered(refuse::status(fault), Some(fault.as_str()));
+    match fault {
+        Fault::Shed(refusal) => exchange.refused(refusal),
+        fault => exchange.failed(fault, status),
+    }
+    exchange.answered(status, Some(fault.as_str()));
     let response = settings
         .refusals
         .answer(fault, exchange.format, &exchange.id);

@@ -12,6 +12,7 @@ mod companions;
 mod content;
 mod costs;
 mod edge;
+mod endings;
 mod enemies;
 mod faults;
 mod forward;

@@ -136,7 +136,7 @@ async fn refusals_are_recorded_whatever_the_share() {
     assert_eq!(span.parent.unwrap().to_string(), "00f067aa0ba902b7");
     assert!(span.admitted.is_none() && span.refusal.is_some());
     let id = refused.header("x-request-id").unwrap();
-    let remembered = application.metrics().find_refusal(id).unwrap();
+    let remembered = proxy.state().metrics().find_request(id).unwrap();
     assert_eq!(remembered.trace.unwrap().to_string(), TRACE);
 }
 

@@ -44,7 +44,7 @@ const BY_REASON: [Reading<ClassStatus, Vec<(&'static str, u64)>>; 2] = [
 
 metrics! { DECISIONS_METRICS:
     REQUESTS_ENDED = Counter "tidegate_requests_ended_total",
-        "Admitted requests by how they ended: served, degraded (served without optional content), failed (the replica failed), abandoned (the client left), ignored (no sample), unreported (the slot was dropped without an ending).",
+        "Admitted requests by how they ended: served, browned_out (served without optional content), failed (the replica failed), abandoned (the client left), ignored (no sample), unreported (the slot was dropped without an ending).",
         "the table of endings says what each one means";
 }
 
@@ -59,7 +59,7 @@ pub(super) fn decisions(page: &mut Page, classes: &[ClassStatus], totals: &Total
     for class in classes {
         let endings = [
             ("served", class.served - class.degraded.min(class.served)),
-            ("degraded", class.degraded),
+            ("browned_out", class.degraded),
             ("failed", class.dropped),
             ("abandoned", class.abandoned),
             ("ignored", class.ignored),

@@ -42,7 +42,7 @@ metrics! { ENGINE_METRICS:
     TARGET_SECONDS = Gauge "tidegate_target_seconds",
         "Target in force, where there is one.",
         "nothing; it is configured, or found by mode `auto`";
-    DRAIN_RATE = Gauge "tidegate_drain_rate",
+    CAPACITY = Gauge "tidegate_capacity",
         "Requests the replicas can serve per second together.",
         "the capacity; alert when arrivals stay above it";
     OVERLOADED = Gauge "tidegate_overloaded",
@@ -75,7 +75,7 @@ pub(super) fn engine(page: &mut Page, status: &Status) {
         }
     }
     if let Some(rate) = status.drain_rate {
-        page.begin(&DRAIN_RATE).sample(&[], rate);
+        page.begin(&CAPACITY).sample(&[], rate);
     }
     if let Some(overloaded) = status.overloaded {
         page.begin(&OVERLOADED)

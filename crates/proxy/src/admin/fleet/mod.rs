@@ -319,13 +319,21 @@ fn tell(operator: &Operator, node: &FleetNode, event: &FleetEvent) {
         FleetEvent::PeerJoined { proxy } => {
             let line = format!("proxy {proxy} is in the fleet: windows and quotas are shared");
             operator.log(Level::Info, &line, &json!({ "proxy": proxy }));
-            operator.publish("peer_joined", now, &json!({ "proxy": proxy }));
+            operator.publish(
+                "peer_joined",
+                now,
+                &json!({ "proxy": proxy, "words": line }),
+            );
         }
         FleetEvent::PeerLost { proxy, why } => {
             let why = why.as_str();
             let line = format!("proxy {proxy} is no longer in the fleet ({why})");
             operator.log(Level::Warn, &line, &json!({ "proxy": proxy, "why": why }));
-            operator.publish("peer_lost", now, &json!({ "proxy": proxy, "why": why }));
+            operator.publish(
+                "peer_lost",
+                now,
+                &json!({ "proxy": proxy, "why": why, "words": line }),
+            );
         }
         FleetEvent::CutOff { on: true } => {
             let line = format!(

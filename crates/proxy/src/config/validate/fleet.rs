@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Uri;
 
 use super::super::{Config, Nats};
-use super::{Report, policy};
+use super::{Report, operate, policy};
 
 /// Reports more often than this would be most of what the admin listener does.
 const INTERVAL_MIN: Duration = Duration::from_millis(20);
@@ -140,10 +140,7 @@ fn nats_server(nats: &Nats, config: &Config, report: &mut Report) {
 
 fn plane(url: &str, config: &Config, report: &mut Report) {
     let uri: Option<Uri> = url.parse().ok();
-    let proper = uri.as_ref().is_some_and(|uri| {
-        let authority = uri.authority().is_some_and(|it| !it.as_str().contains('@'));
-        uri.scheme_str() == Some("http") && authority && uri.path() == "/" && uri.query().is_none()
-    });
+    let proper = operate::is_plane(url);
     report.error_if(
         !proper,
         "fleet.plane",

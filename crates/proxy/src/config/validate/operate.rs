@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use http::Uri;
 use http::uri::{Authority, PathAndQuery};
 
 use super::super::{
@@ -136,6 +137,27 @@ pub(super) fn admin(config: &Config, report: &mut Report) {
         ),
         Ok(Some(token)) => self::token(token.expose(), report),
     }
+    report.error_if(
+        admin.read_only_without_token && admin.token.is_none() && admin.token_file.is_none(),
+        "admin.read_only_without_token",
+        "there is no token, so nobody could change anything; give `token` or `token_file`",
+    );
+    let plane = admin.plane.as_deref();
+    report.error_if(
+        plane.is_some_and(|url| !is_plane(url)),
+        "admin.plane",
+        "it is not where a control plane listens; write its `daemon.listen` as \
+         \"http://127.0.0.1:9191\"",
+    );
+}
+
+/// Whether this can be the address of a control plane: plain HTTP, no path, no password.
+pub(super) fn is_plane(url: &str) -> bool {
+    let uri: Option<Uri> = url.parse().ok();
+    uri.is_some_and(|uri| {
+        let authority = uri.authority().is_some_and(|it| !it.as_str().contains('@'));
+        uri.scheme_str() == Some("http") && authority && uri.path() == "/" && uri.query().is_none()
+    })
 }
 
 /// A token that nobody has to know is none, and one that no header can carry locks everybody out.
