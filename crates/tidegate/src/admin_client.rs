@@ -71,8 +71,8 @@ impl Admin {
         self.read(sent).await
     }
 
-    /// Why a request was refused, by its `x-request-id`.
-    pub(crate) async fn refusal(&self, id: &str) -> Result<Value, CliError> {
+    /// What became of a request that was not served, by its `x-request-id`.
+    pub(crate) async fn request(&self, id: &str) -> Result<Value, CliError> {
         self.get(&format!("/api/requests?id={}", escaped(id))).await
     }
 

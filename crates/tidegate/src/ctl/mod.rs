@@ -54,6 +54,8 @@ enum Command {
     },
     /// Replicas, with window, requests in flight and service time.
     Replicas,
+    /// The paths and tenants that cost most and are shed most, and the lines that would help.
+    Paths,
     /// Adds, removes, drains or weighs replicas, until the file names others or `reset`.
     #[command(subcommand)]
     Replica(ReplicaCall),
@@ -61,7 +63,7 @@ enum Command {
     Shadow,
     /// Other proxies in front of the same replicas, and what this one may use.
     Fleet,
-    /// Why a request was refused.
+    /// What became of a request that was not served, and why.
     Why {
         /// What its answer had as x-request-id.
         id: String,
@@ -277,9 +279,10 @@ impl Args {
             )));
         }
         match &self.command {
-            Command::Status => self.look(show::status).await,
-            Command::Warnings => self.look(show::warnings).await,
+            Command::Status => self.look_at_all(show::status).await,
+            Command::Warnings => self.look_at_all(show::warnings).await,
             Command::Replicas => self.replicas().await,
+            Command::Paths => self.look(show::paths).await,
             Command::Replica(call) => self.replica(call).await,
             Command::Shadow => self.shadow().await,
             Command::Class { name } => self.class(name.as_deref()).await,
@@ -351,6 +354,17 @@ impl Args {
             self.print_json(chosen)
         } else {
             print(&show(chosen))
+        }
+    }
+
+    /// Shows an application with what concerns the whole process.
+    async fn look_at_all(&self, show: fn(&Value, &Value) -> String) -> Result<(), CliError> {
+        let status = self.admin.get("/api/status").await?;
+        let chosen = application(&status, self.application.as_deref())?;
+        if self.json {
+            self.print_json(chosen)
+        } else {
+            print(&show(&status, chosen))
         }
     }
 
@@ -439,7 +453,7 @@ impl Args {
     }
 
     async fn why(&self, id: &str) -> Result<(), CliError> {
-        let found = self.admin.refusal(id).await?;
+        let found = self.admin.request(id).await?;
         if self.json {
             self.print_json(&found)
         } else {

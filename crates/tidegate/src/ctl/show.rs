@@ -12,6 +12,15 @@ pub(crate) fn replica_state(replica: &Value) -> &str {
     }
 }
 
+/// The phase of the search for a replica's window, with the knee once it is found.
+pub(crate) fn replica_search(replica: &Value) -> String {
+    let phase = text(&replica["phase"]).replace('_', " ");
+    match replica["knee"].as_f64() {
+        None => phase,
+        Some(_) => format!("{phase}, knee {}", number(&replica["knee"])),
+    }
+}
+
 /// `12`, `3.4`, or a dash where there is nothing.
 pub(crate) fn number(value: &Value) -> String {
     match value.as_f64() {
@@ -20,6 +29,13 @@ pub(crate) fn number(value: &Value) -> String {
         Some(value) if value < 9.95 => format!("{value:.1}"),
         Some(value) => format!("{value:.0}"),
     }
+}
+
+/// A whole number, or a dash where there is nothing.
+pub(crate) fn count(value: &Value) -> String {
+    value
+        .as_u64()
+        .map_or_else(|| "-".to_owned(), |count| count.to_string())
 }
 
 /// Seconds as milliseconds.
@@ -164,7 +180,7 @@ fn shadow_reasons(shadow: &Value, class: &str) -> Vec<String> {
     reasons
 }
 
-pub(super) fn status(application: &Value) -> String {
+pub(super) fn status(status: &Value, application: &Value) -> String {
     let mut out = format!("{}\n\n", text(&application["headline"]));
     let _ = writeln!(
         out,
@@ -194,22 +210,9 @@ pub(super) fn status(application: &Value) -> String {
     }
     out.push('\n');
     out += &replicas(application);
-    let warned = warnings(application);
+    let warned = warnings(status, application);
     if !warned.starts_with("no warnings") {
         let _ = write!(out, "\n{warned}");
-    }
-    for (index, advice) in application["advice"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .enumerate()
-    {
-        let heading = if index == 0 {
-            "\nwhat would help:\n"
-        } else {
-            ""
-        };
-        let _ = writeln!(out, "{heading}- {}", text(advice));
     }
     if let Some(headline) = application["forecast"]["headline"].as_str() {
         let _ = writeln!(out, "\nforecast from the last minute:\n{headline}");
@@ -219,22 +222,23 @@ pub(super) fn status(application: &Value) -> String {
 
 pub(super) fn replicas(application: &Value) -> String {
     let mut out = format!(
-        "{:<32}{:>9}{:>8}{:>8}{:>9}{:>8}{:>8}  since\n",
-        "replica", "state", "window", "inside", "served/s", "p50 ms", "p99 ms"
+        "{:<32}{:>9}{:>8}{:>8}{:>9}{:>8}{:>8}  {:<9} search\n",
+        "replica", "state", "window", "inside", "served/s", "p50 ms", "p99 ms", "since"
     );
     for replica in application["replicas"].as_array().into_iter().flatten() {
         let recent = &replica["recent"];
         let _ = writeln!(
             out,
-            "{:<32}{:>9}{:>8}{:>8}{:>9}{:>8}{:>8}  {}",
+            "{:<32}{:>9}{:>8}{:>8}{:>9}{:>8}{:>8}  {:<9} {}",
             text(&replica["url"]),
             replica_state(replica),
-            number(&replica["window"]),
-            number(&replica["in_flight"]),
+            count(&replica["window"]),
+            count(&replica["in_flight"]),
             number(&recent["served_per_second"]),
             millis(&recent["service_p50_seconds"]),
             millis(&recent["service_p99_seconds"]),
             clock(&replica["since"]),
+            replica_search(replica),
         );
     }
     out
@@ -314,21 +318,108 @@ pub(super) fn fleet(fleet: &Value) -> String {
     out
 }
 
-pub(super) fn warnings(application: &Value) -> String {
-    let warnings = application["warnings"].as_array();
-    let lines = warnings.into_iter().flatten().map(|warning| {
+/// What is wrong with the process and the application, and what would help.
+pub(super) fn warnings(status: &Value, application: &Value) -> String {
+    let process = status["warnings"].as_array().into_iter().flatten();
+    let its = application["warnings"].as_array().into_iter().flatten();
+    let lines = process.chain(its).map(|warning| {
         format!(
             "since {}: {}\n",
             clock(&warning["since"]),
             text(&warning["text"])
         )
     });
-    let lines: String = lines.collect();
-    if lines.is_empty() {
-        "no warnings\n".to_owned()
-    } else {
-        lines
+    let mut out: String = lines.collect();
+    if out.is_empty() {
+        out += "no warnings\n";
     }
+    for (index, advice) in application["advice"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .enumerate()
+    {
+        if index == 0 {
+            out += "\nwhat would help:\n";
+        }
+        let _ = writeln!(out, "- {}", text(advice));
+    }
+    out += &suggestion(application);
+    out
+}
+
+/// The lines of a configuration that would help, where there are any.
+fn suggestion(application: &Value) -> String {
+    let config = application["top"]["suggestion"]["config"].as_str();
+    let lines = config.into_iter().flat_map(str::lines);
+    lines.map(|line| format!("    {line}\n")).collect()
+}
+
+/// Paths and tenants that cost most and are shed most.
+pub(super) fn paths(application: &Value) -> String {
+    let mut out = String::new();
+    for (name, key) in [("path", "paths"), ("tenant", "tenants")] {
+        let all = application["top"][key].as_array();
+        let all = all.map_or(&[][..], Vec::as_slice);
+        if all.is_empty() {
+            continue;
+        }
+        let gap = if out.is_empty() { "" } else { "\n" };
+        let _ = writeln!(
+            out,
+            "{gap}{name:<40}{:>10}{:>10}{:>8}{:>9}{:>9}",
+            "offered/s", "served/s", "shed/s", "of work", "mean ms"
+        );
+        for it in all {
+            let _ = writeln!(
+                out,
+                "{:<40}{:>10}{:>10}{:>8}{:>7.0} %{:>9}",
+                text(&it["name"]),
+                number(&it["offered_per_second"]),
+                number(&it["served_per_second"]),
+                number(&it["shed_per_second"]),
+                100.0 * it["cost_share"].as_f64().unwrap_or(0.0),
+                millis(&it["service_seconds"]),
+            );
+        }
+    }
+    if out.is_empty() {
+        out += "no requests in the last two minutes\n";
+    }
+    let words = application["top"]["suggestion"]["words"].as_str();
+    if let Some(words) = words {
+        let _ = writeln!(out, "\n{words}\n{}", suggestion(application).trim_end());
+    }
+    out
+}
+
+/// What the control plane wants for an application; of one alone, whatever its name there.
+pub(crate) fn plane_words(plane: &Value, name: &str, alone: bool) -> Option<String> {
+    let all = plane["applications"].as_object()?;
+    let only = all.values().next().filter(|_| alone && all.len() == 1);
+    let mine = all.get(name).or(only)?;
+    let forecast = &mine["forecast"];
+    let band = if forecast.is_null() {
+        "no forecast yet".to_owned()
+    } else {
+        format!(
+            "{}/s are forecast, from {} to {}",
+            number(&forecast["rate_per_second"]),
+            number(&forecast["low_per_second"]),
+            number(&forecast["high_per_second"])
+        )
+    };
+    let wanted = mine["wanted"].as_u64();
+    let wanted = wanted.map_or_else(
+        || "has no plan yet".to_owned(),
+        |n| format!("wants {n} replicas"),
+    );
+    Some(format!(
+        "the control plane {wanted} ({} set, {} ready); {band}. {}",
+        mine["servers"],
+        mine["ready"],
+        text(&mine["reason"])
+    ))
 }
 
 pub(super) fn class(name: &str, class: &Value) -> String {
@@ -358,9 +449,14 @@ pub(super) fn class(name: &str, class: &Value) -> String {
     out
 }
 
-/// Time, type, then the other fields.
+/// Time, type, then what it says, or else the other fields.
 pub(super) fn event(event: &Value) -> String {
     let mut out = format!("{} {:<9}", text(&event["time"]), text(&event["type"]));
+    if let Some(words) = event["words"].as_str() {
+        let class = event["class"].as_str().filter(|_| event["type"] == "shed");
+        let class = class.map_or_else(String::new, |class| format!("{class}: "));
+        return format!("{out} {class}{words}\n");
+    }
     for (name, value) in event.as_object().into_iter().flatten() {
         if ["id", "time", "type"].contains(&name.as_str()) {
             continue;

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::text::Text;
 use ratatui::widgets::Paragraph;
-use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use super::Args;
+use super::seen::Seen;
 use super::view::{Typing, Ui, lines};
 use crate::error::CliError;
 
@@ -18,7 +18,7 @@ use crate::error::CliError;
 const PICTURE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Shows the proxy until the operator quits.
-pub(super) fn show(args: &Args, runtime: &Runtime, first: Value, ui: Ui) -> Result<(), CliError> {
+pub(super) fn show(args: &Args, runtime: &Runtime, first: Seen, ui: Ui) -> Result<(), CliError> {
     let mut terminal = ratatui::init();
     let outcome = watch(args, runtime, first, ui, &mut terminal);
     ratatui::restore();
@@ -28,17 +28,16 @@ pub(super) fn show(args: &Args, runtime: &Runtime, first: Value, ui: Ui) -> Resu
 fn watch(
     args: &Args,
     runtime: &Runtime,
-    mut application: Value,
+    mut seen: Seen,
     mut ui: Ui,
     terminal: &mut ratatui::DefaultTerminal,
 ) -> Result<(), CliError> {
     let failed = |error: std::io::Error| CliError::Usage(format!("the terminal failed: {error}"));
-    ui.take(&application);
     let mut due = Instant::now() + PICTURE_INTERVAL;
     loop {
         terminal
             .draw(|frame| {
-                let text = Text::from(lines(&application, &ui, frame.area().width));
+                let text = Text::from(lines(&seen, &ui, frame.area().width));
                 let last = (text.lines.len() as u16).saturating_sub(frame.area().height);
                 let page = Paragraph::new(text).scroll((ui.scroll.min(last), 0));
                 frame.render_widget(page, frame.area());
@@ -56,15 +55,18 @@ fn watch(
             if let Some(id) = ui.asked.take() {
                 ui.answer = Some(runtime.block_on(args.why(&id)));
             }
+            if std::mem::take(&mut ui.next_application) {
+                seen.name = seen.next_name();
+                due = Instant::now();
+            }
         }
         if Instant::now() >= due {
             due = Instant::now() + PICTURE_INTERVAL;
             if !ui.paused {
-                match runtime.block_on(args.look()) {
-                    Ok(seen) => {
-                        application = seen;
+                match runtime.block_on(args.look(Some(&seen.name))) {
+                    Ok(found) => {
+                        seen = found;
                         ui.error = None;
-                        ui.take(&application);
                     }
                     Err(error) => ui.error = Some(error.to_string()),
                 }
@@ -118,6 +120,7 @@ fn on_key(ui: &mut Ui, key: KeyEvent) -> bool {
             ui.request.clear();
             ui.typing = Some(Typing::Request);
         }
+        KeyCode::Char('a') => ui.next_application = true,
         KeyCode::Char('s') => ui.sort = ui.sort.next(),
         KeyCode::Char('p') => ui.paused = !ui.paused,
         KeyCode::Down => ui.scroll = ui.scroll.saturating_add(1),
@@ -155,6 +158,7 @@ mod tests {
         assert_eq!((ui.filter.as_str(), ui.paused, ui.help), ("", true, true));
         assert!(press(&mut ui, "\x1biabc\n"));
         assert_eq!(ui.asked.as_deref(), Some("abc"));
+        assert!(press(&mut ui, "a") && ui.next_application);
         assert!(!press(&mut ui, "q"));
     }
 }

@@ -1,17 +1,17 @@
 //! The picture as lines: one function for the live screen, for `--once` and for tests.
 
-use std::collections::VecDeque;
-
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use serde_json::Value;
 
-use crate::ctl::show::{ENGINES, classes, clock, millis, number, replica_state, shadow_rows, text};
+use super::seen::Seen;
+use super::tables::{applications, class_table, heavy_tables, replica_table};
+use crate::ctl::show::{ENGINES, clock, millis, number, plane_words, shadow_rows, text};
 
-/// Seconds in the small charts.
+/// Points in the small charts.
 const HISTORY: usize = 120;
-/// Columns below which the tables leave out what matters least.
-const COLUMNS_WIDE_MIN: u16 = 90;
+/// The last changes that are shown.
+const EVENTS_SHOWN: usize = 8;
 
 /// By what classes are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,7 +33,7 @@ impl Sort {
         }
     }
 
-    const fn words(self) -> &'static str {
+    pub(super) const fn words(self) -> &'static str {
         match self {
             Self::Importance => "importance",
             Self::Offered => "offered",
@@ -42,7 +42,7 @@ impl Sort {
         }
     }
 
-    fn key(self, class: &Value) -> f64 {
+    pub(super) fn key(self, class: &Value) -> f64 {
         let recent = |name: &str| class["recent"][name].as_f64().unwrap_or(0.0);
         match self {
             Self::Importance => -class["rank"].as_f64().unwrap_or(0.0),
@@ -77,9 +77,9 @@ pub(super) struct Ui {
     pub(super) sort: Sort,
     pub(super) scroll: u16,
     pub(super) error: Option<String>,
+    /// The next application is to be shown.
+    pub(super) next_application: bool,
     colours: bool,
-    offered: VecDeque<f64>,
-    in_target: VecDeque<f64>,
 }
 
 impl Ui {
@@ -97,32 +97,16 @@ impl Ui {
             sort: Sort::default(),
             scroll: 0,
             error: None,
+            next_application: false,
             colours: !no_color,
-            offered: VecDeque::new(),
-            in_target: VecDeque::new(),
         }
     }
 
-    /// Remembers a second for the charts.
-    pub(super) fn take(&mut self, application: &Value) {
-        let recent = &application["recent"];
-        let rate = |name: &str| recent[name].as_f64().unwrap_or(0.0);
-        for (ring, value) in [
-            (&mut self.offered, rate("offered_per_second")),
-            (&mut self.in_target, rate("in_target_per_second")),
-        ] {
-            if ring.len() >= HISTORY {
-                ring.pop_front();
-            }
-            ring.push_back(value);
-        }
-    }
-
-    fn wants(&self, name: &str) -> bool {
+    pub(super) fn wants(&self, name: &str) -> bool {
         self.filter.is_empty() || name.contains(&self.filter)
     }
 
-    fn style(&self, colour: Color) -> Style {
+    pub(super) fn style(&self, colour: Color) -> Style {
         if self.colours {
             Style::new().fg(colour)
         } else {
@@ -131,11 +115,12 @@ impl Ui {
     }
 }
 
-const HELP: [&str; 9] = [
+const HELP: [&str; 10] = [
     "q       quit",
     "?       this help",
     "/       show only classes and replicas whose name contains a text; Esc shows all",
-    "i       why a request was refused: its x-request-id, then Enter",
+    "a       the next application, where the proxy has several",
+    "i       what became of a request: its x-request-id, then Enter",
     "s       sort classes by importance, offered, shed or p99",
     "p       pause",
     "arrows  scroll, also page up and down",
@@ -144,8 +129,14 @@ const HELP: [&str; 9] = [
 ];
 
 /// The picture.
-pub(super) fn lines(application: &Value, ui: &Ui, columns: u16) -> Vec<Line<'static>> {
-    let mut out = vec![title(application, ui), Line::default()];
+pub(super) fn lines(seen: &Seen, ui: &Ui, columns: u16) -> Vec<Line<'static>> {
+    let application = seen.application();
+    let mut out = wrapped(
+        &title(seen, ui),
+        columns,
+        Style::new().add_modifier(Modifier::DIM),
+    );
+    out.push(Line::default());
     if ui.help {
         out.extend(HELP.map(Line::from));
         return out;
@@ -162,14 +153,17 @@ pub(super) fn lines(application: &Value, ui: &Ui, columns: u16) -> Vec<Line<'sta
     let colour = if overloaded { Color::Red } else { Color::Green };
     let bold = ui.style(colour).add_modifier(Modifier::BOLD);
     out.extend(wrapped(text(&application["headline"]), columns, bold));
-    out.push(figures(application));
-    out.extend(charts(ui, columns));
+    out.extend(episode(application, columns));
+    out.extend(wrapped(&figures(application), columns, Style::new()));
+    out.extend(charts(&seen.history, ui, columns));
+    out.extend(applications(seen, ui));
     out.push(Line::default());
     out.extend(class_table(application, ui, columns));
     out.push(Line::default());
     out.extend(replica_table(application, ui, columns));
-    let warnings = application["warnings"].as_array().into_iter().flatten();
-    for warning in warnings {
+    let process = seen.status["warnings"].as_array().into_iter().flatten();
+    let its = application["warnings"].as_array().into_iter().flatten();
+    for warning in process.chain(its) {
         out.push(Line::default());
         let words = format!(
             "! since {}: {}",
@@ -180,6 +174,92 @@ pub(super) fn lines(application: &Value, ui: &Ui, columns: u16) -> Vec<Line<'sta
     }
     out.extend(shadow(application, ui, columns));
     out.extend(advice(application, columns));
+    out.extend(heavy_tables(application, ui));
+    out.extend(around(seen, ui, columns));
+    out.extend(changes(seen, columns));
+    out
+}
+
+/// What happened in the overload that lasts.
+fn episode(application: &Value, columns: u16) -> Vec<Line<'static>> {
+    let episode = &application["overload"]["episode"];
+    if episode.is_null() || !episode["ended"].is_null() {
+        return Vec::new();
+    }
+    let words = format!(
+        "In this overload: {} arrived, {} answered in target, {} shed.",
+        episode["arrived"], episode["in_target"], episode["shed"]
+    );
+    wrapped(&words, columns, Style::new())
+}
+
+/// The control plane, the fleet and the channel, where there are any.
+fn around(seen: &Seen, ui: &Ui, columns: u16) -> Vec<Line<'static>> {
+    let mut all = Vec::new();
+    let plane = &seen.status["plane"];
+    let alone = seen.names().len() == 1;
+    all.extend(plane_words(plane, &seen.name, alone));
+    if let Some(trouble) = plane["trouble"].as_str() {
+        all.push(trouble.to_owned());
+    }
+    let fleet = &seen.status["fleet"];
+    if !fleet.is_null() {
+        let peers = fleet["peers"].as_array().map_or(0, Vec::len);
+        let mine = &fleet["applications"][&seen.name]["share"];
+        let share = 100.0 * mine.as_f64().unwrap_or(0.0);
+        all.push(format!(
+            "fleet {}: {peers} other proxies, {share:.0} % of the windows are this one's",
+            text(&fleet["fleet"])
+        ));
+    }
+    let channel = &seen.channel;
+    if !channel.is_null() {
+        let offenders = channel["offenders"].as_array().map_or(0, Vec::len);
+        all.push(format!(
+            "channel: {}; {} clients, {offenders} offenders",
+            text(&channel["strategy_words"]),
+            number(&channel["clients"])
+        ));
+    }
+    let mut out = Vec::new();
+    for words in all {
+        out.push(Line::default());
+        out.extend(wrapped(&words, columns, ui.style(Color::Reset)));
+    }
+    out
+}
+
+/// Whether a line of the log says what another event says.
+fn repeats(line: &str) -> bool {
+    line.contains("overload") || line.contains(" replica is ")
+}
+
+/// What changed last, and why.
+fn changes(seen: &Seen, columns: u16) -> Vec<Line<'static>> {
+    let mine = seen.events.iter().filter(|event| {
+        let of = event["application"].as_str();
+        of.is_none_or(|of| of == seen.name)
+    });
+    let words = |event: &&Value| match text(&event["type"]) {
+        // The log repeats what other events say.
+        "notice" if repeats(text(&event["line"])) => None,
+        "notice" => Some(text(&event["line"]).to_owned()),
+        _ => event["words"].as_str().map(str::to_owned),
+    };
+    let all = mine.filter_map(|event| Some((clock(&event["time"]), words(&event)?)));
+    let mut all: Vec<_> = all.collect();
+    all.drain(..all.len().saturating_sub(EVENTS_SHOWN));
+    let mut out = Vec::new();
+    if !all.is_empty() {
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        out.extend([
+            Line::default(),
+            Line::styled("what changed last, and why", bold),
+        ]);
+    }
+    for (time, words) in all.iter().rev() {
+        out.extend(wrapped(&format!("{time} {words}"), columns, Style::new()));
+    }
     out
 }
 
@@ -228,6 +308,9 @@ fn advice(application: &Value, columns: u16) -> Vec<Line<'static>> {
         let words = format!("- {}", text(sentence));
         out.extend(wrapped(&words, columns, Style::new()));
     }
+    if let Some(config) = application["top"]["suggestion"]["config"].as_str() {
+        out.extend(config.lines().map(|line| Line::from(format!("    {line}"))));
+    }
     if let Some(headline) = application["forecast"]["headline"].as_str() {
         out.push(Line::default());
         let words = format!("Forecast from the last minute: {headline}");
@@ -237,19 +320,19 @@ fn advice(application: &Value, columns: u16) -> Vec<Line<'static>> {
 }
 
 /// The picture without colours, for pipes.
-pub(super) fn plain(application: &Value, ui: &Ui, columns: u16) -> String {
-    let lines = lines(application, ui, columns);
+pub(super) fn plain(seen: &Seen, ui: &Ui, columns: u16) -> String {
+    let lines = lines(seen, ui, columns);
     lines
         .iter()
         .map(|line| format!("{}\n", line.to_string().trim_end()))
         .collect()
 }
 
-fn title(application: &Value, ui: &Ui) -> Line<'static> {
+fn title(seen: &Seen, ui: &Ui) -> String {
     let mut words = format!(
         "tidegate  {}  mode {}",
         ui.admin,
-        text(&application["mode"]["name"])
+        text(&seen.application()["mode"]["name"])
     );
     if ui.typing == Some(Typing::Filter) || !ui.filter.is_empty() {
         words += &format!("  /{}", ui.filter);
@@ -260,13 +343,12 @@ fn title(application: &Value, ui: &Ui) -> Line<'static> {
     if ui.paused {
         words += "  PAUSED";
     }
-    words += "  ? help";
-    Line::styled(words, Style::new().add_modifier(Modifier::DIM))
+    words + "  ? help"
 }
 
-fn figures(application: &Value) -> Line<'static> {
+fn figures(application: &Value) -> String {
     let recent = &application["recent"];
-    Line::from(format!(
+    let mut words = format!(
         "goodput {}/s, capacity {}/s, p50/95/99 {}/{}/{} ms, queue {}",
         number(&recent["in_target_per_second"]),
         number(&application["capacity_per_second"]),
@@ -274,31 +356,50 @@ fn figures(application: &Value) -> Line<'static> {
         millis(&recent["response_p95_seconds"]),
         millis(&recent["response_p99_seconds"]),
         application["queue"]["requests"],
-    ))
+    );
+    let revenue = |key: &str| recent[key].as_f64().unwrap_or(0.0);
+    let (earned, lost) = (
+        revenue("revenue_earned_per_second"),
+        revenue("revenue_lost_per_second"),
+    );
+    if earned + lost > 0.0 {
+        words += &format!(", revenue {earned:.1}/s, {lost:.1}/s lost");
+    }
+    words
 }
 
-/// What arrived and what was answered in target, on the same scale.
-fn charts(ui: &Ui, columns: u16) -> Vec<Line<'static>> {
-    let most = ui.offered.iter().copied().fold(1.0, f64::max);
-    if ui.offered.len() < 2 {
+/// What arrived, was answered in target and was shed in the last minutes, on one scale.
+fn charts(history: &Value, ui: &Ui, columns: u16) -> Vec<Line<'static>> {
+    let width = usize::from(columns.saturating_sub(11)).min(HISTORY);
+    let names = history["columns"].as_array().into_iter().flatten();
+    let names: Vec<_> = names.map(text).collect();
+    let series = |name: &str| -> Vec<f64> {
+        let at = names.iter().position(|column| *column == name);
+        let points = history["rings"][0]["points"].as_array();
+        let points = points.into_iter().flatten();
+        let values = points.map(|point| at.map_or(0.0, |at| point[at].as_f64().unwrap_or(0.0)));
+        let all: Vec<_> = values.collect();
+        // Ten minutes in as many columns as there are.
+        let each = all.len().div_ceil(width.max(1)).max(1);
+        let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+        all.chunks(each).map(mean).collect()
+    };
+    let offered = series("offered");
+    if offered.len() < 2 {
         return Vec::new();
     }
-    let width = usize::from(columns.saturating_sub(11)).min(HISTORY);
-    let chart = |name: &'static str, ring: &VecDeque<f64>, colour| {
-        let skip = ring.len().saturating_sub(width);
-        let bars: String = ring
-            .iter()
-            .skip(skip)
-            .map(|&value| bar(value / most))
-            .collect();
+    let most = offered.iter().copied().fold(1.0, f64::max);
+    let chart = |name: &'static str, values: Vec<f64>, colour| {
+        let bars: String = values.iter().map(|value| bar(value / most)).collect();
         Line::from(vec![
             Span::from(format!("{name:<11}")),
             Span::styled(bars, ui.style(colour)),
         ])
     };
     vec![
-        chart("offered", &ui.offered, Color::Blue),
-        chart("in target", &ui.in_target, Color::Green),
+        chart("offered", offered, Color::Blue),
+        chart("in target", series("in_target"), Color::Green),
+        chart("shed", series("shed"), Color::Red),
     ]
 }
 
@@ -307,140 +408,8 @@ fn bar(share: f64) -> char {
     BARS[((share * 8.0).ceil() as usize).min(8)]
 }
 
-fn class_table(application: &Value, ui: &Ui, columns: u16) -> Vec<Line<'static>> {
-    let wide = columns >= COLUMNS_WIDE_MIN;
-    let mut out = vec![Line::styled(
-        if wide {
-            format!(
-                "{:<19}{:>9}{:>10}{:>11}{:>8}{:>9}{:>8}{:>8}{:>8}",
-                format!("class ({})", ui.sort.words()),
-                "offered/s",
-                "admitted",
-                "in target",
-                "shed",
-                "p50 ms",
-                "p95",
-                "p99",
-                "target"
-            )
-        } else {
-            format!(
-                "{:<14}{:>8}{:>9}{:>8}{:>8}{:>8}",
-                "class", "offered", "in targ", "shed", "p99", "target"
-            )
-        },
-        Style::new().add_modifier(Modifier::BOLD),
-    )];
-    let mut all = classes(application);
-    all.retain(|(name, _)| ui.wants(name));
-    all.sort_by(|a, b| ui.sort.key(b.1).total_cmp(&ui.sort.key(a.1)));
-    for (name, class) in all {
-        out.push(class_row(name, class, ui, wide));
-        out.extend(reasons(class, ui));
-    }
-    out
-}
-
-fn class_row(name: &str, class: &Value, ui: &Ui, wide: bool) -> Line<'static> {
-    let recent = &class["recent"];
-    let rate = |name: &str| number(&recent[name]);
-    let time = |name: &str| millis(&recent[name]);
-    let target = millis(&class["target_seconds"]);
-    let words = if wide {
-        format!(
-            "{name:<19.18}{:>9}{:>10}{:>11}{:>8}{:>9}{:>8}{:>8}{target:>8}",
-            rate("offered_per_second"),
-            rate("admitted_per_second"),
-            rate("in_target_per_second"),
-            rate("shed_per_second"),
-            time("response_p50_seconds"),
-            time("response_p95_seconds"),
-            time("response_p99_seconds"),
-        )
-    } else {
-        format!(
-            "{name:<14.13}{:>8}{:>9}{:>8}{:>8}{target:>8}",
-            rate("offered_per_second"),
-            rate("in_target_per_second"),
-            rate("shed_per_second"),
-            time("response_p99_seconds"),
-        )
-    };
-    let shed = recent["shed_per_second"].as_f64().unwrap_or(0.0) > 0.0;
-    Line::styled(
-        words,
-        if shed {
-            ui.style(Color::Red)
-        } else {
-            Style::new()
-        },
-    )
-}
-
-/// Why requests of the class are shed.
-fn reasons(class: &Value, ui: &Ui) -> Option<Line<'static>> {
-    let reasons = class["recent"]["shed_per_second_by_reason"].as_object()?;
-    let words: Vec<_> = reasons
-        .iter()
-        .map(|(reason, rate)| format!("{reason} {}/s", number(rate)))
-        .collect();
-    (!words.is_empty()).then(|| {
-        Line::styled(
-            format!("  shed: {}", words.join(", ")),
-            ui.style(Color::Red),
-        )
-    })
-}
-
-fn replica_table(application: &Value, ui: &Ui, columns: u16) -> Vec<Line<'static>> {
-    let wide = columns >= COLUMNS_WIDE_MIN;
-    let name_width = if wide { 34 } else { 24 };
-    let head = if wide {
-        format!(
-            "{:<34}{:>9}{:>8}{:>8}{:>9}{:>8}{:>8}",
-            "replica", "state", "window", "inside", "served/s", "p50 ms", "p99"
-        )
-    } else {
-        format!(
-            "{:<24}{:>8}{:>8}{:>8}{:>8}",
-            "replica", "state", "window", "inside", "p50 ms"
-        )
-    };
-    let mut out = vec![Line::styled(
-        head,
-        Style::new().add_modifier(Modifier::BOLD),
-    )];
-    for replica in application["replicas"].as_array().into_iter().flatten() {
-        let url = text(&replica["url"]);
-        if !ui.wants(url) {
-            continue;
-        }
-        let state = replica_state(replica);
-        let short = url.trim_start_matches("http://");
-        let recent = &replica["recent"];
-        let (window, inside) = (number(&replica["window"]), number(&replica["in_flight"]));
-        let p50 = millis(&recent["service_p50_seconds"]);
-        let words = if wide {
-            format!(
-                "{short:<name_width$.33}{state:>9}{window:>8}{inside:>8}{:>9}{p50:>8}{:>8}",
-                number(&recent["served_per_second"]),
-                millis(&recent["service_p99_seconds"]),
-            )
-        } else {
-            format!("{short:<name_width$.23}{state:>8}{window:>8}{inside:>8}{p50:>8}")
-        };
-        let colour = if state == "up" {
-            Color::Reset
-        } else {
-            Color::Yellow
-        };
-        out.push(Line::styled(words, ui.style(colour)));
-    }
-    out
-}
-
 /// Words in lines of at most this many columns.
-fn wrapped(words: &str, columns: u16, style: Style) -> Vec<Line<'static>> {
+pub(super) fn wrapped(words: &str, columns: u16, style: Style) -> Vec<Line<'static>> {
     let columns = usize::from(columns.max(20));
     let mut lines = vec![String::new()];
     for word in words.split_whitespace() {
@@ -466,22 +435,56 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn seen() -> Seen {
+        Seen {
+            status: status(),
+            name: "shop".to_owned(),
+            events: vec![
+                json!({ "type": "window", "time": "2026-01-02T03:04:05.678Z", "application": "shop",
+                        "words": "window of r1: 4 → 2, because a smaller window is tried" }),
+                json!({ "type": "window", "time": "2026-01-02T03:04:05.678Z", "application": "search",
+                        "words": "of another application" }),
+            ],
+            history: json!({ "columns": ["time", "offered", "in_target", "shed"], "rings": [{
+                "seconds": 1,
+                "points": (0..600).map(|at| json!([at, at, 100, 50])).collect::<Vec<_>>(),
+            }] }),
+            channel: json!({ "strategy_words": "all clients may send", "clients": 3, "offenders": [{}] }),
+        }
+    }
+
+    fn status() -> Value {
+        json!({
+            "warnings": [{ "since": "2026-01-02T03:04:05.678Z", "text": "the file was refused" }],
+            "plane": { "applications": { "shop": {
+                "wanted": 5, "servers": 3, "ready": 3, "reason": "more will arrive",
+                "forecast": { "rate_per_second": 400, "low_per_second": 350, "high_per_second": 450 },
+            } } },
+            "applications": { "search": {}, "shop": application() },
+        })
+    }
+
     fn application() -> Value {
         let recent = json!({
             "offered_per_second": 222.0, "in_target_per_second": 58.0, "shed_per_second": 164.0,
             "shed_per_second_by_reason": { "predicted": 164.0 }, "response_p99_seconds": 0.31,
         });
         json!({
+            "top": {
+                "paths": [{ "name": "/report/:id", "cost_share": 0.8, "shed_per_second": 20 }],
+                "suggestion": { "config": "[[classify]]\nclass = \"cheap\"" },
+            },
             "headline": "Overloaded since 21:14 UTC: 312/s arrive, 148/s can be served; 164/s \
                          shed of bronze, gold untouched.",
-            "mode": { "name": "auto" }, "overload": { "on": true },
+            "mode": { "name": "auto" }, "overload": { "on": true, "episode": { "arrived": 900, "in_target": 400, "shed": 480 } },
             "capacity_per_second": 148.0, "queue": { "requests": 3 }, "recent": recent,
             "classes": {
                 "bronze": { "rank": 1, "target_seconds": 0.5, "recent": recent },
                 "gold": { "rank": 0, "target_seconds": 0.5, "recent": {} },
             },
             "replicas": [{
-                "url": "http://127.0.0.1:3002", "state": "up", "slow": true, "window": 2,
+                "url": "http://127.0.0.1:3002", "state": "up", "slow": true, "window": 2, "phase": "settled", "knee": 1.6,
+                "trouble": "replica http://127.0.0.1:3002: it answered 500",
                 "in_flight": 2, "recent": { "service_p50_seconds": 0.2 },
             }, {
                 "url": "http://127.0.0.1:3001", "state": "ejected", "window": 12, "in_flight": 11,
@@ -501,12 +504,15 @@ mod tests {
     #[test]
     fn picture_fits_sixty_columns_and_answers_the_questions() {
         for columns in [60, 80, 100, 200] {
-            let picture = plain(&application(), &Ui::new("http://127.0.0.1:9190"), columns);
+            let picture = plain(&seen(), &Ui::new("http://127.0.0.1:9190"), columns);
             let widest = picture.lines().map(|line| line.chars().count()).max();
             assert!(
                 widest <= Some(usize::from(columns)),
                 "{widest:?}\n{picture}"
             );
+            // Sentences are wrapped.
+            let words: Vec<_> = picture.split_whitespace().collect();
+            let words = words.join(" ");
             for part in [
                 "Overloaded since 21:14",
                 "148",
@@ -516,17 +522,41 @@ mod tests {
                 "remedy",
                 "164         160          87",
                 "would shed less",
+                "480 shed",
+                "the file was refused",
+                "/report/:id",
+                "class = \"cheap\"",
+                "a smaller window is tried",
+                "it answered 500",
+                "wants 5",
+                "1 offenders",
+                "search",
+                "▃",
             ] {
-                assert!(picture.contains(part), "{part} in\n{picture}");
+                assert!(
+                    picture.contains(part) || words.contains(part),
+                    "{part} in\n{picture}"
+                );
             }
+            assert!(!picture.contains("of another application"), "{picture}");
         }
+        let wide = plain(&seen(), &Ui::new("a"), 120);
+        assert!(wide.contains("settled, knee 1.6"), "{wide}");
+    }
+
+    #[test]
+    fn applications_are_shown_in_turn() {
+        let mut seen = seen();
+        assert_eq!(seen.next_name(), "search");
+        seen.name = seen.next_name();
+        assert_eq!(seen.next_name(), "shop");
     }
 
     #[test]
     fn classes_are_sorted_and_filtered() {
         let mut ui = Ui::new("a");
         let order = |ui: &Ui| {
-            let picture = plain(&application(), ui, 100);
+            let picture = plain(&seen(), ui, 100);
             (picture.find("\ngold"), picture.find("\nbronze"))
         };
         let (gold, bronze) = order(&ui);
