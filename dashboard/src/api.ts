@@ -34,9 +34,12 @@ export interface Replica {
   url: string;
   state: string;
   slow: boolean;
+  trouble: string | null;
   since: string;
   weight: number;
   window: number | null;
+  phase: string | null;
+  knee: number | null;
   in_flight: number;
   served: number;
   recent: {
@@ -80,6 +83,52 @@ export interface Shadow {
   shadow: ShadowEngine;
 }
 
+/** A path or tenant. */
+export interface Heavy {
+  name: string;
+  offered_per_second: number;
+  served_per_second: number;
+  shed_per_second: number;
+  cost_share: number;
+  service_seconds: number | null;
+}
+
+export interface Top {
+  paths: Heavy[];
+  tenants: Heavy[];
+  suggestion: { words: string; config: string } | null;
+}
+
+export interface Plane {
+  url: string;
+  asked: string;
+  trouble: string | null;
+  mode: string | null;
+  kill_switch: boolean;
+  applications: Record<
+    string,
+    {
+      servers: number;
+      ready: number;
+      starting: number;
+      wanted: number | null;
+      capacity_per_second: number | null;
+      forecast: null | { rate_per_second: number; low_per_second: number; high_per_second: number };
+      reason: string;
+    }
+  >;
+}
+
+export interface Channel {
+  strategy_words: string;
+  delay_s: number | null;
+  setpoint_s: number;
+  clients: number;
+  listeners: number;
+  relays: number;
+  offenders: { client: string; strikes: number; banned_ms: number }[];
+}
+
 export interface Application {
   headline: string;
   mode: { name: string; since: string };
@@ -104,6 +153,7 @@ export interface Application {
   warnings: Warning[];
   advice: string[];
   forecast?: { since: string; headline: string };
+  top: Top;
   shadow?: Shadow;
   queue: { requests: number; bytes: number };
   replicas: Replica[];
@@ -118,6 +168,8 @@ export interface Status {
   started: string;
   connections: number;
   warnings: Warning[];
+  read_only: boolean;
+  plane: Plane | null;
   reload: { file: string | null; changed_live: boolean; error: string | null };
   applications: Record<string, Application>;
 }
@@ -129,15 +181,26 @@ export interface Event {
   [field: string]: unknown;
 }
 
+export interface Mark {
+  time: number;
+  kind: "overload_began" | "overload_ended" | "reload" | "operator";
+  words: string;
+}
+
 export interface History {
   columns: string[];
   rings: { seconds: number; points: (number | null)[][] }[];
+  marks: Mark[];
 }
 
 const TOKEN = "tidegate-token";
 
 export function setToken(token: string): void {
   sessionStorage.setItem(TOKEN, token);
+}
+
+export function forgetToken(): void {
+  sessionStorage.removeItem(TOKEN);
 }
 
 export function hasToken(): boolean {

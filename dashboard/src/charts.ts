@@ -1,7 +1,7 @@
 // The history as charts: falling resolution, so that the last minutes and the last day fit.
 
 import uPlot from "uplot";
-import type { Event, History } from "./api";
+import type { History, Mark } from "./api";
 
 const SPANS: Record<string, number> = { "10 min": 600, "3 h": 10_800, "24 h": 86_400 };
 
@@ -45,16 +45,38 @@ function chosen(history: History, span: number): (number | null)[][] {
   return points.filter((point) => point[0]! >= since);
 }
 
-/** Lines of the log that a change by an operator or by the file writes. */
-const CHANGES = /put in force|by the admin API|^(mode|parameters)/;
+const COLOURS: Record<Mark["kind"], string> = {
+  overload_began: "--bad",
+  overload_ended: "--good",
+  reload: "--muted",
+  operator: "--muted",
+};
 
-function marked(event: Event): boolean {
-  if (event.type === "notice") return CHANGES.test(String(event.line));
-  return ["overload", "mode", "switch"].includes(event.type);
+/** Points of each ring at most, as the proxy keeps them. */
+const POINTS_MAX = 1440;
+
+/** The last time of which anything is known. */
+export function known(history: History | undefined): number {
+  const last = (history?.rings ?? []).map((ring) => ring.points[ring.points.length - 1]?.[0] ?? 0);
+  return last.length === 0 ? 0 : Math.min(...last);
 }
 
-/** Vertical marks at overloads, changes of mode and operators' actions. */
-function marks(events: Event[]): uPlot.Plugin {
+/** What was known, and what came since. */
+export function joined(before: History | undefined, more: History): History {
+  if (before === undefined) return more;
+  const rings = more.rings.map((ring, index) => {
+    const old = before.rings[index]?.points ?? [];
+    const last = old[old.length - 1]?.[0] ?? 0;
+    const points = [...old, ...ring.points.filter((point) => point[0]! > last)];
+    return { ...ring, points: points.slice(-POINTS_MAX) };
+  });
+  const seen = new Set(before.marks.map((mark) => JSON.stringify(mark)));
+  const marks = [...before.marks, ...more.marks.filter((mark) => !seen.has(JSON.stringify(mark)))];
+  return { columns: more.columns, rings, marks };
+}
+
+/** Vertical marks at overloads, reloads and operators' actions. */
+function marks(all: Mark[]): uPlot.Plugin {
   return {
     hooks: {
       draw: (plot) => {
@@ -62,10 +84,10 @@ function marks(events: Event[]): uPlot.Plugin {
         const { top, height, left, width } = plot.bbox;
         context.save();
         context.globalAlpha = 0.5;
-        for (const event of events) {
-          const x = plot.valToPos(Date.parse(event.time) / 1e3, "x", true);
+        for (const mark of all) {
+          const x = plot.valToPos(mark.time, "x", true);
           if (x < left || x > left + width) continue;
-          context.strokeStyle = colour(event.type === "overload" ? "--bad" : "--muted");
+          context.strokeStyle = colour(COLOURS[mark.kind]);
           context.beginPath();
           context.moveTo(x, top);
           context.lineTo(x, top + height);
@@ -92,19 +114,17 @@ export class Charts {
   readonly spans = Object.keys(SPANS);
   span = this.spans[0]!;
   private plots: uPlot[] = [];
-  private events: Event[] = [];
   private drawn = "";
 
   constructor(private readonly holder: HTMLElement) {}
 
-  show(history: History, events: Event[]): void {
-    this.events = events.filter(marked);
+  show(history: History): void {
     const points = chosen(history, SPANS[this.span]!);
     const width = Math.max(280, this.holder.clientWidth - 2);
-    const look = `${width} ${this.events.length} ${matchMedia("(prefers-color-scheme: dark)").matches}`;
+    const look = `${width} ${JSON.stringify(history.marks)} ${matchMedia("(prefers-color-scheme: dark)").matches}`;
     if (look !== this.drawn) {
       this.plots.forEach((plot) => plot.destroy());
-      this.plots = CHARTS.map((chart) => this.plot(chart, width));
+      this.plots = CHARTS.map((chart) => this.plot(chart, width, history.marks));
       this.drawn = look;
     }
     CHARTS.forEach((chart, index) => {
@@ -123,14 +143,14 @@ export class Charts {
     return [Math.max(now - SPANS[this.span]!, Math.min(first ?? now, now - 60)), now];
   }
 
-  private plot(chart: Lines, width: number): uPlot {
+  private plot(chart: Lines, width: number, all: Mark[]): uPlot {
     const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 } };
     const options: uPlot.Options = {
       title: chart.title,
       width,
       height: 200,
       legend: { live: false },
-      plugins: [marks(this.events)],
+      plugins: [marks(all)],
       axes: [{ ...axis, space: 90, values: times }, { ...axis, size: 76, values: (_, ticks) => ticks.map((it) => `${it} ${chart.unit}`) }],
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1e3), "Etc/UTC"),
       scales: {

@@ -38,8 +38,10 @@ export function replace(element: Element, ...children: Child[]): void {
 /** What each element was last filled with. */
 const drawn = new WeakMap<Element, string>();
 
-/** A table whose first column is text and whose others are figures. */
-/** Becomes cards on a narrow screen where it has more than four columns. */
+/**
+ * A table whose first column is text and whose others are figures. One of more than four columns
+ * becomes cards on a narrow screen.
+ */
 export function table(id: string, heads: string[], rows: Child[][], classes: string[] = []): HTMLElement {
   const head = h("tr", {}, ...heads.map((text) => h("th", {}, text)));
   const body = rows.map((cells, index) =>

@@ -2,21 +2,26 @@
 
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
-import type { Event, History, Status } from "./api";
-import { Refused, get, hasToken, setToken } from "./api";
-import { Charts } from "./charts";
-import { clock, h, replace, table } from "./dom";
+import type { Channel, Event, History, Status } from "./api";
+import { Refused, forgetToken, get, hasToken, setToken } from "./api";
+import { channel, plane } from "./around";
+import { Charts, joined, known } from "./charts";
+import { clock, h, replace } from "./dom";
 import { applications, classes, help, now, replicas } from "./now";
 import { shadow } from "./shadow";
 import { steering } from "./steer";
+import { top } from "./top";
 import { why } from "./why";
 
 const EVERY_MS = 1000;
 const HISTORY_EVERY = 5;
-const EVENTS_KEPT = 1000;
-const TYPES = "overload,window,step,mode,health,ejected,standing,handover,target,policing,switch,shed,notice";
+const KEPT_PER_TYPE = 200;
+const TYPES =
+  "overload,window,phase,step,mode,health,ejected,standing,handover,target,policing,switch,peer_joined,peer_lost,shed,notice";
 
-const PARTS = ["top", "applications", "now", "help", "classes", "replicas", "shadow", "history", "why", "steering", "channel"] as const;
+const PARTS = [
+  "head", "applications", "now", "help", "classes", "replicas", "top", "shadow", "history", "why", "steering", "plane", "channel",
+] as const;
 const parts = Object.fromEntries(PARTS.map((id) => [id, h("section", { id })])) as Record<(typeof PARTS)[number], HTMLElement>;
 document.getElementById("page")!.append(...Object.values(parts));
 
@@ -24,18 +29,36 @@ const plots = h("div", { class: "plots" });
 const charts = new Charts(plots);
 let chosen = decodeURIComponent(location.hash.slice(1));
 let events: Event[] = [];
+let started = "";
+let past: History | undefined;
 let round = 0;
 
-function top(status: Status): void {
+/** What is known is of another process, or of another application. */
+function forget(): void {
+  past = undefined;
+  round = 0;
+}
+
+/** The last events of each type: one that happens often does not push out one that is rare. */
+function kept(all: Event[]): Event[] {
+  const count = new Map<string, number>();
+  const recent = all.reverse().filter(({ type }) => {
+    count.set(type, (count.get(type) ?? 0) + 1);
+    return count.get(type)! <= KEPT_PER_TYPE;
+  });
+  return recent.reverse();
+}
+
+function head(status: Status): void {
   const commit = status.commit === null ? "" : ` (${status.commit.slice(0, 9)})`;
   const text = `${status.version}${commit} · up since ${clock(status.started)} · ${status.connections} connections · times in UTC`;
-  replace(parts.top, h("strong", {}, "Tidegate"), h("span", { class: "muted" }, text));
+  replace(parts.head, h("strong", {}, "Tidegate"), h("span", { class: "muted" }, text));
 }
 
 function choose(name: string): void {
   chosen = name;
   location.hash = encodeURIComponent(name);
-  round = 0;
+  forget();
   void look();
 }
 
@@ -48,38 +71,22 @@ function history(): void {
   const buttons = charts.spans.map((name) =>
     h("button", { type: "button", "aria-pressed": String(name === charts.span), click: pick(name) as never }, name),
   );
-  const note = h("small", {}, "Marks: overloads (red), changes by an operator or by the file (grey).");
+  const note = h("small", {}, "Marks: an overload begins (red) or ends (green), changes by an operator or by the file (grey).");
   parts.history.replaceChildren(h("h2", {}, "History"), h("div", { class: "buttons" }, ...buttons), plots, note);
 }
 
 async function draw(): Promise<void> {
-  const mine = events.filter((it) => it.application === undefined || it.application === chosen);
-  charts.show(await get<History>(`/api/history?application=${encodeURIComponent(chosen)}`), mine);
+  const query = `application=${encodeURIComponent(chosen)}&since=${known(past)}`;
+  past = joined(past, await get<History>(`/api/history?${query}`));
+  charts.show(past);
 }
 
-// --- Channel ---------------------------------------------------------------------------------
-
-const CHANNEL: Record<string, string> = {
-  seq: "message in force",
-  command: "share or delay in force",
-  delay_s: "mean delay (s)",
-  setpoint_s: "wanted delay (s)",
-  clients: "clients seen lately",
-  listeners: "listeners",
-  relays: "relays",
-  offenders: "offenders",
-};
 let withChannel = true;
 
-async function channel(): Promise<void> {
+async function lookAtChannel(): Promise<void> {
   if (!withChannel) return;
   try {
-    const state = await get<Record<string, unknown>>("/api/channel");
-    const known = Object.entries(CHANNEL).filter(([name]) => typeof state[name] !== "object" && state[name] !== undefined);
-    const strategy: [string, string][] = state.strategy === undefined ? [] : [["told to clients", JSON.stringify(state.strategy)]];
-    const figure = (value: unknown) => (typeof value === "number" ? String(Math.round(value * 1000) / 1000) : String(value));
-    const rows = [...strategy, ...known.map(([name, label]) => [label, figure(state[name])])];
-    replace(parts.channel, h("h2", {}, "Channel"), table("channel-table", ["", "value"], rows));
+    channel(parts.channel, await get<Channel>("/api/channel"));
   } catch (error) {
     if (error instanceof Refused) withChannel = false;
   }
@@ -87,47 +94,70 @@ async function channel(): Promise<void> {
 
 // --- The loop --------------------------------------------------------------------------------
 
+let asking = false;
+let timer = 0;
+
 function askForToken(): void {
+  asking = true;
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
     setToken(String(new FormData(event.target as HTMLFormElement).get("token")));
+    asking = false;
+    void loop();
+  };
+  // Without the token that is not valid the page may still be looked at.
+  const look = () => {
+    forgetToken();
+    asking = false;
     void loop();
   };
   replace(
-    parts.top,
+    parts.head,
     h("strong", {}, "Tidegate"),
     h(
       "form",
       { submit: submit as never },
-      h("label", { for: "token" }, hasToken() ? "That token is not valid. " : "This proxy asks for its token (admin.token). "),
+      h("label", { for: "token" }, hasToken() ? "That token is not valid. " : "The token of this proxy (admin.token): "),
       h("input", { id: "token", name: "token", type: "password" }),
-      h("button", {}, "Look"),
+      h("button", {}, "Use it"),
+      h("button", { id: "look-only", type: "button", click: look as never }, "Go on without"),
     ),
   );
 }
 
 async function look(): Promise<void> {
   const status = await get<Status>("/api/status");
+  if (asking) return;
   if (!(chosen in status.applications)) chosen = Object.keys(status.applications)[0] ?? "";
   const application = status.applications[chosen];
   if (application === undefined) return;
   document.title = `${application.overload.on ? "overloaded · " : ""}Tidegate`;
-  top(status);
+  if (status.started !== started) {
+    // Another process numbers its events from 1 on.
+    started = status.started;
+    events = [];
+    forget();
+  }
+  head(status);
   applications(parts.applications, status, chosen, choose);
   now(parts.now, application);
   help(parts.help, status, application);
   classes(parts.classes, application);
-  replicas(parts.replicas, chosen, application);
+  replicas(parts.replicas, chosen, application, status.read_only);
+  top(parts.top, application);
   shadow(parts.shadow, application);
-  steering(parts.steering, chosen, status, application);
-  const last = events[events.length - 1]?.id ?? 0;
+  steering(parts.steering, chosen, status, application, askForToken);
+  plane(parts.plane, status.plane, chosen, Object.keys(status.applications).length === 1);
+  const last = events.reduce((most, { id }) => Math.max(most, id), 0);
   const more = await get<Event[]>(`/api/events?follow=false&after=${last}&types=${TYPES}`);
-  events = [...events, ...more].slice(-EVENTS_KEPT);
-  why(parts.why, events, chosen, application);
-  if (round++ % HISTORY_EVERY === 0) await Promise.all([draw(), channel()]);
+  events = kept([...events, ...more]);
+  why(parts.why, events, chosen);
+  if (round++ % HISTORY_EVERY === 0) await Promise.all([draw(), lookAtChannel()]);
 }
 
 async function loop(): Promise<void> {
+  clearTimeout(timer);
+  if (asking) return;
   try {
     await look();
     document.body.classList.remove("stale");
@@ -135,9 +165,9 @@ async function loop(): Promise<void> {
     if (error instanceof Refused && error.status === 401) return askForToken();
     document.body.classList.add("stale");
     const gone = "The proxy does not answer; what is shown is the last that is known.";
-    replace(parts.top, h("strong", {}, "Tidegate"), h("span", { class: "bad" }, error instanceof Refused ? error.message : gone));
+    replace(parts.head, h("strong", {}, "Tidegate"), h("span", { class: "bad" }, error instanceof Refused ? error.message : gone));
   }
-  setTimeout(() => void loop(), EVERY_MS);
+  timer = window.setTimeout(() => void loop(), EVERY_MS);
 }
 
 history();

@@ -114,7 +114,20 @@ export function classes(part: HTMLElement, application: Application): void {
   replace(part, h("h2", {}, "Classes, the most important first"), table("class-table", shown.map(([head]) => head), rows, marks));
 }
 
-export function replicas(part: HTMLElement, name: string, application: Application): void {
+const PHASES: Record<string, string> = {
+  idle: "none waited yet",
+  slow_start: "growing",
+  searching: "searching",
+  settled: "settled",
+};
+
+/** Where the search for a window is, with the knee once it is found. */
+function search(it: Replica): string {
+  const phase = it.phase === null ? "" : (PHASES[it.phase] ?? it.phase);
+  return it.knee === null ? phase : `${phase}, knee ${rate(it.knee)}`;
+}
+
+export function replicas(part: HTMLElement, name: string, application: Application, readOnly: boolean): void {
   const all = application.replicas;
   const path = `/api/applications/${encodeURIComponent(name)}/replicas`;
   const change = (question: string, body: unknown) => (() => void steer(question, path, body, "PATCH")) as never;
@@ -135,15 +148,18 @@ export function replicas(part: HTMLElement, name: string, application: Applicati
     it.url,
     `${it.state}${it.slow ? ", slow" : ""}`,
     clock(it.since),
+    it.trouble === null ? "well" : it.trouble.replace(`replica ${it.url}: `, ""),
     it.window === null ? "no limit" : String(it.window),
+    search(it),
     String(it.in_flight),
     rate(it.recent.served_per_second),
     ms(it.recent.service_p50_seconds),
     ms(it.recent.service_p99_seconds),
     String(it.weight),
-    buttons(it),
+    ...(readOnly ? [] : [buttons(it)]),
   ]);
-  const heads = ["replica", "state", "since", "window", "in flight", "served/s", "service p50", "service p99", "weight", "steer"];
+  const heads = ["replica", "state", "since", "checks", "window", "search", "in flight", "served/s", "service p50", "service p99", "weight"];
+  if (!readOnly) heads.push("steer");
   const marks = all.map((it) => (it.state === "up" && !it.slow ? "" : "warn"));
   replace(part, h("h2", {}, "Replicas"), table("replica-table", heads, rows, marks));
 }

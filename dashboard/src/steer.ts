@@ -57,7 +57,20 @@ function target(path: string): HTMLElement {
 
 const controls = h("div");
 
-export function steering(part: HTMLElement, name: string, status: Status, application: Application): void {
+/** Whoever has no token looks on; a form takes one. */
+function readOnly(enter: () => void): HTMLElement {
+  return h(
+    "p",
+    { id: "read-only" },
+    "Read-only: this page has no token. ",
+    h("button", { id: "enter-token", type: "button", click: (() => enter()) as never }, "Enter the token"),
+    " to steer.",
+  );
+}
+
+export function steering(part: HTMLElement, name: string, status: Status, application: Application, enter: () => void): void {
+  if (part.childElementCount === 0) part.append(h("h2", {}, "Steering"), controls, said);
+  if (status.read_only) return replace(controls, readOnly(enter));
   const path = `/api/applications/${encodeURIComponent(name)}`;
   replace(
     controls,
@@ -78,5 +91,4 @@ export function steering(part: HTMLElement, name: string, status: Status, applic
         ),
     ),
   );
-  if (part.childElementCount === 0) part.append(h("h2", {}, "Steering"), controls, said);
 }

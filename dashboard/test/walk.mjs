@@ -6,6 +6,7 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { createServer } from "node:http";
 import { existsSync, mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
@@ -59,9 +60,9 @@ async function replica(seed, service) {
 }
 
 /** A proxy with this configuration, on ports that are free. */
-async function proxy(configuration) {
+async function proxy(configuration, admin = 'admin = "127.0.0.1:0"\n') {
   const file = join(mkdtempSync(join(tmpdir(), "tidegate-")), "tidegate.toml");
-  writeFileSync(file, `listen = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n${configuration}`);
+  writeFileSync(file, `listen = "127.0.0.1:0"\n${admin}${configuration}`);
   return firstLine(start("run", "-c", file, "--json"));
 }
 
@@ -86,6 +87,7 @@ classify = [{ class = "gold", path = "/gold" }]
 }
 
 async function walk() {
+  mkdirSync(pictures, { recursive: true });
   const service = await overloaded();
   const { admin } = service;
   const executablePath = browsers.find((path) => path !== undefined && existsSync(path));
@@ -104,14 +106,161 @@ async function walk() {
     });
     await page.goto(`http://${admin}/`);
     await answers(page, service);
-    await steers(page, admin);
+    await figures(page, admin);
+    await usual(browser, admin);
     await looks(browser, admin);
+    await steers(page, admin);
+    await restarts(page);
+    await readsOnly(browser);
     await applications(browser);
     assert.deepEqual(foreign, [], "the page loads nothing from elsewhere");
     assert.deepEqual(errors, [], "no errors on the page");
   } finally {
     await browser.close();
   }
+}
+
+/** A row of a table on the page, by heads. */
+async function row(page, table, first) {
+  const heads = await page.locator(`${table} thead th`).allInnerTexts();
+  const rows = await page.locator(`${table} tbody tr`).all();
+  for (const one of rows) {
+    const cells = await one.locator("td").allInnerTexts();
+    if (cells[0] === first) return Object.fromEntries(heads.map((head, index) => [head, cells[index]]));
+  }
+  return null;
+}
+
+/** A time of the page in seconds. */
+function seconds(text) {
+  const [value, unit] = text.split(" ");
+  return parseFloat(value) / (unit === "ms" ? 1000 : 1);
+}
+
+/** The page is at most some seconds behind: a figure lies near those of the API before and after. */
+function near(shown, first, second) {
+  const [low, high] = [Math.min(first, second), Math.max(first, second)];
+  return shown >= 0.75 * low - 2 && shown <= 1.25 * high + 2;
+}
+
+const CLASS_FIGURES = {
+  "offered/s": (it) => it.recent.offered_per_second,
+  "admitted/s": (it) => it.recent.admitted_per_second,
+  "in target/s": (it) => it.recent.in_target_per_second,
+  "shed/s": (it) => it.recent.shed_per_second,
+  "earned/s": (it) => it.recent.revenue_earned_per_second,
+};
+
+/** What the page says of classes, replicas, paths and revenue is what `/api/status` says. */
+async function figures(page, admin) {
+  const both = async (check) => {
+    const before = await application(admin);
+    const shown = await check.rows();
+    const after = await application(admin);
+    return check.holds(shown, before, after);
+  };
+  for (const name of ["gold", "bronze"]) {
+    await until(`the figures of class ${name}`, () =>
+      both({
+        rows: () => row(page, "#class-table", name),
+        holds: (shown, before, after) =>
+          Object.entries(CLASS_FIGURES).every(([head, of]) => near(parseFloat(shown[head]), of(before.classes[name]), of(after.classes[name]))) &&
+          near(1000 * seconds(shown.p99), 1000 * before.classes[name].recent.response_p99_seconds, 1000 * after.classes[name].recent.response_p99_seconds),
+      }),
+    );
+  }
+  for (const { url } of (await application(admin)).replicas) {
+    await until(`the figures of ${url}`, () =>
+      both({
+        rows: () => row(page, "#replica-table", url),
+        holds: (shown, before, after) => {
+          const [first, second] = [before, after].map((it) => it.replicas.find((one) => one.url === url));
+          const words = { idle: "none waited yet", slow_start: "growing", searching: "searching", settled: "settled" };
+          return (
+            [first, second].some((it) => parseInt(shown.window) === it.window) &&
+            [first, second].some((it) => shown.search.startsWith(words[it.phase])) &&
+            [first, second].some((it) => /knee \d/.test(shown.search) === (it.knee !== null)) &&
+            [first, second].some((it) => shown.state === it.state + (it.slow ? ", slow" : "")) &&
+            near(parseFloat(shown["served/s"]), first.recent.served_per_second, second.recent.served_per_second) &&
+            near(1000 * seconds(shown["service p50"]), 1000 * first.recent.service_p50_seconds, 1000 * second.recent.service_p50_seconds)
+          );
+        },
+      }),
+    );
+  }
+  await until("the figures of the paths", () =>
+    both({
+      rows: () => row(page, "#path-table", "/list"),
+      holds: (shown, before, after) => {
+        const [first, second] = [before, after].map((it) => it.top.paths.find((one) => one.name === "/list"));
+        return near(parseFloat(shown["shed/s"]), first.shed_per_second, second.shed_per_second);
+      },
+    }),
+  );
+  await until("goodput and revenue", () =>
+    both({
+      rows: async () => [await page.locator("#goodput b").innerText(), await page.locator("#revenue b").innerText()],
+      holds: ([goodput, revenue], before, after) =>
+        near(parseFloat(goodput), before.recent.in_target_per_second, after.recent.in_target_per_second) &&
+        near(parseFloat(revenue), before.recent.revenue_earned_per_second, after.recent.revenue_earned_per_second),
+    }),
+  );
+}
+
+/** Another process that answers at the same address numbers its events anew; the page shows them. */
+async function restarts(page) {
+  const served = "**/api/status";
+  const again = new Date().toISOString();
+  const asked = page.waitForRequest((request) => /api\/events.*after=0&/.test(request.url()), { timeout: PATIENCE_MS });
+  await page.route(served, async (route) => {
+    const status = await (await route.fetch()).json();
+    await route.fulfill({ json: { ...status, started: again } });
+  });
+  await asked;
+  await page.getByRole("button", { name: "overloads", exact: true }).click();
+  await until("the events of the new process", async () => /overload began/.test(await page.locator("#events").innerText()));
+  await page.unroute(served);
+}
+
+/** Without the token the page looks and does not steer; with it, it does. What the plane wants is shown. */
+async function readsOnly(browser) {
+  const plane = createServer((_, answer) => {
+    answer.end(
+      JSON.stringify({
+        mode: "act",
+        kill_switch: false,
+        applications: [
+          { name: "default", servers: 3, ready: 2, starting: 1, needed: 5, capacity: 60, predicted: { rate: 210, error: 30 }, reason: "210/s are forecast" },
+        ],
+      }),
+    );
+  });
+  await new Promise((resolve) => plane.listen(0, "127.0.0.1", resolve));
+  const { port } = plane.address();
+  const { admin } = await proxy(
+    `upstream = "${await replica("5", "exp:30ms")}"\nadmin = { addr = "127.0.0.1:0", token = "open sesame, I say", read_only_without_token = true, plane = "http://127.0.0.1:${port}" }\n`,
+    "",
+  );
+  const page = await browser.newPage({ viewport: { width: 1400, height: 900 } });
+  await page.goto(`http://${admin}/`);
+  await page.locator("#read-only").waitFor({ timeout: PATIENCE_MS });
+  assert.equal(await page.locator("#toggle-dry-run").count(), 0, "no button without the token");
+  assert.equal(await page.locator("#drain-0").count(), 0);
+  await until("what the plane wants", async () => /replicas wanted\s*5/.test(await page.locator("#plane-table").innerText()));
+  assert.match(await page.locator("#plane-table").innerText(), /210\/s, from 180 to 240/);
+  assert.equal(await page.locator("#plane-reason").innerText(), "210/s are forecast");
+  await page.locator("#enter-token").click();
+  await page.locator("#token").fill("wrong");
+  await page.getByRole("button", { name: "Use it" }).click();
+  await until("that it is wrong", async () => /not valid/.test(await page.locator("#head").innerText()));
+  await page.locator("#token").fill("open sesame, I say");
+  await page.getByRole("button", { name: "Use it" }).click();
+  page.once("dialog", (dialog) => dialog.accept());
+  await page.getByRole("button", { name: "Dry run: off" }).click();
+  await page.getByRole("button", { name: "Dry run: on" }).waitFor({ timeout: PATIENCE_MS });
+  await page.screenshot({ path: join(pictures, "plane.png"), fullPage: true });
+  await page.close();
+  plane.close();
 }
 
 /** The id that a refusal of now carries. */
@@ -151,7 +300,7 @@ async function answers(page, { listen, admin, slow }) {
   // Why was the request with this id refused?
   const id = await refusedId(listen);
   await page.getByLabel("request id").fill(id);
-  await page.getByRole("button", { name: "Why was it refused?" }).click();
+  await page.getByRole("button", { name: "What became of it?" }).click();
   await until("the answer", async () => /^Shed at .* in class bronze\./.test(await text("#answer")));
   // What would help?
   await until("advice", async () => {
@@ -162,6 +311,9 @@ async function answers(page, { listen, admin, slow }) {
   assert.match(await text("#events"), /overload began/);
   await page.getByRole("button", { name: "refusals", exact: true }).click();
   assert.match(await text("#events"), /bronze, predicted: /);
+  await page.getByRole("button", { name: "limits", exact: true }).click();
+  assert.match(await text("#events"), / because /, "why a limit changed");
+  assert.doesNotMatch(await text("#events"), /[a-z]_[a-z]/, "no words of the code");
   await page.getByRole("button", { name: "changes", exact: true }).click();
   await page.waitForSelector(".uplot canvas");
   for (const { url } of said.replicas) {
@@ -222,9 +374,23 @@ upstream = "${await replica("4", "exp:30ms")}"
   await looks(browser, admin, "applications-", "#choose-shop");
 }
 
+/** The picture of the README: an overload as it usually is, with the important class left alone. */
+async function usual(browser, admin) {
+  const page = await browser.newPage({ viewport: { width: 1400, height: 1000 }, colorScheme: "light" });
+  await page.goto(`http://${admin}/`);
+  await page.waitForSelector(".uplot canvas");
+  const figure = async (id) => parseFloat(await page.locator(`${id} b`).innerText());
+  await until("an overload that leaves gold alone", async () => {
+    const plain = (await page.locator("#headline").innerText()).includes("gold untouched");
+    return plain && (await figure("#goodput")) <= (await figure("#capacity"));
+  })
+    .then(() => page.screenshot({ path: join(pictures, "page.png") }))
+    .catch(() => console.log("gold is shed a little as well: there is no new page.png"));
+  await page.close();
+}
+
 /** Pictures in both themes and three widths; nothing is wider than the screen. */
 async function looks(browser, admin, name = "", choose = undefined) {
-  mkdirSync(pictures, { recursive: true });
   for (const colorScheme of ["light", "dark"]) {
     for (const width of [390, 800, 1400]) {
       const page = await browser.newPage({ viewport: { width, height: 900 }, colorScheme });
