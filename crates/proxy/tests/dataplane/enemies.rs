@@ -259,6 +259,45 @@ async fn deadline_is_exact_to_a_few_milliseconds() {
     assert!(shortest < Duration::from_millis(60), "{shortest:?}");
 }
 
+/// Most services finish what they began when a client leaves, so its place in `static.window` is
+/// kept for as long as a request takes: half a second here. Each place is taken twice a second at
+/// most, and no more connections are opened to the replica than requests were admitted.
+#[tokio::test]
+async fn static_window_holds_while_clients_leave() {
+    const WINDOW: usize = 4;
+    const TAKES: Duration = Duration::from_millis(500);
+    let service = Service::start(|_| async {
+        tokio::time::sleep(TAKES).await;
+        text("served")
+    })
+    .await;
+    let quota = format!("protect.mode = 'static'\nprotect.static.window = {WINDOW}");
+    let proxy = proxy(&[service.addr], &quota);
+    let addr = proxy.local_addr();
+    assert_eq!(ask(addr, GET).await.status, 200);
+    let status = || {
+        let state = proxy.state();
+        let applications = state.applications();
+        let engine = applications.single().unwrap().sentry();
+        engine.status(state.now()).classes[0].clone()
+    };
+    let begun = std::time::Instant::now();
+    for left in 1..=100 {
+        let mut client = Client::connect(addr).await;
+        client.send(GET).await;
+        eventually("it is judged", || status().arrived > left).await;
+        drop(client);
+        eventually("it is gone", || proxy.state().connections() == 0).await;
+    }
+    let places = 1 + begun.elapsed().as_millis() / TAKES.as_millis();
+    let admitted = status().admitted as usize;
+    let most = WINDOW * (1 + places as usize);
+    assert!(admitted <= most, "{admitted} admitted, at most {most}");
+    assert!(admitted > WINDOW, "{admitted} admitted");
+    let connections = service.connections.load(Ordering::SeqCst);
+    assert!(connections <= admitted, "{connections} for {admitted}");
+}
+
 #[tokio::test]
 async fn methods_in_small_letters_fit() {
     let service = Service::echo().await;

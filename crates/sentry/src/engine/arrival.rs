@@ -190,13 +190,16 @@ impl<T> Sentry<T> {
     }
 
     fn pass_gate(&self, plan: &Plan, now: Timestamp, class: ClassId) -> Result<Passed, Refusal> {
-        self.gate
-            .pass(now, &self.gate_dice)
-            .map_err(|closed| Refusal {
-                measured: closed.measured,
-                limit: closed.limit,
-                ..self.refusal(plan, closed.reason, class)
-            })
+        let pass = || self.gate.pass(now, &self.gate_dice);
+        let given_back = |closed| match self.departed_slots.release(now, &self.gate) {
+            true => pass(),
+            false => Err(closed),
+        };
+        pass().or_else(given_back).map_err(|closed| Refusal {
+            measured: closed.measured,
+            limit: closed.limit,
+            ..self.refusal(plan, closed.reason, class)
+        })
     }
 
     /// The prediction test: with `ahead` in front of it, would it be answered in time?

@@ -6,7 +6,7 @@
 //! inside already says little about the rest (nothing, for exponential times). It never counts as
 //! throughput: a replica whose clients all leave would look like a fast one. Nor does the time
 //! count in which no end could be seen: a replica whose clients all leave would look like one
-//! that has stopped.
+//! that has stopped. A place of the window at the entrance is kept with the slot.
 //!
 //! What breaks it: a server that does notice; there the slots are idle for that time. That costs no
 //! more than the clients that leave would have cost by staying.
@@ -19,6 +19,7 @@ use std::time::Duration;
 use tidegate_control::Timestamp;
 
 use super::Lock;
+use crate::gate::{Gate, Passed};
 use crate::replica::Replica;
 
 /// Nothing lingers longer than this.
@@ -37,6 +38,7 @@ struct Slot {
     until: Timestamp,
     replica: Arc<Replica>,
     generation: u32,
+    passed: Passed,
 }
 
 const NONE: u64 = u64::MAX;
@@ -56,6 +58,7 @@ impl DepartedSlots {
         seconds: f64,
         replica: &Arc<Replica>,
         generation: u32,
+        passed: Passed,
     ) {
         replica.keep(now);
         let mut slots = self.slots.lock();
@@ -63,22 +66,28 @@ impl DepartedSlots {
             until: now + Duration::from_secs_f64(seconds.min(LINGER_MAX)),
             replica: Arc::clone(replica),
             generation,
+            passed,
         });
         self.publish(&slots);
     }
 
-    /// Gives back what is due, in the order in which clients left, as of when it was due.
-    pub(super) fn release(&self, now: Timestamp) {
+    /// Gives back what is due, in the order in which clients left, as of when it was due; whether
+    /// that gave back a place of the window at the entrance.
+    pub(super) fn release(&self, now: Timestamp, gate: &Gate) -> bool {
         if now.as_nanos() < self.next_ns.load(Ordering::Relaxed) {
-            return;
+            return false;
         }
+        let mut counted = false;
         let mut slots = self.slots.lock();
         while slots.front().is_some_and(|slot| slot.until <= now)
             && let Some(slot) = slots.pop_front()
         {
             slot.replica.release_kept(slot.until, slot.generation);
+            gate.leave(slot.passed);
+            counted |= slot.passed.counted;
         }
         self.publish(&slots);
+        counted
     }
 
     fn publish(&self, slots: &VecDeque<Slot>) {
@@ -97,13 +106,14 @@ mod tests {
         let at = Timestamp::from_secs_f64;
         let replica = Arc::new(Replica::new(2));
         assert!(replica.take(at(0.0), Slots::Free));
-        let departed_slots = DepartedSlots::new();
-        departed_slots.keep(at(1.0), 0.5, &replica, replica.enter());
-        departed_slots.release(at(1.4));
+        let (departed_slots, gate) = (DepartedSlots::new(), Gate::new(at(0.0)));
+        let passed = Passed { counted: false };
+        departed_slots.keep(at(1.0), 0.5, &replica, replica.enter(), passed);
+        departed_slots.release(at(1.4), &gate);
         assert_eq!(replica.in_flight(), 1);
-        departed_slots.release(at(1.5));
+        departed_slots.release(at(1.5), &gate);
         assert_eq!(replica.in_flight(), 0);
-        departed_slots.release(at(9.0));
+        departed_slots.release(at(9.0), &gate);
         assert_eq!(replica.in_flight(), 0, "given back once");
     }
 }

@@ -57,7 +57,7 @@ impl<T> Sentry<T> {
         let replica = &plan.replicas[usize::from(permit.replica.0)];
         replica.depart(now, permit.place, false);
         replica.start_stream(now, permit.generation);
-        self.leave_gate(permit);
+        self.gate.leave(passed(permit));
         drop(plan);
         self.resolutions(now)
     }
@@ -90,8 +90,9 @@ impl<T> Sentry<T> {
             _ => 0.0,
         };
         if rest > 0.0 {
+            let passed = passed(&permit);
             self.departed_slots
-                .keep(now, rest, replica, permit.generation);
+                .keep(now, rest, replica, permit.generation, passed);
         } else {
             let inside = replica.release(now, permit.generation);
             match ending {
@@ -109,15 +110,9 @@ impl<T> Sentry<T> {
                 Ending::Dropped => replica.on_failure(now),
                 Ending::Abandoned | Ending::Ignored | Ending::Unreported => {}
             }
+            self.gate.leave(passed(&permit));
         }
-        self.leave_gate(&permit);
         true
-    }
-
-    fn leave_gate(&self, permit: &Permit) {
-        self.gate.leave(Passed {
-            counted: permit.counted,
-        });
     }
 
     fn sample(&self, plan: &Plan, now: Timestamp, permit: &Permit, inside: u32) {
@@ -175,13 +170,21 @@ impl<T> Sentry<T> {
     }
 }
 
+fn passed(permit: &Permit) -> Passed {
+    Passed {
+        counted: permit.counted,
+    }
+}
+
 /// How long the slot of a client that left is kept: what the adaptation says, else what requests
-/// take lately where slots are a quota. Without that clients that ask and leave exceed the quota,
-/// as most servers finish what they began. If nothing was served yet, as long again as this one
-/// was inside.
+/// take lately where slots are a quota, by `limits.slots` or by `static.window`. Without that
+/// clients that ask and leave exceed the quota, as most servers finish what they began. If nothing
+/// was served yet, as long again as this one was inside.
 fn departed_seconds(plan: &Plan, now: Timestamp, permit: &Permit) -> f64 {
     let told = plan.class(permit.class).forecast.linger.load();
-    if told > 0.0 || plan.config.limits.slots.is_none() {
+    let is_quota = plan.config.limits.slots.is_some()
+        || plan.config.mode == ModeName::Static && permit.counted;
+    if told > 0.0 || !is_quota {
         return told;
     }
     let replica = &plan.replicas[usize::from(permit.replica.0)];
@@ -258,8 +261,17 @@ mod tests {
     /// if the service finishes what it began.
     #[test]
     fn slots_are_not_exceeded_when_clients_leave() {
+        for quota in [
+            "static.window = 1000\nlimits.slots = 4",
+            "static.window = 4",
+        ] {
+            quota_is_kept(quota);
+        }
+    }
+
+    fn quota_is_kept(quota: &str) {
         let at = |millis: u64| Timestamp::from_nanos(millis * 1_000_000);
-        let text = "mode = 'static'\nstatic.window = 1000\nlimits.slots = 4";
+        let text = &format!("mode = 'static'\n{quota}");
         let config = tidegate_config::parse("test.toml", text).unwrap();
         let sentry = Sentry::<()>::new(&config, 1, at(0), 1).unwrap();
         let admit = |now| match sentry.on_arrival(now, &Default::default(), || ()) {
@@ -284,8 +296,8 @@ mod tests {
             let ticked = sentry.handle_timeout(at(millis + 19), &mut |_: &crate::Event| {});
             ticked.for_each(drop);
         }
-        assert!(most <= 4, "{most} inside with 4 slots");
-        assert!(admitted > 20, "{admitted} admitted in all");
+        assert!(most <= 4, "{quota}: {most} inside with 4 slots");
+        assert!(admitted > 20, "{quota}: {admitted} admitted in all");
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl<T> Sentry<T> {
     /// Resolves waiters as long as one can go and the caller takes them.
     pub(super) fn resolutions(&self, now: Timestamp) -> Resolutions<'_, T> {
         self.release_if_unjudged();
-        self.departed_slots.release(now);
+        self.departed_slots.release(now, &self.gate);
         Resolutions {
             sentry: Some(self),
             now,
