@@ -222,9 +222,33 @@ pub struct Report {
     pub path: Option<PathKey>,
     /// Its tenant.
     pub tenant: Option<u64>,
+    /// How long the request has been in the replica, as the driver measured it, in seconds. No
+    /// time that the replica reports of the request is believed beyond it.
+    pub measured_seconds: Option<f64>,
 }
 
 impl Report {
+    /// The same with its times bounded by what the driver measured; a time that no replica can
+    /// mean is left out. CPU and I/O are parts of one time.
+    pub(crate) fn bounded(&self) -> Self {
+        let Some(measured_s) = self.measured_seconds.filter(|&seconds| is_time(seconds)) else {
+            return *self;
+        };
+        let at_most = |seconds: Option<f64>, most_s: f64| {
+            seconds
+                .filter(|&seconds| is_time(seconds))
+                .map(|seconds| seconds.min(most_s))
+        };
+        let cpu_seconds = at_most(self.cpu_seconds, measured_s);
+        Self {
+            service_seconds: at_most(self.service_seconds, measured_s),
+            cpu_seconds,
+            io_seconds: at_most(self.io_seconds, measured_s - cpu_seconds.unwrap_or(0.0)),
+            queue_seconds: at_most(self.queue_seconds, measured_s),
+            ..*self
+        }
+    }
+
     /// What the request cost a server on its own (003 eq. 2): `cpu + io_weight * io`.
     pub(crate) fn service_cost(&self, io_weight: f64) -> Option<f64> {
         let cpu = self.cpu_seconds.filter(|&seconds| is_time(seconds))?;

@@ -13,7 +13,7 @@ use crate::config::{Balance, CostBy, ModeName, SentryConfig};
 use crate::contract::Contract;
 use crate::error::SentryError;
 use crate::policing::toll::toll;
-use crate::policing::{Kind, PathKey, Policer, Servers};
+use crate::policing::{Kind, Limit, PathKey, Policer, Server, Servers};
 use crate::replica::{Health, Replica, UNLIMITED};
 use crate::session::Sessions;
 
@@ -187,11 +187,20 @@ impl Plan {
 
     /// What newcomers meet in the replicas.
     pub(crate) fn servers(&self) -> Servers {
-        let mut servers = Servers::default();
-        self.up().for_each(|(_, replica)| {
-            servers.add(replica.company(), replica.queue_s());
-        });
-        servers
+        self.each_server().collect()
+    }
+
+    /// Whether one more request passes the test in a replica, or there is none to judge it by.
+    pub(crate) fn fits_one(&self, service_s: f64, limit: Limit) -> bool {
+        let mut servers = self.each_server().peekable();
+        servers.peek().is_none() || servers.any(|server| server.free(service_s, limit) > 0)
+    }
+
+    fn each_server(&self) -> impl Iterator<Item = Server> {
+        self.up().map(|(_, replica)| Server {
+            in_service: replica.company(),
+            queue_s: replica.queue_s(),
+        })
     }
 
     /// What a request is expected to cost a server on its own: by its path, or like its class,

@@ -33,7 +33,13 @@ pub(crate) struct LoadReport {
     application: f64,
     cpu: f64,
     request_cost: Option<f64>,
+    queue_ms: Option<f64>,
+    in_service: Option<f64>,
 }
+
+/// Names of our own among `named_metrics`: what `tidegate-queue-ms` and `tidegate-in-service` say.
+const QUEUE_MS: &str = "tidegate.queue_ms";
+const IN_SERVICE: &str = "tidegate.in_service";
 
 impl LoadReport {
     /// The application's own utilization if the report gives one, else the CPU's.
@@ -46,6 +52,25 @@ impl LoadReport {
     /// What the request cost, the sum over all that `request_cost` names.
     pub(super) fn request_cost(self) -> Option<f64> {
         self.request_cost
+    }
+
+    /// How long requests waited in the replica before they were started.
+    pub(super) fn queue_seconds(self) -> Option<f64> {
+        Some(self.queue_ms? / 1e3)
+    }
+
+    /// Requests in the replica.
+    pub(super) fn in_service(self) -> Option<u32> {
+        // `as` saturates.
+        self.in_service.map(|requests| requests as u32)
+    }
+
+    fn set_named(&mut self, name: &str, value: f64) {
+        match name {
+            QUEUE_MS => self.queue_ms = Some(value),
+            IN_SERVICE => self.in_service = Some(value),
+            _ => {}
+        }
     }
 
     fn add_cost(&mut self, cost: f64) {
@@ -78,7 +103,8 @@ const SCALARS: [&str; 5] = [
     "rps_fractional",
 ];
 /// Maps, whose keys follow behind a dot.
-const MAPS: [&str; 2] = ["named_metrics.", "utilization."];
+const MAPS: [&str; 2] = [NAMED_METRICS, "utilization."];
+const NAMED_METRICS: &str = "named_metrics.";
 
 fn text(metrics: &str) -> Option<LoadReport> {
     let mut found = LoadReport::default();
@@ -92,7 +118,11 @@ fn text(metrics: &str) -> Option<LoadReport> {
         match name {
             "application_utilization" => found.application = value,
             "cpu_utilization" => found.cpu = value,
-            _ => {}
+            _ => {
+                if let Some(name) = name.strip_prefix(NAMED_METRICS) {
+                    found.set_named(name, value);
+                }
+            }
         }
     }
     Some(found)
@@ -119,11 +149,15 @@ fn json(document: &[u8]) -> Option<LoadReport> {
     let mut found = LoadReport {
         application: used(["application_utilization", "applicationUtilization"])?,
         cpu: used(["cpu_utilization", "cpuUtilization"])?,
-        request_cost: None,
+        ..LoadReport::default()
     };
     let costs = member(["request_cost", "requestCost"]).and_then(|costs| costs.as_object());
     for cost in costs.into_iter().flat_map(|costs| costs.values()) {
         found.add_cost(load(cost)?);
+    }
+    let named = member(["named_metrics", "namedMetrics"]).and_then(|named| named.as_object());
+    for (name, value) in named.into_iter().flatten() {
+        found.set_named(name, load(value)?);
     }
     Some(found)
 }
@@ -135,6 +169,7 @@ fn load(value: &serde_json::Value) -> Option<f64> {
 
 const CPU_FIELD: u64 = 1;
 const REQUEST_COST_FIELD: u64 = 4;
+const NAMED_METRICS_FIELD: u64 = 8;
 const APPLICATION_FIELD: u64 = 9;
 
 fn binary(payload: &[u8]) -> Option<LoadReport> {
@@ -161,37 +196,44 @@ pub(crate) fn decode(message: &[u8]) -> Option<LoadReport> {
             2 => {
                 let length = usize::try_from(varint(&mut rest)?).ok()?;
                 let part = take(&mut rest, length)?;
-                if tag >> 3 == REQUEST_COST_FIELD {
-                    found.add_cost(map_value(part)?);
+                match tag >> 3 {
+                    REQUEST_COST_FIELD => found.add_cost(map_entry(part)?.1),
+                    NAMED_METRICS_FIELD => {
+                        let (name, value) = map_entry(part)?;
+                        found.set_named(name, value);
+                    }
+                    _ => {}
                 }
             }
             5 => drop(take(&mut rest, 4)?),
             _ => return None,
         }
     }
-    let cost = found.request_cost.unwrap_or(0.0);
-    let valid = [found.cpu, found.application, cost]
+    let optional = [found.request_cost, found.queue_ms, found.in_service];
+    let given = optional.into_iter().flatten();
+    let valid = [found.cpu, found.application]
         .into_iter()
+        .chain(given)
         .all(is_load);
     valid.then_some(found)
 }
 
-/// The number of an entry of a map from names to numbers; 0 where it is left out.
-fn map_value(mut entry: &[u8]) -> Option<f64> {
+/// An entry of a map from names to numbers; the number is 0 where it is left out.
+fn map_entry(mut entry: &[u8]) -> Option<(&str, f64)> {
     const NAME: u64 = 1 << 3 | 2;
     const NUMBER: u64 = 2 << 3 | 1;
-    let mut value = 0.0;
+    let (mut name, mut value) = ("", 0.0);
     while !entry.is_empty() {
         match varint(&mut entry)? {
             NAME => {
                 let length = usize::try_from(varint(&mut entry)?).ok()?;
-                take(&mut entry, length)?;
+                name = std::str::from_utf8(take(&mut entry, length)?).ok()?;
             }
             NUMBER => value = f64::from_le_bytes(take(&mut entry, 8)?.try_into().ok()?),
             _ => return None,
         }
     }
-    Some(value)
+    Some((name, value))
 }
 
 fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
@@ -346,6 +388,31 @@ mod tests {
         assert_eq!(cost(both), Some(87.0));
         assert_eq!(cost(r#"JSON {"requestCost":{"t":-1}}"#), None);
         assert_eq!(cost("TEXT cpu_utilization=0.3"), None);
+    }
+
+    #[test]
+    fn queue_and_company_are_named_metrics_in_every_form() {
+        let found = |value: &str| {
+            let report = report(value).unwrap();
+            (report.queue_seconds(), report.in_service())
+        };
+        let text = "TEXT named_metrics.tidegate.queue_ms=12.5,named_metrics.tidegate.in_service=7";
+        assert_eq!(found(text), (Some(0.0125), Some(7)));
+        let json = r#"JSON {"named_metrics":{"tidegate.queue_ms":12.5,"tidegate.in_service":7}}"#;
+        assert_eq!(found(json), (Some(0.0125), Some(7)));
+        let entry = |name: &str, value: f64| {
+            let name = [&[0x0a, name.len() as u8], name.as_bytes()].concat();
+            let entry = [&name[..], &[0x11], &value.to_le_bytes()].concat();
+            [&[0x42, entry.len() as u8], &entry[..]].concat()
+        };
+        let message = [
+            entry(QUEUE_MS, 12.5),
+            entry("depth", 3.0),
+            entry(IN_SERVICE, 7.0),
+        ];
+        let message = BASE64.encode(message.concat());
+        assert_eq!(found(&format!("BIN {message}")), (Some(0.0125), Some(7)));
+        assert_eq!(found("TEXT cpu_utilization=0.3"), (None, None));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::str::FromStr;
 
 use http::{HeaderName, HeaderValue};
+use tidegate_control::Timestamp;
 use tidegate_sentry::{ClassId, PathKey, ReplicaId, Report};
 
 use super::orca;
@@ -33,6 +34,7 @@ pub(crate) struct About {
     class: ClassId,
     path: Option<PathKey>,
     tenant: Option<u64>,
+    admitted: Timestamp,
 }
 
 impl About {
@@ -42,6 +44,7 @@ impl About {
             class: slot.class(),
             path: request.head.keys.path,
             tenant: request.head.keys.tenant,
+            admitted: slot.admitted(),
         }
     }
 }
@@ -52,13 +55,14 @@ pub(crate) fn strip(application: &Application, about: About, headers: &mut Field
     if contraband.may_report()
         && let Some(report) = read(headers)
     {
+        let now = application.now();
         let report = Report {
             class: about.class,
             path: about.path,
             tenant: about.tenant,
+            measured_seconds: Some((now - about.admitted).as_secs_f64()),
             ..report
         };
-        let now = application.now();
         application.sentry().on_report(now, about.replica, &report);
     }
     contraband.remove(headers);
@@ -96,8 +100,8 @@ fn read(headers: &Fields) -> Option<Report> {
         service_seconds: seconds(headers.get(SERVICE_MS)),
         cpu_seconds: seconds(headers.get(CPU_MS)),
         io_seconds: seconds(headers.get(IO_MS)),
-        in_service: number(headers.get(IN_SERVICE)),
-        queue_seconds: seconds(headers.get(QUEUE_MS)),
+        in_service: number(headers.get(IN_SERVICE)).or_else(|| orca?.in_service()),
+        queue_seconds: seconds(headers.get(QUEUE_MS)).or_else(|| orca?.queue_seconds()),
         ..Report::default()
     };
     (report != Report::default()).then_some(report)

@@ -150,6 +150,7 @@ impl<T> Sentry<T> {
     /// come before [`Sentry::handle_timeout`] of the same instant.
     pub fn on_report(&self, _now: Timestamp, replica: ReplicaId, report: &Report) {
         self.tally.reports.on_report(report);
+        let report = &report.bounded();
         let plan = self.plan.load();
         let mut company = 1;
         if let Some(replica) = plan.replica(replica) {

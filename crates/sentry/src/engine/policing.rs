@@ -101,13 +101,12 @@ impl<T> Sentry<T> {
         if !class.delay().is_zero() && !plan.prefers(now, arrival) {
             return Ok(Judged::Held(bucket_of(service_s)));
         }
-        let servers = plan.servers();
-        let in_time = servers.fit(1, service_s, limit) == 1;
+        let in_time = plan.fits_one(service_s, limit);
         plan.policer.examined(1, u32::from(!in_time));
         if in_time {
             return Ok(Judged::Passed);
         }
-        let figures = figures(&servers, 1, service_s, limit);
+        let figures = figures(&plan.servers(), 1, service_s, limit);
         self.drop_below(plan, plan.class_index(arrival.class), figures);
         Err(self.policed(plan, arrival.class, figures))
     }

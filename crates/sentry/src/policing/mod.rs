@@ -26,6 +26,6 @@ pub(crate) mod toll;
 
 pub use path::{PathHasher, PathKey};
 pub(crate) use policer::{Kind, Policer};
-pub(crate) use servers::{Limit, Servers};
+pub(crate) use servers::{Limit, Server, Servers};
 pub use table::ServiceTable;
 pub use threshold::{ClassLoad, Threshold, ThresholdGate};

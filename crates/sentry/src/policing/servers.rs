@@ -10,10 +10,19 @@
 //! with the time `Q` that requests wait in a server before they are started, the service time `S`
 //! of one of them on its own, the target `R_sla` and the time `d` they may have been held before.
 //!
+//! The paper's `eta` are those in service. Ours are all that are inside, those included that wait
+//! there: so what is inside takes the longer of `Q` and `eta * S`, and not their sum.
+//!
+//! The paper has one `Q` and one `eta` for all servers, which are balanced perfectly; where they
+//! are not, its footnote 1 scales `eta` and `n` by a measured skew. Here each server is judged by
+//! its own `Q` and `eta`, and what fits is the sum: the skew is measured, and a server that is full
+//! counts as none. So is one that says that it is full and is not: it costs its own share.
+//!
 //! That keeps the mean of their response times. What it allows is therefore filled only up to a
 //! share that is learnt from what was late ([`room`](super::room)).
 //!
-//! What breaks it: requests of one path that differ a lot, by more than that share has room for.
+//! What breaks it: requests of one path that differ a lot, by more than that share has room for;
+//! a balancer that sends requests to full servers while others have room.
 
 /// This many requests in a server pass for the mean's sake, however much is to be kept free: with
 /// fewer, a server with several cores might stand idle.
@@ -28,55 +37,85 @@ pub(crate) struct Limit {
     pub(crate) room: f64,
 }
 
-/// What newcomers meet in the servers: sums over those that are up.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+/// What newcomers meet in a server that is up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Server {
+    /// Requests inside (`eta`), those that wait there included.
+    pub(crate) in_service: u32,
+    /// Time until one is started (`Q`).
+    pub(crate) queue_s: f64,
+}
+
+impl Server {
+    /// How many more requests pass the test here.
+    pub(crate) fn free(self, service_s: f64, limit: Limit) -> u32 {
+        let allowed = limit.time_s / service_s;
+        let used = (limit.room * allowed).max(allowed.min(SPARED));
+        let inside = f64::from(self.in_service).max(self.queue_s / service_s);
+        // `as` saturates, and maps what is negative and NaN to zero.
+        (used - inside).floor() as u32
+    }
+
+    /// When the last of `batch` more is answered.
+    fn response_s(self, batch: u32, service_s: f64) -> f64 {
+        let inside_s = self.queue_s.max(f64::from(self.in_service) * service_s);
+        inside_s + f64::from(batch) * service_s
+    }
+}
+
+/// The servers that are up, and what was admitted to them meanwhile.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Servers {
-    count: u32,
-    in_service: u32,
-    queue_s: f64,
+    each: Vec<Server>,
+    admitted: u32,
+}
+
+impl FromIterator<Server> for Servers {
+    fn from_iter<I: IntoIterator<Item = Server>>(servers: I) -> Self {
+        Self {
+            each: servers.into_iter().collect(),
+            admitted: 0,
+        }
+    }
 }
 
 impl Servers {
-    pub(crate) fn add(&mut self, in_service: u32, queue_s: f64) {
-        self.count += 1;
-        self.in_service = self.in_service.saturating_add(in_service);
-        self.queue_s += queue_s;
-    }
-
-    /// How many servers there are.
-    pub(crate) fn count(&self) -> u32 {
-        self.count
-    }
-
     /// Requests in service in a server, on average (`eta`).
     pub(crate) fn in_service_each(&self) -> f64 {
-        f64::from(self.in_service) / f64::from(self.count.max(1))
+        let all: f64 = self.iter().map(|it| f64::from(it.in_service)).sum();
+        all / self.each.len().max(1) as f64
+    }
+
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = Server> {
+        self.each.iter().copied()
     }
 
     /// This many more are in service.
     pub(crate) fn admit(&mut self, batch: u32) {
-        self.in_service = self.in_service.saturating_add(batch);
+        self.admitted = self.admitted.saturating_add(batch);
     }
 
     /// How many of `batch` requests pass the test: all of them, or the first that do. Without
     /// servers all: there is nothing to judge them by.
     pub(crate) fn fit(&self, batch: u32, service_s: f64, limit: Limit) -> u32 {
-        if self.count == 0 {
+        if self.each.is_empty() {
             return batch;
         }
-        let queue_s = self.queue_s / f64::from(self.count);
-        let allowed = (limit.time_s - queue_s) / service_s;
-        let used = (limit.room * allowed).max(allowed.min(SPARED));
-        let each = (used - self.in_service_each()).floor();
-        // `as` saturates, and maps what is negative and NaN to zero.
-        (each as u32).saturating_mul(self.count).min(batch)
+        let free = self
+            .iter()
+            .map(|server| server.free(service_s, limit))
+            .fold(0, u32::saturating_add);
+        free.saturating_sub(self.admitted).min(batch)
     }
 
-    /// When the last of `batch` more would be answered.
+    /// When the last of `batch` more, spread evenly, would be answered by the server that is first.
     pub(crate) fn response_s(&self, batch: u32, service_s: f64) -> f64 {
-        let servers = self.count.max(1);
-        let load = self.in_service_each() + f64::from(batch.div_ceil(servers));
-        self.queue_s / f64::from(servers) + load * service_s
+        let servers = u32::try_from(self.each.len().max(1)).unwrap_or(u32::MAX);
+        let part = self.admitted.saturating_add(batch).div_ceil(servers);
+        self.iter()
+            .map(|server| server.response_s(part, service_s))
+            .min_by(f64::total_cmp)
+            .unwrap_or(0.0)
     }
 }
 
@@ -84,19 +123,24 @@ impl Servers {
 mod tests {
     use super::*;
 
+    fn servers(each: &[(u32, f64)]) -> Servers {
+        let server = |&(in_service, queue_s)| Server {
+            in_service,
+            queue_s,
+        };
+        each.iter().map(server).collect()
+    }
+
     #[test]
     fn equation_3() {
-        let mut servers = Servers::default();
-        servers.add(10, 0.1);
-        servers.add(20, 0.3);
-        // Q = 0.2, eta = 15, beta = 5 on 2 servers: 3 more each.
+        let servers = servers(&[(35, 0.2); 2]);
+        // Q = 0.2, which is 20 of 35; eta = 15, beta = 5 on 2 servers: 3 more each.
         assert!((servers.response_s(5, 0.01) - (0.2 + 18.0 * 0.01)).abs() < 1e-12);
     }
 
     #[test]
     fn what_fits_passes_the_test_and_one_more_on_each_does_not() {
-        let mut servers = Servers::default();
-        (0..3).for_each(|_| servers.add(20, 0.05));
+        let mut servers = servers(&[(20, 0.05); 3]);
         let service_s = 1.0 / 60.0;
         let limit = Limit {
             time_s: 0.9,
@@ -111,9 +155,22 @@ mod tests {
     }
 
     #[test]
+    fn skew_is_each_server_by_its_own_queue_and_company() {
+        let limit = Limit {
+            time_s: 1.005,
+            room: 1.0,
+        };
+        let fit = |each: &[(u32, f64)]| servers(each).fit(1000, 0.01, limit);
+        assert_eq!(fit(&[(10, 0.0), (60, 0.2)]), 90 + 40);
+        assert_eq!(fit(&[(10, 0.0), (10, 0.2)]), 90 + 80, "others wait there");
+        let honest = fit(&[(10, 0.0); 2]);
+        assert_eq!(fit(&[(10, 0.0), (10, 0.0), (10, 86_400.0)]), honest);
+        assert_eq!(fit(&[(10, 0.0), (10, 0.0), (u32::MAX, 0.0)]), honest);
+    }
+
+    #[test]
     fn what_is_to_be_kept_free_is_and_a_few_pass_in_any_case() {
-        let mut servers = Servers::default();
-        servers.add(0, 0.0);
+        let servers = servers(&[(0, 0.0)]);
         let fit = |time_s, room| servers.fit(1000, 0.01, Limit { time_s, room });
         assert_eq!(fit(1.005, 1.0), 100);
         assert_eq!(fit(1.005, 0.5), 50);

@@ -15,7 +15,7 @@ use crate::api::{
 use crate::fleet::FleetShare;
 
 /// Version of the blocks.
-pub(super) const VERSION: u16 = 2;
+pub(super) const VERSION: u16 = 3;
 
 /// What a block begins with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -116,6 +116,7 @@ impl Replica {
         let present = self.station.len();
         let nucleus = self.nucleus.as_mut();
         Report {
+            measured_seconds: Some(took.as_secs_f64()),
             service_seconds: Some(took.as_secs_f64()),
             demand: nucleus.map(|nucleus| nucleus.end(now, took, full, present)),
             ..Report::default()
@@ -128,10 +129,12 @@ impl Replica {
         let cpu_s = alone_s * self.cpu_share?;
         let took_s = took.as_secs_f64();
         Some(Report {
+            measured_seconds: Some(took_s),
             service_seconds: Some(took_s),
             cpu_seconds: Some(cpu_s),
             cost: Some(alone_s),
             io_seconds: Some((took_s - cpu_s).max(0.0)),
+            queue_seconds: Some(self.station.latest_wait_s()),
             in_service: u32::try_from(self.station.len() + 1).ok(),
             ..Report::default()
         })

@@ -53,6 +53,7 @@ struct Job<J> {
 enum Stage {
     Waiting {
         work: f64,
+        since: Timestamp,
     },
     Running,
     /// Done, but its slot is still taken: the answer is being read.
@@ -77,6 +78,8 @@ pub struct Station<J> {
     in_service: usize,
     waiting: usize,
     held: usize,
+    /// How long the job that was started last had waited.
+    latest_wait_s: f64,
 
     /// The virtual clock, in seconds of work per job.
     clock: f64,
@@ -105,6 +108,7 @@ impl<J> Station<J> {
             in_service: 0,
             waiting: 0,
             held: 0,
+            latest_wait_s: 0.0,
             clock: 0.0,
             seen: Timestamp::ZERO,
             busy: 0.0,
@@ -123,6 +127,12 @@ impl<J> Station<J> {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
+    }
+
+    /// How long the job that was started last had waited for its slot, in seconds.
+    #[must_use]
+    pub fn latest_wait_s(&self) -> f64 {
+        self.latest_wait_s
     }
 
     /// Everything inside, held slots included.
@@ -210,13 +220,14 @@ impl<J> Station<J> {
         if !self.up || (full && self.waiting >= self.queue) {
             return Err(item);
         }
-        let stage = Stage::Waiting { work };
+        let stage = Stage::Waiting { work, since: now };
         let key = self.jobs.insert(Job { item, stage });
         if full {
             self.line.push_back(key);
             self.waiting += 1;
         } else {
             self.advance(now);
+            self.latest_wait_s = 0.0;
             self.start(key, work);
             self.adjust();
         }
@@ -238,11 +249,12 @@ impl<J> Station<J> {
         while self.waiting > 0 && !self.is_full() {
             let key = self.line.pop_front().expect("whoever waits is in line");
             if let Some(&Job {
-                stage: Stage::Waiting { work },
+                stage: Stage::Waiting { work, since },
                 ..
             }) = self.jobs.get(key)
             {
                 self.waiting -= 1;
+                self.latest_wait_s = seconds_between(since, self.seen);
                 self.start(key, work);
             }
         }

@@ -37,6 +37,19 @@ fn one_at_a_time_in_order() {
 }
 
 #[test]
+fn latest_wait_is_that_of_the_job_started_last() {
+    let mut fifo = station(1, Bound::Limited(1));
+    fifo.arrive(at(0.0), 1, 2.0).unwrap();
+    assert_eq!(fifo.latest_wait_s(), 0.0);
+    fifo.arrive(at(0.5), 2, 1.0).unwrap();
+    fifo.finish(at(2.0)).unwrap();
+    assert_eq!(fifo.latest_wait_s(), 1.5);
+    fifo.finish(at(3.0)).unwrap();
+    fifo.arrive(at(4.0), 3, 1.0).unwrap();
+    assert_eq!(fifo.latest_wait_s(), 0.0);
+}
+
+#[test]
 fn sharing_slows_everybody_down() {
     let mut shared = station(1, Bound::Unlimited);
     shared.arrive(at(0.0), 1, 1.0).unwrap();

@@ -213,16 +213,19 @@ fn worth_a_timer(delay: Duration) -> Duration {
 
 /// Servers that the next period has for newcomers: nearly all of them, less what it takes to finish
 /// what is in service within the period. Without this a backlog from before the threshold was right
-/// would stay for ever.
+/// would stay for ever. Each counts by itself, so that one that
+/// says more than it has is believed for itself only.
 fn servers_left(plan: &Plan, loads: &[ClassLoad]) -> f64 {
     let servers = plan.servers();
     let rate: f64 = loads.iter().map(|load| load.rate).sum();
     let work: f64 = loads.iter().map(|load| load.rate * load.service_s).sum();
     let service_s = if rate > 0.0 { work / rate } else { 0.0 };
-    let count = f64::from(servers.count());
-    let backlog_s = servers.in_service_each() * count * service_s;
-    let backlog = backlog_s / plan.config.sentry.threshold_interval.as_secs_f64();
-    LOAD_MAX * count - backlog.min(BACKLOG_MAX * count)
+    let interval_s = plan.config.sentry.threshold_interval.as_secs_f64();
+    servers
+        .iter()
+        .map(|server| f64::from(server.in_service) * service_s / interval_s)
+        .map(|backlog| LOAD_MAX - backlog.min(BACKLOG_MAX))
+        .sum()
 }
 
 fn bounds(plan: &Plan) -> DelayBounds {
