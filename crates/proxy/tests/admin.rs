@@ -21,6 +21,7 @@ use tidegate_proxy::reload::Source;
 use tidegate_proxy::state::State;
 use tidegate_proxy::trace::TraceId;
 use tidegate_sentry::{Arrival, ClassId, Ending, ReplicaId, Verdict};
+use tidegate_testing::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -229,6 +230,32 @@ async fn a_token_guards_all_but_the_probes() {
     let bearer = "Bearer open sesame".parse().unwrap();
     request.headers_mut().insert("authorization", bearer);
     assert_eq!(desk.call(request).await.status, 200);
+}
+
+/// As many as the listener takes at a time, and the older ones are closed for the newer ones.
+const UNFINISHED: usize = 150;
+
+#[tokio::test]
+async fn unfinished_bodies_keep_neither_probes_nor_the_operator_out() {
+    let desk = Desk::start(PLAIN);
+    let mut events = desk.events().await;
+    let get = "GET /healthz HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\nhalf";
+    let mut prober = Client::connect(desk.addr).await;
+    assert_eq!(prober.ask(get).await.status, 200, "whatever follows");
+    let post = "POST /api/kill-switch HTTP/1.1\r\nhost: localhost\r\n\
+                content-type: application/json\r\ncontent-length: 99\r\n\r\n{";
+    let mut crowd = Vec::new();
+    for number in 0..UNFINISHED {
+        let mut client = Client::connect(desk.addr).await;
+        client.send(if number % 2 == 0 { get } else { post }).await;
+        crowd.push(client);
+    }
+    assert_eq!(desk.get("/healthz").await.status, 200);
+    let switched = desk.post("/api/kill-switch", r#"{ "enabled": true }"#);
+    assert_eq!(switched.await.status, 200);
+    let on = |line: &Value| line["line"].as_str().unwrap().contains("kill switch on");
+    events.wait_for("notice", on).await;
+    drop(crowd);
 }
 
 #[tokio::test]
@@ -749,6 +776,41 @@ async fn metrics_are_valid_and_complete() {
         let has = page.keys().any(|series| series.starts_with(family));
         assert!(has, "{family}");
     }
+}
+
+/// Answers of 20 ms within the target: power is fifty times the goodput.
+#[tokio::test]
+async fn power_is_goodput_over_mean_response_time() {
+    let desk = Desk::start(PLAIN);
+    let application = desk.state.first();
+    let took = Duration::from_millis(20);
+    let answer_one = || {
+        let (now, sentry) = (application.now(), application.sentry());
+        let waiter = || unreachable!("there is room");
+        if let Verdict::Admit(permit) = sentry.on_arrival(now, &Arrival::default(), waiter) {
+            let class = permit.class();
+            application.pass_on(sentry.on_end(now, permit, Ending::Served));
+            let core = application.metrics().core(1);
+            core.record_served(class, ReplicaId(0), took, took);
+        }
+    };
+    let recent = soon(async {
+        loop {
+            answer_one();
+            let status = desk.get("/api/status").await.json();
+            let recent = status["applications"]["default"]["recent"].clone();
+            if recent["power"].is_number() {
+                return recent;
+            }
+        }
+    })
+    .await;
+    let goodput = recent["in_target_per_second"].as_f64().unwrap();
+    let power = recent["power"].as_f64().unwrap();
+    assert!(goodput > 0.0);
+    assert!((power / goodput - 50.0).abs() < 0.1, "{recent}");
+    let page = exposition::parse(&desk.get("/metrics").await.body);
+    assert!(page.contains_key(r#"tidegate_power{application="default"}"#));
 }
 
 #[tokio::test]

@@ -188,12 +188,14 @@ impl<'a> Run<'a> {
         let measured = self.config.duration - self.config.warm_up;
         let duration_s = measured.as_secs_f64();
         let kinds = self.config.requests.iter().zip(&self.recorder.kinds);
+        let goodput_per_s = requests.within_target as f64 / duration_s;
         LoadReport {
+            power: report::power(goodput_per_s, &requests),
             seed: self.config.seed,
             duration_s,
             target_ms: self.config.target_time.as_secs_f64() * 1e3,
             offered_per_s: requests.total as f64 / duration_s,
-            goodput_per_s: requests.within_target as f64 / duration_s,
+            goodput_per_s,
             attempts: (self.config.retry.retries_max > 0).then(|| self.recorder.attempts.summary()),
             kinds: kinds
                 .map(|(spec, tally)| (spec.name.clone(), tally.summary()))

@@ -20,6 +20,9 @@ pub struct LoadReport {
     pub offered_per_s: f64,
     /// Answers in time, per second of the schedule.
     pub goodput_per_s: f64,
+    /// Kleinrock's power: goodput over the mean latency in seconds, where anything was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power: Option<f64>,
     /// Requests, each judged by its last try and timed from the first.
     pub requests: Summary,
     /// Single tries, where requests were tried again.
@@ -148,6 +151,12 @@ impl Second {
     }
 }
 
+/// Goodput over the mean latency in seconds.
+pub(super) fn power(goodput_per_s: f64, requests: &Summary) -> Option<f64> {
+    let mean_s = requests.latency?.mean_ms / 1e3;
+    (mean_s > 0.0).then(|| goodput_per_s / mean_s)
+}
+
 impl LoadReport {
     /// The time series as CSV with a header line.
     #[must_use]
@@ -179,6 +188,9 @@ impl fmt::Display for LoadReport {
             writeln!(f, "the first connection that failed: {cause}")?;
         }
         write_latency(f, "latency", self.requests.latency)?;
+        if let Some(power) = self.power {
+            writeln!(f, "power     {power:>9.1}  goodput over mean latency, 1/s²")?;
+        }
         write_latency(f, "refusals", self.requests.refusal_latency)?;
         write_latency(f, "send lag", self.send_lag)?;
         if let Some(attempts) = &self.attempts {
@@ -255,6 +267,7 @@ mod tests {
             target_ms: 500.0,
             offered_per_s: 2.0,
             goodput_per_s: 1.0,
+            power: None,
             requests: Summary {
                 total: 4,
                 ok: 2,
@@ -285,6 +298,22 @@ mod tests {
         );
         assert!(text.contains("1.0/s answered within 500ms"), "{text}");
         assert!(!text.contains("timeout"), "{text}");
+    }
+
+    #[test]
+    fn power_is_goodput_over_mean_latency() {
+        let requests = Summary {
+            latency: Some(Quantiles {
+                mean_ms: 20.0,
+                ..Quantiles::default()
+            }),
+            ..Summary::default()
+        };
+        let power = power(95.0, &requests);
+        assert_eq!(power, Some(4750.0));
+        assert_eq!(super::power(0.0, &Summary::default()), None);
+        let text = LoadReport { power, ..report() }.to_string();
+        assert!(text.contains("power        4750.0"), "{text}");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! What each call does.
 
+use std::error::Error;
 use std::io::{self, Write as _};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use flate2::Compression;
@@ -14,7 +15,7 @@ use http::header::{
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -42,6 +43,9 @@ use crate::settings::SettingsError;
 /// Longest body of a call: a configuration's worth of parameters many times over.
 const BODY_MAX: usize = 64 << 10;
 
+/// A call's body must be complete within this time.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// A whole answer, or the stream of events.
 pub(super) type Answer = Response<Either<Full<Bytes>, Subscription>>;
 
@@ -67,7 +71,11 @@ async fn call(operator: &Arc<Operator>, request: Request<Incoming>) -> Result<An
         Endpoint::FleetReport => MESSAGE_BYTES_MAX,
         _ => BODY_MAX,
     };
-    let body = read(body, most).await?;
+    let body = match route.verb {
+        // Health checks are answered whatever comes behind their heads.
+        Verb::Get => Bytes::new(),
+        _ => read(body, most, BODY_TIMEOUT).await?,
+    };
     match route.endpoint {
         Endpoint::Page => Ok(page(&parts)),
         Endpoint::Requests => find_request(operator, &parts),
@@ -175,10 +183,19 @@ fn fleet_report(operator: &Operator, body: &[u8]) -> Result<Answer, ApiError> {
     Ok(response)
 }
 
-async fn read(body: Incoming, most: usize) -> Result<Bytes, ApiError> {
-    match Limited::new(body, most).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
+async fn read<B>(body: B, most: usize, within: Duration) -> Result<Bytes, ApiError>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>,
+{
+    let whole = Limited::new(body, most).collect();
+    match tokio::time::timeout(within, whole).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Err(_) => Err(ApiError::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "the body did not come in time",
+            format!("send it within {} s", within.as_secs()),
+        )),
+        Ok(Err(_)) => Err(ApiError::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "the body is too long or broke off",
             format!("send at most {most} bytes"),
@@ -642,5 +659,28 @@ mod tests {
         assert_eq!(status(&Method::DELETE, "/api/applications/shop"), 405);
         assert_eq!(status(&Method::GET, "/api/applications//replicas"), 404);
         assert_eq!(status(&Method::GET, "/api/applications/a/b"), 404);
+    }
+
+    /// A body of which nothing comes.
+    struct Silent;
+
+    impl Body for Silent {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
+            std::task::Poll::Pending
+        }
+    }
+
+    #[tokio::test]
+    async fn body_that_does_not_come_is_given_up() {
+        let error = read(Silent, 10, Duration::ZERO).await.unwrap_err();
+        assert_eq!(refusal(&error).status(), StatusCode::REQUEST_TIMEOUT);
+        let read = read(Full::new(Bytes::from("all")), 10, BODY_TIMEOUT).await;
+        assert_eq!(read.unwrap(), "all");
     }
 }

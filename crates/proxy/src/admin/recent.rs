@@ -84,6 +84,9 @@ pub(super) struct Rates {
     pub(super) response_p95_seconds: Option<f64>,
     /// 99th percentile of the response time.
     pub(super) response_p99_seconds: Option<f64>,
+    /// Kleinrock's power: goodput per second over the mean response time in seconds, where
+    /// anything was answered.
+    pub(super) power: Option<f64>,
 }
 
 /// One picture of all counters.
@@ -287,6 +290,14 @@ impl Counted {
             response_p50_seconds: quantile(&times.response, 0.5),
             response_p95_seconds: quantile(&times.response, 0.95),
             response_p99_seconds: quantile(&times.response, 0.99),
+            power: power(rate(self.in_target), &times.response),
         }
     }
+}
+
+/// 000 eq. 1 without its constants, capacity and service time, which nobody tells a proxy. It is
+/// greatest where response times begin to rise faster than goodput.
+fn power(goodput: f64, response: &Snapshot) -> Option<f64> {
+    let mean_s = response.sum_seconds() / response.count() as f64;
+    (mean_s > 0.0).then(|| goodput / mean_s)
 }

@@ -45,12 +45,22 @@ metrics! { ENGINE_METRICS:
     CAPACITY = Gauge "tidegate_capacity",
         "Requests the replicas can serve per second together.",
         "the capacity; alert when arrivals stay above it";
+    POWER = Gauge "tidegate_power",
+        "Goodput per second over the mean response time in seconds, of the last seconds.",
+        "a fall under steady arrivals means worse work: queues are long, or answers late";
     OVERLOADED = Gauge "tidegate_overloaded",
         "1 while more arrives than can be served.",
         "add replicas, or wait: what exceeds the capacity is shed by class";
     BAD_REPORTS = Counter "tidegate_bad_reports_total",
         "Parts of replicas' reports that made no sense.",
         "the replica's headers are malformed; see wire.md";
+}
+
+/// What the last seconds were worth, where anything was answered in them.
+pub(super) fn power(page: &mut Page, power: Option<f64>) {
+    if let Some(power) = power {
+        page.begin(&POWER).sample(&[], power);
+    }
 }
 
 pub(super) fn engine(page: &mut Page, status: &Status) {

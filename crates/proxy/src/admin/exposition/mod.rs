@@ -54,6 +54,8 @@ pub(super) fn families(operator: &Operator) -> Vec<Family> {
     for application in applications.iter() {
         page.set_application(Some(application.name()));
         self::application(&mut page, application);
+        let recent = operator.watch(application.name(), |watch| watch.pictures.recent());
+        engine::power(&mut page, recent.total.power);
     }
     page.set_application(None);
     if applications.single().is_none() {
