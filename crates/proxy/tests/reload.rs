@@ -151,6 +151,12 @@ async fn a_refused_file_leaves_the_old_one_in_force() {
             .unwrap()
             .contains("`soon`")
     );
+    let warned = |status: &serde_json::Value| {
+        let warnings = status["warnings"].as_array().unwrap().iter();
+        let texts = warnings.filter_map(|warning| warning["text"].as_str());
+        texts.filter(|text| text.contains("`soon`")).count()
+    };
+    assert_eq!(warned(&status), 1, "{}", status["warnings"]);
     let metrics = desk.get("/metrics").await.body;
     assert!(metrics.contains("tidegate_config_in_force 0\n"));
     assert!(metrics.contains("tidegate_reloads_total{outcome=\"refused\"} 1\n"));
@@ -160,6 +166,7 @@ async fn a_refused_file_leaves_the_old_one_in_force() {
     let status = desk.get("/api/status").await.json();
     assert_eq!(target_millis(&desk), 400);
     assert_eq!(status["reload"]["error"], serde_json::Value::Null);
+    assert_eq!(warned(&status), 0);
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -359,4 +360,75 @@ fn new_process_has_the_replicas_that_were_discovered_when_the_source_is_gone() {
     let pool = ask(&old, "admin", "/api/applications/other/replicas").text();
     assert_eq!(pool.matches("http://a.test:").count(), 3999);
     drop(successor);
+}
+
+#[test]
+fn kill_switch_goes_to_the_next_process() {
+    let upstream = format!("http://{}", service());
+    let mut old = start(&flags(&["--upstream", &upstream]));
+    let admin = old.addr("admin").to_owned();
+    let enabled = r#"{ "enabled": true }"#;
+    let switched = blocking::call(&admin, "POST", "/api/kill-switch", enabled);
+    assert_eq!(switched.status, 200, "{switched:?}");
+    let is_on = r#""kill_switch":{"on":true"#;
+    assert!(status(&old).contains(is_on), "{}", status(&old));
+    let pid = old.id();
+    old.signal(Signal::USR2);
+    assert!(old.wait().success());
+    let successor = successor_of(pid, &upstream).unwrap();
+    let answer = ask(&old, "admin", "/api/status").text();
+    assert!(answer.contains(is_on), "{answer}");
+    drop(successor);
+}
+
+/// Waits until the process has written a line with this to its operator.
+fn wait_for_line(lines: &mut impl Iterator<Item = std::io::Result<String>>, what: &str) {
+    let said = lines.any(|line| line.is_ok_and(|line| line.contains(what)));
+    assert!(said, "it writes `{what}`");
+}
+
+fn make_pipe(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status().expect("runs");
+    assert!(made.success());
+}
+
+/// A pipe is read at the start and never again: a reload that waited for somebody to write to it
+/// would keep later ones waiting.
+#[test]
+fn configuration_from_a_pipe_is_read_once_and_reloads_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("tidegate.toml");
+    make_pipe(&pipe);
+    let text = format!("upstream = 'http://{}'", service());
+    let writer = thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::write(pipe, text)
+    });
+    let mut running = start(&flags(&["-c", pipe.to_str().unwrap()]));
+    writer.join().unwrap().unwrap();
+    let mut lines = BufReader::new(running.stderr()).lines();
+    for _ in 0..2 {
+        running.signal(Signal::HUP);
+        wait_for_line(&mut lines, "is no regular file");
+    }
+    assert_eq!(ask(&running, "listen", "/").text(), "hello");
+    running.finish();
+}
+
+#[test]
+fn second_signal_ends_requests_in_flight() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let upstream = format!("http://{}", silent.local_addr().expect("an address"));
+    let mut running = start(&flags(&["--upstream", &upstream]));
+    let mut client = Connection::open(running.addr("listen")).expect("connects");
+    let request = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    client.send(request).expect("sends");
+    let held = silent.accept().expect("the request is sent to the service");
+    let mut lines = BufReader::new(running.stderr()).lines();
+    running.signal(Signal::TERM);
+    wait_for_line(&mut lines, "a second signal ends them");
+    running.signal(Signal::TERM);
+    // A shutdown that waits for its grace period ends in success.
+    assert_eq!(running.wait().code(), Some(1));
+    drop((held, client));
 }

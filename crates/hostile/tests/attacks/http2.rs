@@ -62,6 +62,37 @@ async fn names_that_would_be_lines_never_reach_the_replica() {
     }
 }
 
+/// h2 makes a URI of `:path`, and a URI ends at `#`: the rest is in no request.
+#[tokio::test]
+async fn fragment_in_a_path_reaches_no_replica() {
+    for path in ["/evil#secret", "/evil?a#secret", "/evil#secret/../x?y"] {
+        let stage = Stage::start().await;
+        let fields = [
+            (":method", "GET"),
+            (":scheme", "http"),
+            (":authority", "a"),
+            (":path", path),
+        ];
+        let flags = END_HEADERS | END_STREAM;
+        let (mut reader, mut writer) = frames::connect(stage.addr).await.expect("it listens");
+        let request = frame(kind::HEADERS, flags, 1, &block(&fields));
+        let _ = writer.send(&request).await;
+        within(async {
+            while let Some(received) = reader.next().await {
+                if received.stream == 1 || received.kind == kind::GOAWAY {
+                    break;
+                }
+            }
+        })
+        .await;
+        drop((reader, writer));
+        let heads = stage.heads();
+        assert!(heads.iter().all(|head| !head.contains('#')), "{heads:?}");
+        assert!(!stage.replica_saw("secret"), "{heads:?}");
+        stage.is_unharmed().await;
+    }
+}
+
 #[tokio::test]
 async fn framing_of_http1_is_not_smuggled() {
     let body = Some("0\r\n\r\nGET /evil2 HTTP/1.1\r\nhost: a\r\n\r\n");

@@ -134,6 +134,41 @@ async fn a_request_without_a_stamp_is_not_in_time() {
     }
 }
 
+/// Several ways to write `/bids`, which the service takes for the same.
+#[tokio::test]
+async fn spelling_of_a_path_passes_no_reserved_one() {
+    let past = unix_now().as_nanos() / 1_000_000_000 - 60;
+    for section in [
+        "paths = ['/bids']\n".to_owned(),
+        format!("paths = ['/bids']\ndeadline = {past}\n"),
+    ] {
+        let world = world(&section).await;
+        let post = async |target: &str| {
+            let request = format!(
+                "POST {target} HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\
+                 connection: close\r\n\r\n1"
+            );
+            tidegate_testing::ask(world.listen, request).await.status
+        };
+        for target in [
+            "/bids",
+            "/%62ids",
+            "/b%69ds",
+            "//bids",
+            "/./bids",
+            "/x/../bids",
+            "/x/%2e%2e/bids",
+            "/x/..//%62ids?item=1",
+            "/bids/.",
+        ] {
+            assert_eq!(post(target).await, 403, "{target}");
+        }
+        for target in ["/asks", "/x/bids", "/bids/../asks"] {
+            assert_eq!(post(target).await, 200, "{target}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn nobody_is_banned_for_what_others_do_in_its_name() {
     let compliance = "[channel.compliance]\nslack = '0s'\nthrottle_after = 3\nban_after = 6\n";
