@@ -89,7 +89,11 @@ fn run(state: &State, ended: &Receiver<()>) {
         let now = Instant::now();
         if now >= cpu_due {
             cpu_due = now + CPU_PERIOD;
-            if crowd.has_gone(state.connections()) {
+            let requests = driven
+                .iter()
+                .map(|it| it.sentry().requests() as usize)
+                .sum();
+            if crowd.has_gone(state.connections(), requests) {
                 tidegate_sockopt::release_free_memory();
             }
             if let Some(share) = cpu.look(now, state.shadow_cpu()) {

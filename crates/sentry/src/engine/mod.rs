@@ -148,6 +148,12 @@ impl<T> Sentry<T> {
             .sum()
     }
 
+    /// Requests that wait or are in flight.
+    #[must_use]
+    pub fn requests(&self) -> u32 {
+        self.plan.load().in_system()
+    }
+
     /// Whether no request waits or is in flight.
     pub fn is_empty(&self) -> bool {
         let waiting = self.parked.load(Ordering::Relaxed) + self.held.load(Ordering::Relaxed);

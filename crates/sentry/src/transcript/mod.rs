@@ -601,6 +601,11 @@ impl<T> Transcribed<T> {
         self.sentry.has_news()
     }
 
+    /// See [`Sentry::requests`].
+    pub fn requests(&self) -> u32 {
+        self.sentry.requests()
+    }
+
     /// See [`Sentry::is_empty`].
     pub fn is_empty(&self) -> bool {
         self.sentry.is_empty()
