@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help kubernetes kubernetes-check bench-envoy check-envoy bench-tower demo papers test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip nats parquet bench-fleet bench-plane bench-recording bench-whatif supply-chain dist package test-deb dashboard dashboard-optional dashboard-test check-monitoring packages book publish-check image-check
+.PHONY: help kubernetes kubernetes-check bench-envoy check-envoy bench-tower demo papers papers-mutate test fmt lint docs check hostile bench-simulator bench-dataplane bench-decision bench-arena bench-classes setup bench-channel bench-policing fuzz bench-faults bench-shop compat bench-refusal gossip nats parquet bench-fleet bench-plane bench-recording bench-whatif supply-chain dist package test-deb dashboard dashboard-optional dashboard-test check-monitoring packages book publish-check image-check
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ demo: setup dashboard-optional ## builds, then shows a service under four times 
 papers: setup ## builds, then reproduces the papers' figures; the report is out/report.html
 	$(CARGO) build --release --bin tidegate
 	$(CARGO) run --release --quiet --bin tidegate -- sim papers --out $(OUT)
+
+papers-mutate: ## the papers' experiments with each mechanism off and gains three times off: who notices
+	$(CARGO) run --release --bin tidegate -- sim papers --mutate
 
 # The gate tries the same random cases each time; `make fuzz`, and cargo by itself, always try new ones.
 test: export PROPTEST_RNG_SEED ?= 1

@@ -2,7 +2,8 @@
 //!
 //! Requests arrive in an open loop; each is served in full or reduced to its mandatory part by one
 //! of several replicas, which share their capacity among at most `cap` requests at a time. The
-//! controllers are those of [`tidegate_sentry::brownout`], unchanged.
+//! controllers are those of [`tidegate_sentry::brownout`], unchanged; or the whole admission engine
+//! decides, as in the live proxy.
 //!
 //! The paper's own simulator has accidents that move its results a little: every generator is
 //! seeded alike, so that all replicas draw the same service times; a request that arrives while
@@ -10,6 +11,7 @@
 //! [`Setup::reference`] reproduces them, to compare with the published table; without it the plant
 //! does the sensible thing.
 
+mod engine;
 mod plant;
 mod replica;
 mod strategy;

@@ -8,8 +8,10 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp1, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use tidegate_control::Timestamp;
+use tidegate_sentry::SentryError;
 use tidegate_sentry::brownout::{Cascade, CascadeSample, EqualDimmers, TickSamples};
 
+use super::engine::{Engine, Sent};
 use super::replica::{Job, Replica};
 use super::strategy::{Control, Route, Strategy};
 use super::{CAP_DELAY_S, CAP_INITIAL, JOIN_DELAY_S, Setup, Speed};
@@ -36,6 +38,8 @@ pub struct Outcome {
     pub served: u64,
     /// Requests answered in full.
     pub full: u64,
+    /// Requests that the engine shed; the strategies of the paper shed none.
+    pub shed: u64,
     /// Full response times, in microseconds.
     pub full_us: Histogram<u64>,
     /// All response times, in microseconds.
@@ -66,9 +70,11 @@ pub struct TickRow {
 }
 
 /// Runs one strategy on one setup.
-#[must_use]
-pub fn run(setup: &Setup, strategy: &Strategy, seed: u64) -> Outcome {
-    let mut plant = Plant::new(setup, strategy, seed);
+///
+/// # Errors
+/// What the engine refuses about its configuration, where it decides.
+pub fn run(setup: &Setup, strategy: &Strategy, seed: u64) -> Result<Outcome, SentryError> {
+    let mut plant = Plant::new(setup, strategy, seed)?;
     let mut calendar = Calendar::new();
     // Changes come before all else that happens at their time.
     for (at_s, change) in schedule(setup) {
@@ -77,7 +83,7 @@ pub fn run(setup: &Setup, strategy: &Strategy, seed: u64) -> Outcome {
     calendar.at(Timestamp::ZERO, Event::Tick);
     let end_s: f64 = setup.phases.iter().map(|phase| phase.duration_s).sum();
     engine::run(&mut plant, &mut calendar, Timestamp::from_secs_f64(end_s));
-    plant.outcome()
+    Ok(plant.outcome())
 }
 
 /// A generator per source, so that strategies meet the same arrivals. In the reference mode all
@@ -103,6 +109,8 @@ enum Event {
     ReplicaTick(usize),
     Completion(usize),
     Arrival,
+    /// The engine wants to be called.
+    Timer,
 }
 
 /// What is to happen at a replica.
@@ -117,6 +125,7 @@ struct Plant<'a> {
     setup: &'a Setup,
     strategy: &'a Strategy,
     seed: u64,
+    now: Timestamp,
     now_s: f64,
     arrival: Option<EventId>,
     rate: f64,
@@ -133,6 +142,8 @@ struct Plant<'a> {
     demand: Vec<i64>,
     expected_s: Vec<f64>,
     cascade: Option<Cascade>,
+    engine: Option<Engine>,
+    timer: Option<(Timestamp, EventId)>,
     weights: EqualDimmers,
     turn: usize,
     // measurement
@@ -152,19 +163,25 @@ struct Plant<'a> {
 }
 
 impl<'a> Plant<'a> {
-    fn new(setup: &'a Setup, strategy: &'a Strategy, seed: u64) -> Self {
+    fn new(setup: &'a Setup, strategy: &'a Strategy, seed: u64) -> Result<Self, SentryError> {
         let cascade = match strategy {
             Strategy::Ilac(config) => Some(Cascade::new(config.cascade)),
-            Strategy::Routed { .. } => None,
+            Strategy::Routed { .. } | Strategy::Engine(_) => None,
+        };
+        let first = setup.phases.first().map_or(0, |phase| phase.speeds.len());
+        let engine = match strategy {
+            Strategy::Engine(config) => Some(Engine::new(config, first, seed)?),
+            _ => None,
         };
         let histogram = || {
             Histogram::new_with_max(RESPONSE_US_MAX, 3)
                 .expect("an hour to three digits is in range")
         };
-        Self {
+        Ok(Self {
             setup,
             strategy,
             seed,
+            now: Timestamp::ZERO,
             now_s: 0.0,
             arrival: None,
             rate: 0.0,
@@ -179,6 +196,8 @@ impl<'a> Plant<'a> {
             demand: Vec::new(),
             expected_s: Vec::new(),
             cascade,
+            engine,
+            timer: None,
             weights: EqualDimmers::default(),
             turn: 0,
             waited: TickSamples::default(),
@@ -194,7 +213,7 @@ impl<'a> Plant<'a> {
             full_us: histogram(),
             all_us: histogram(),
             rows: Vec::new(),
-        }
+        })
     }
 
     // ---- changes of load and capacity
@@ -226,7 +245,8 @@ impl<'a> Plant<'a> {
         self.speeds.clone_from(&phase.speeds);
         if self.replicas.len() > phase.speeds.len() {
             // They drain; what they still answer is in no statistics.
-            self.replicas.truncate(phase.speeds.len());
+            let gone = self.replicas.split_off(phase.speeds.len());
+            self.leave_engine(&gone);
             for gone in self.expected.drain(phase.speeds.len()..) {
                 let completion = gone.completion.map(|(_, id)| id);
                 [Some(gone.tick), completion]
@@ -270,6 +290,45 @@ impl<'a> Plant<'a> {
         self.expected_s.push(0.0);
         self.weights.reset(self.replicas.len());
         self.dispatch();
+        if phase > 0 {
+            self.in_engine(Engine::join);
+        }
+    }
+
+    /// Tells the engine something, where there is one, and sends whom that lets go.
+    fn in_engine(&mut self, tell: impl FnOnce(&mut Engine, Timestamp) -> Vec<Sent>) {
+        let now = self.now;
+        let sent = self.engine.as_mut().map(|engine| tell(engine, now));
+        for sent in sent.into_iter().flatten() {
+            self.waited.push(self.now_s - sent.job.created_s);
+            self.receive(sent.replica, sent.job);
+        }
+    }
+
+    /// First the pool, then what the replicas that are gone held: nothing is sent to them.
+    fn leave_engine(&mut self, gone: &[Replica]) {
+        let left = self.replicas.len();
+        self.in_engine(|engine, now| engine.shrink(now, left));
+        for job in gone.iter().flat_map(Replica::jobs) {
+            self.in_engine(|engine, now| engine.forget(now, job));
+        }
+    }
+
+    fn expect_timer(&mut self, calendar: &mut Calendar<Event>) {
+        let Some(engine) = &self.engine else {
+            return;
+        };
+        let wanted = engine.next_timer();
+        if self.timer.is_some_and(|(time, _)| time == wanted) {
+            return;
+        }
+        if let Some((_, event)) = self.timer.take() {
+            calendar.cancel(event);
+        }
+        if wanted < Timestamp::MAX {
+            let at = wanted.max(calendar.now());
+            self.timer = Some((wanted, calendar.at(at, Event::Timer)));
+        }
     }
 
     // ---- the life of a request
@@ -315,8 +374,12 @@ impl<'a> Plant<'a> {
                     created_s: self.now_s,
                     dispatched_s: self.now_s,
                     full: None,
+                    number: 0,
                 };
                 self.receive(index, job);
+            }
+            Strategy::Engine(_) => {
+                self.in_engine(|engine, now| engine.arrive(now).into_iter().collect());
             }
         }
     }
@@ -370,6 +433,7 @@ impl<'a> Plant<'a> {
                     created_s,
                     dispatched_s: self.now_s,
                     full,
+                    number: 0,
                 },
             );
         }
@@ -440,6 +504,7 @@ impl<'a> Plant<'a> {
         let places = if self.setup.reference { 1 } else { usize::MAX };
         self.fill(index, places);
         self.dispatch();
+        self.in_engine(|engine, now| engine.complete(now, job));
     }
 
     /// Lets at most `most` waiters of a replica's line begin.
@@ -558,6 +623,7 @@ impl<'a> Plant<'a> {
             max_s: self.full_max,
             served: self.served,
             full: self.full_count,
+            shed: self.engine.map_or(0, |engine| engine.shed),
             full_us: self.full_us,
             all_us: self.all_us,
             rows: self.rows,
@@ -569,7 +635,8 @@ impl Model for Plant<'_> {
     type Event = Event;
 
     fn handle(&mut self, event: Event, calendar: &mut Calendar<Event>) {
-        self.now_s = calendar.now().as_secs_f64();
+        self.now = calendar.now();
+        self.now_s = self.now.as_secs_f64();
         match event {
             Event::Change(change) => self.change(change, calendar),
             Event::Tick => self.tick(calendar),
@@ -579,8 +646,13 @@ impl Model for Plant<'_> {
                 self.complete(index);
             }
             Event::Arrival => self.arrive(calendar),
+            Event::Timer => {
+                self.timer = None;
+                self.in_engine(Engine::tick);
+            }
         }
         self.expect_completions(calendar);
+        self.expect_timer(calendar);
     }
 }
 

@@ -16,6 +16,8 @@ pub(super) struct Job {
     pub(super) dispatched_s: f64,
     /// Decided by the balancer, or by the replica when service begins.
     pub(super) full: Option<bool>,
+    /// What the engine knows it by, where there is one.
+    pub(super) number: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +50,12 @@ impl Replica {
             in_service: Vec::with_capacity(32),
             line: VecDeque::new(),
         }
+    }
+
+    /// All requests at it.
+    pub(super) fn jobs(&self) -> impl Iterator<Item = Job> + '_ {
+        let served = self.in_service.iter().map(|served| served.job);
+        served.chain(self.line.iter().copied())
     }
 
     pub(super) fn present(&self) -> usize {

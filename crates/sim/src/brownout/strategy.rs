@@ -1,6 +1,7 @@
 //! The strategies that paper 004 compares, and ours.
 
 use serde::Deserialize;
+use tidegate_sentry::SentryConfig;
 use tidegate_sentry::brownout::{
     CascadeConfig, Dimmer, QueueCascade, ServiceControl, ServiceControlConfig,
 };
@@ -17,6 +18,8 @@ pub enum Strategy {
         /// What decides in the replica.
         control: ReplicaControl,
     },
+    /// The admission engine of the live proxy decides everything.
+    Engine(Box<SentryConfig>),
 }
 
 /// ILAC's parameters.
@@ -74,6 +77,10 @@ impl Strategy {
                 control: ReplicaControl::BrownoutCc,
                 ..
             } => Control::Queue(QueueCascade::new(setpoint_s, period_s)),
+            // The engine has its own; nobody asks this one.
+            Self::Engine(_) => {
+                Control::Service(ServiceControl::new(ServiceControlConfig::default()))
+            }
         }
     }
 }

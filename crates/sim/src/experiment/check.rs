@@ -216,6 +216,15 @@ mod tests {
     }
 
     #[test]
+    fn limit_that_is_never_reached_is_as_good_over_repetitions() {
+        let never = [f64::INFINITY; 20];
+        let found = check("at_least = 40").verdict(&estimate(&never));
+        assert_eq!(found, verdict("at_least = 40", f64::INFINITY));
+        let found = check("at_most = 40").verdict(&estimate(&never));
+        assert_eq!(found, Verdict::Differs);
+    }
+
+    #[test]
     fn interval_that_reaches_beyond_what_is_allowed_is_open() {
         let check = check("paper = 1\ntolerance = 0.1");
         let of = |samples: &[f64]| {

@@ -245,6 +245,10 @@ impl Protector for SentryProtector {
         }
     }
 
+    fn on_load(&mut self, now: Timestamp, cpu_share: f64) {
+        self.sentry.on_load(now, cpu_share);
+    }
+
     fn reassign(&mut self, now: Timestamp, request: RequestId) -> Option<ReplicaId> {
         let permit = self.take_permit(request);
         let (permit, moved) = match self.sentry.reassign(now, permit) {

@@ -104,6 +104,11 @@ pub trait Protector: std::fmt::Debug {
     /// A replica tells its utilization since the last time it did, or with an answer the latest.
     fn on_report(&mut self, now: Timestamp, replica: ReplicaId, utilization: f64);
 
+    /// The share of its CPU that it uses itself; once per report interval.
+    fn on_load(&mut self, now: Timestamp, cpu_share: f64) {
+        let _ = (now, cpu_share);
+    }
+
     /// A health check found that a replica died or is back.
     fn set_health(&mut self, now: Timestamp, replica: ReplicaId, up: bool, wakes: &mut Wakes);
 

@@ -66,6 +66,9 @@ pub struct Scenario {
     /// What stands between them.
     #[serde(default)]
     pub protect: Protect,
+    /// Share of its CPU that what stands between them uses, by time; unknown when not given.
+    #[serde(default)]
+    pub proxy_cpu: Option<Numbers>,
     /// Several proxies that do so; one where it is missing.
     #[serde(default)]
     pub fleet: Option<FleetSpec>,

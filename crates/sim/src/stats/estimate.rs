@@ -27,6 +27,18 @@ impl Estimate {
     /// From independent samples, such as one number per repetition.
     #[must_use]
     pub fn from_samples(samples: &[f64], level: f64) -> Self {
+        // Without a difference: moments of infinite numbers are none.
+        if let [first, second, ..] = *samples
+            && first == second
+            && samples.iter().all(|&sample| sample == first)
+        {
+            return Self {
+                mean: first,
+                half_width: 0.0,
+                level,
+                samples: samples.len() as u64,
+            };
+        }
         Self::from_moments(&samples.iter().copied().collect(), level)
     }
 

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use tidegate_config::{Dur, Rate, Share};
+use tidegate_sentry::SentryConfig;
 use tidegate_sentry::brownout::{CascadeConfig, ServiceControlConfig};
 
 use super::ModelError;
@@ -21,7 +22,7 @@ pub(super) const SERIES: [&str; 9] = [
     "full_distribution",
     "distribution",
 ];
-pub(super) const VALUES: [&str; 5] = ["iae", "sd", "max", "full_share", "served"];
+pub(super) const VALUES: [&str; 6] = ["iae", "sd", "max", "full_share", "served", "shed"];
 
 /// A run of the plant of 004.
 ///
@@ -29,7 +30,7 @@ pub(super) const VALUES: [&str; 5] = ["iae", "sd", "max", "full_share", "served"
 /// `waited` (mean), `threshold` (psi), of the first replica `service` (mean of full responses),
 /// `concurrency` (u) and `gain` (K). `full_distribution` and `distribution` are the shares of full
 /// and of all responses at or below a response time. Values: `iae`, `sd` and `max` of full
-/// responses, `full_share`, `served`.
+/// responses, `full_share`, `served`, `shed`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BrownoutRun {
@@ -87,6 +88,8 @@ pub enum StrategySpec {
     Predictive {},
     /// Routed on arrival, the replica decides.
     Routed(RoutedSpec),
+    /// The admission engine of the live proxy, with its configuration.
+    Engine(Box<SentryConfig>),
 }
 
 /// ILAC's parameters.
@@ -182,7 +185,8 @@ impl BrownoutRun {
 
     pub(super) fn run(&self, seed: u64) -> Result<Record, ModelError> {
         self.check()?;
-        Ok(record(&run(&self.setup(), &self.strategy(), seed)))
+        let outcome = run(&self.setup(), &self.strategy(), seed).map_err(ModelError::from)?;
+        Ok(record(&outcome))
     }
 
     fn setup(&self) -> Setup {
@@ -236,6 +240,7 @@ impl BrownoutRun {
                 route: routed.route,
                 control: routed.control,
             },
+            StrategySpec::Engine(config) => Strategy::Engine(config.clone()),
         }
     }
 }
@@ -261,6 +266,7 @@ fn record(outcome: &Outcome) -> Record {
             outcome.full as f64 / outcome.served.max(1) as f64,
         )
         .with_value("served", outcome.served as f64)
+        .with_value("shed", outcome.shed as f64)
 }
 
 /// Share at or below a response time in seconds, in steps of ten milliseconds.

@@ -1,5 +1,5 @@
-//! Clients that hold back (001): a crowd with fixed parameters, an auction in a closed loop, and
-//! a broadcast over trees.
+//! Clients that hold back (001): a crowd with fixed parameters, an auction in a closed loop, a
+//! broadcast over trees, and what refusing costs instead.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tidegate_config::{Dur, Share};
 use tidegate_control::controller::PidGains;
 
 use super::ModelError;
-use crate::deferral::{auction, broadcast, crowd};
+use crate::deferral::{auction, broadcast, crowd, refusing};
 use crate::experiment::Record;
 
 pub(super) const CROWD_SERIES: [&str; 2] = ["made", "sent"];
@@ -29,6 +29,7 @@ pub(super) const AUCTION_VALUES: [&str; 9] = [
     "derivative_time",
 ];
 pub(super) const BROADCAST_VALUES: [&str; 4] = ["copies", "reached", "delay_max", "delay_mean"];
+pub(super) const REFUSING_VALUES: [&str; 3] = ["processed_share", "refusing_share", "of_bound"];
 
 /// Seconds about the peak that are counted; in a crowd nothing happens before, and what a queue
 /// sends later is little.
@@ -408,6 +409,62 @@ impl AuctionRun {
                 service_s: self.work.as_secs_f64(),
             },
         }
+    }
+}
+
+/// A server that refuses what it cannot process (001 section 6.1).
+///
+/// Values: `processed_share` of what it could process without refusing, `refusing_share` of its
+/// time, and that as a share of the paper's bound, `of_bound`.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RefusingRun {
+    /// How long.
+    pub duration: Dur,
+    /// Mean work of a request.
+    pub work: Dur,
+    /// Its standard deviation.
+    #[serde(default)]
+    pub work_sd: Dur,
+    /// Arrivals for each that can be processed (`factor_peak`).
+    pub factor_peak: f64,
+    /// Work of a request for that of a refusal (`factor_request`).
+    pub factor_request: f64,
+    /// Requests that may wait or be processed; beyond that they are refused.
+    pub inside_max: usize,
+}
+
+impl RefusingRun {
+    pub(super) fn check(&self) -> Result<(), ModelError> {
+        positive("duration", self.duration)?;
+        positive("work", self.work)?;
+        for (name, factor) in [
+            ("factor_peak", self.factor_peak),
+            ("factor_request", self.factor_request),
+        ] {
+            if !(factor > 0.0 && factor.is_finite()) {
+                return Err(ModelError(format!("`{name}` must be above zero")));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn run(&self, seed: u64) -> Result<Record, ModelError> {
+        self.check()?;
+        let setup = refusing::Setup {
+            work_s: self.work.as_secs_f64(),
+            work_sd_s: self.work_sd.as_secs_f64(),
+            factor_peak: self.factor_peak,
+            factor_request: self.factor_request,
+            inside_max: self.inside_max,
+            duration_s: self.duration.as_secs_f64(),
+        };
+        let found = refusing::run(&setup, seed);
+        let bound = self.factor_peak / self.factor_request;
+        Ok(Record::default()
+            .with_value("processed_share", found.processed_share)
+            .with_value("refusing_share", found.refusing_share)
+            .with_value("of_bound", found.refusing_share / bound))
     }
 }
 

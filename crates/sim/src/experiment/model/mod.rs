@@ -14,7 +14,7 @@ mod scenario;
 
 pub use brownout::BrownoutRun;
 pub use characterization::CharacterizationRun;
-pub use deferral::{AuctionRun, BroadcastRun, CrowdRun};
+pub use deferral::{AuctionRun, BroadcastRun, CrowdRun, RefusingRun};
 pub use design::{LqrDesign, PiDesign};
 pub use flow::FlowRun;
 pub use queue::QueueTheory;
@@ -49,6 +49,8 @@ pub enum Model {
     Auction(Box<AuctionRun>),
     /// One message over trees of relays (001).
     Broadcast(BroadcastRun),
+    /// A server that refuses what it cannot process, at a price (001).
+    Refusing(RefusingRun),
     /// Applications that share a pool of servers, under the control plane (003).
     Hosting(Box<HostingSpec>),
     /// Proxies added while the load climbs (003).
@@ -80,7 +82,7 @@ impl Model {
             Self::Brownout(_) => &brownout::SERIES,
             Self::Crowd(_) => &deferral::CROWD_SERIES,
             Self::Auction(_) => &deferral::AUCTION_SERIES,
-            Self::Broadcast(_) => &[],
+            Self::Broadcast(_) | Self::Refusing(_) => &[],
             Self::Hosting(spec) => return plane::hosting_series(spec),
             Self::Sentries(_) => &plane::SENTRIES_SERIES,
         };
@@ -101,6 +103,7 @@ impl Model {
             Self::Crowd(_) => &deferral::CROWD_VALUES,
             Self::Auction(_) => &deferral::AUCTION_VALUES,
             Self::Broadcast(_) => &deferral::BROADCAST_VALUES,
+            Self::Refusing(_) => &deferral::REFUSING_VALUES,
             Self::Hosting(_) => &plane::HOSTING_VALUES,
             Self::Sentries(_) => &[],
         };
@@ -120,6 +123,7 @@ impl Model {
             Self::Crowd(model) => model.check(),
             Self::Auction(model) => model.check(),
             Self::Broadcast(model) => model.check(),
+            Self::Refusing(model) => model.check(),
             Self::Hosting(spec) => plane::check_hosting(spec),
             Self::Sentries(spec) => plane::check_sentries(spec),
             // These are cheap: to run them is to check them.
@@ -143,6 +147,7 @@ impl Model {
             Self::Crowd(model) => model.run(seed),
             Self::Auction(model) => model.run(seed),
             Self::Broadcast(model) => model.run(seed),
+            Self::Refusing(model) => model.run(seed),
             Self::Hosting(spec) => plane::run_hosting(spec, seed),
             Self::Sentries(spec) => plane::run_sentries(spec, seed),
         }

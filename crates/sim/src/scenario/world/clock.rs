@@ -14,6 +14,10 @@ impl World<'_> {
             return;
         }
         self.next_report = now + self.scenario.report_interval.0;
+        if let Some(share) = &self.scenario.proxy_cpu {
+            self.protector
+                .on_load(now, share.value_at(now.as_secs_f64()));
+        }
         for (index, replica) in self.replicas.iter_mut().enumerate() {
             let utilization = replica.report(now);
             if replica.station.is_up() {
