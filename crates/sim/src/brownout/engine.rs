@@ -92,7 +92,7 @@ impl Engine {
         self.resolve(now, resolved)
     }
 
-    /// The last replicas leave, so that so many are left.
+    /// The last replicas leave, until `left` of them are there.
     pub(super) fn shrink(&mut self, now: Timestamp, left: usize) -> Vec<Sent> {
         let gone = self.replicas.split_off(left);
         let changes: Vec<_> = gone.into_iter().map(ReplicaChange::Remove).collect();
