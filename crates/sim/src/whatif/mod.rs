@@ -583,6 +583,7 @@ impl Model {
             optional: variant.optional.map(|_| Law::constant(0.0)),
             load: OneOrMany(vec![load]),
             replica: OneOrMany(self.replica_specs(variant)),
+            proxy_cpu: None,
             fleet: None,
             protect: match config {
                 Some(config) => Protect::Sentry(Box::new(config)),

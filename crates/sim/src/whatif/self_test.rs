@@ -278,6 +278,8 @@ impl Service {
             optional: None,
             load: OneOrMany(vec![load]),
             replica: OneOrMany(replicas),
+            replica: OneOrMany(vec![replica; count]),
+            proxy_cpu: None,
             fleet: None,
             protect: Protect::Sentry(Box::new(config)),
         })
