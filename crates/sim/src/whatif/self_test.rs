@@ -278,7 +278,6 @@ impl Service {
             optional: None,
             load: OneOrMany(vec![load]),
             replica: OneOrMany(replicas),
-            replica: OneOrMany(vec![replica; count]),
             proxy_cpu: None,
             fleet: None,
             protect: Protect::Sentry(Box::new(config)),
