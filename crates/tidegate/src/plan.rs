@@ -145,7 +145,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
             let admin = Admin::at(admin, args.token.as_deref());
             let status = runtime::current_thread()?.block_on(admin.get("/api/status"))?;
             let measured = Measured::of(&status, args)?;
-            from_numbers(args, measured.service, measured.notes)
+            from_numbers(args, measured.service, &measured.notes)
         }
         (None, None) => {
             let usual = MyService::default();
@@ -158,7 +158,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
                 class: args.class.clone(),
                 ..usual
             };
-            from_numbers(args, service, Vec::new())
+            from_numbers(args, service, &[])
         }
     }
 }
@@ -285,7 +285,7 @@ fn measured_classes(classes: &[(&String, &Value)]) -> Vec<ClassOfService> {
     classes.iter().map(class).collect()
 }
 
-fn from_numbers(args: &Args, service: MyService, notes: Vec<String>) -> Result<ExitCode, CliError> {
+fn from_numbers(args: &Args, service: MyService, notes: &[String]) -> Result<ExitCode, CliError> {
     // Checked before anything is divided by it.
     service.scenario("auto").map_err(usage)?;
     let needed =
@@ -307,7 +307,7 @@ fn from_numbers(args: &Args, service: MyService, notes: Vec<String>) -> Result<E
         seed: args.seed,
     };
     let rows = plan(&question).map_err(usage)?;
-    show(args, &rows, &in_words(&question.asked(), &rows), &notes)
+    show(args, &rows, &in_words(&question.asked(), &rows), notes)
 }
 
 fn show(
