@@ -77,11 +77,6 @@ fn switch_under_load_costs_gold_nothing() {
 }
 
 #[test]
-fn proxies_know_of_each_other_by_what_replicas_report() {
-    assert_agrees("003/two proxies", 1);
-}
-
-#[test]
 fn refusing_takes_no_more_than_the_bound() {
     assert_agrees("001/6.1", 2);
 }
@@ -123,7 +118,6 @@ fn faults_are_noticed() {
         "003/sizes",
         "003/I/O weight",
         "003/switch",
-        "003/two proxies",
         "004/8",
         "004/8, engine",
     ];
@@ -165,7 +159,6 @@ fn all_files_are_in_order_and_have_names_of_their_own() {
         "001/6.1",
         "001/sensor",
         "003/switch",
-        "003/two proxies",
     ] {
         assert!(ids.contains(id), "{id} is missing");
     }

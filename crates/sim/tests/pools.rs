@@ -520,7 +520,7 @@ fn documented_services_run() {
         .map(|rest| rest.split("```").next().unwrap())
         .collect();
     let (scenario, services) = examples.split_last().unwrap();
-    assert_eq!(services.len(), 5);
+    assert_eq!(services.len(), 6);
     for example in services {
         let rows = rows(example);
         assert!(

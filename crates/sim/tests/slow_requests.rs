@@ -55,7 +55,9 @@ const SERVICES: [Slow; 4] = [
         law: "law = 'exponential'",
         times: 6.0,
         load: 3.0,
-        bar: 0.9,
+        // 0.9 by the raw ideal, which lost the capacity of each second without an arrival: the same
+        // runs have 0.926 by that one and 0.885 by the arena's (decision 0320).
+        bar: 0.86,
     },
 ];
 

@@ -160,10 +160,12 @@ async fn spelling_of_a_path_passes_no_reserved_one() {
             "/x/%2e%2e/bids",
             "/x/..//%62ids?item=1",
             "/bids/.",
+            // A service that does not resolve it takes it for a part of `/bids`.
+            "/bids/../asks",
         ] {
             assert_eq!(post(target).await, 403, "{target}");
         }
-        for target in ["/asks", "/x/bids", "/bids/../asks"] {
+        for target in ["/asks", "/x/bids"] {
             assert_eq!(post(target).await, 200, "{target}");
         }
     }

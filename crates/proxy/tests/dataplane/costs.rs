@@ -95,11 +95,11 @@ async fn cost_reported_by_replicas_is_learned() {
 /// the answer is changed.
 #[tokio::test]
 async fn cost_in_the_json_of_an_answer_is_learned() {
-    const DOCUMENT: &str = r#"{"choices":[],"usage":{"total_tokens":1200}}"#;
+    const DOCUMENT: &str = r#"{"choices":[],"usage":{"total_tokens":1200,"input":30}}"#;
     const EVENTS: [&str; 3] = [
         "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":null}\n\n",
         "data: {\"choices\":[],\"usage\":{\"total_tok",
-        "ens\":1200}}\n\ndata: [DONE]\n\n",
+        "ens\":1200,\"input\":30}}\n\ndata: [DONE]\n\n",
     ];
     for streamed in [false, true] {
         let service = Service::start(move |_| async move {
@@ -125,9 +125,10 @@ async fn cost_in_the_json_of_an_answer_is_learned() {
         let read = format!("{by_report}upstream.cost_json = 'usage.total_tokens'");
         let learned = costs_shown(&service, &read, GET).await;
         assert!(is_about(&learned, 1200.0), "{streamed}: {learned:?}");
-        let other = format!("{by_report}upstream.cost_json = 'usage.none'");
-        let unknown = costs_shown(&service, &other, GET).await;
-        assert!(!is_about(&unknown, 1200.0), "{streamed}: {unknown:?}");
+        let other = format!("{by_report}upstream.cost_json = 'usage.input'");
+        let input = costs_shown(&service, &other, GET).await;
+        assert!(is_about(&input, 30.0), "{streamed}: {input:?}");
+        assert!(!is_about(&input, 1200.0), "{streamed}: {input:?}");
 
         let proxy = proxy(&[service.addr], &read);
         let answer = Client::connect(proxy.local_addr()).await.ask(GET).await;

@@ -191,9 +191,12 @@ impl<T> Sentry<T> {
 
     fn pass_gate(&self, plan: &Plan, now: Timestamp, class: ClassId) -> Result<Passed, Refusal> {
         let pass = || self.gate.pass(now, &self.gate_dice);
-        let given_back = |closed| match self.departed_slots.release(now, &self.gate) {
-            true => pass(),
-            false => Err(closed),
+        let given_back = |closed| {
+            if self.departed_slots.release(now, &self.gate) {
+                pass()
+            } else {
+                Err(closed)
+            }
         };
         pass().or_else(given_back).map_err(|closed| Refusal {
             measured: closed.measured,
