@@ -168,8 +168,8 @@ const SERVICES: [Service; 17] = [
 ];
 
 /// Share of the requests that may be shed at more than 0.85 of the capacity. Two cells of 155 had
-/// more than 0.05: 0.064 for pages of 8 in front of 4 workers, and 0.23 for Poisson batches in front
-/// of the service that thrashes, where a full window costs capacity.
+/// more than 0.05: 0.064 for pages of 8 in front of 4 workers, and 0.23 for Poisson batches in
+/// front of the service that thrashes, where a full window costs capacity.
 const SHED_MAX_NEAR_CAPACITY: f64 = 0.08;
 
 /// Arrival processes; `USERS` is a closed loop.
