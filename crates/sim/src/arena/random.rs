@@ -45,7 +45,7 @@ const BATCH_TARGET_SHARE: f64 = 0.25;
 pub struct RandomOptions {
     /// An arrival process for each service, in place of Poisson arrivals.
     pub arrivals: bool,
-    /// Each service at [`ROOM`] in place of the load that was drawn, and none loses capacity.
+    /// Each service at `ROOM` in place of the load that was drawn, and none loses capacity.
     pub room: bool,
 }
 
