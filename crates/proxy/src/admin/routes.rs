@@ -365,7 +365,7 @@ pub(super) static ROUTES: [Route; 36] = [
     post(
         "/api/kill-switch",
         Endpoint::KillSwitch,
-        "Admits everything at once, whoever waits included.",
+        "Admits everything at once, waiting requests included.",
         Some(describe::<Switch>),
         describe::<Switch>,
     ),
