@@ -295,7 +295,7 @@ impl Counted {
     }
 }
 
-/// 000 eq. 1 without its constants, capacity and service time, which nobody tells a proxy. It is
+/// 000 eq. 1 without its constants, capacity and service time, which a proxy is not given. It is
 /// greatest where response times begin to rise faster than goodput.
 fn power(goodput: f64, response: &Snapshot) -> Option<f64> {
     let mean_s = response.sum_seconds() / response.count() as f64;
