@@ -30,9 +30,18 @@ async fn with_fields(fields: &[(&str, &str)], data: Option<&str>) -> Vec<String>
     if let Some(data) = data {
         bytes.extend(frame(kind::DATA, END_STREAM, 1, data.as_bytes()));
     }
+    until_its_end(&stage, &bytes).await;
+    stage.is_unharmed().await;
+    let mut heads = stage.heads();
+    heads.retain(|head| head.contains("/evil"));
+    heads
+}
+
+/// Sends the first stream of a connection and waits for its end: an answer, a reset, or the end of
+/// the connection.
+async fn until_its_end(stage: &Stage, stream: &[u8]) {
     let (mut reader, mut writer) = frames::connect(stage.addr).await.expect("it listens");
-    let _ = writer.send(&bytes).await;
-    // The stream ends by an answer or a reset, or the connection does.
+    let _ = writer.send(stream).await;
     within(async {
         while let Some(received) = reader.next().await {
             if received.stream == 1 || received.kind == kind::GOAWAY {
@@ -41,11 +50,6 @@ async fn with_fields(fields: &[(&str, &str)], data: Option<&str>) -> Vec<String>
         }
     })
     .await;
-    drop((reader, writer));
-    stage.is_unharmed().await;
-    let mut heads = stage.heads();
-    heads.retain(|head| head.contains("/evil"));
-    heads
 }
 
 #[tokio::test]
@@ -74,18 +78,8 @@ async fn fragment_in_a_path_reaches_no_replica() {
             (":path", path),
         ];
         let flags = END_HEADERS | END_STREAM;
-        let (mut reader, mut writer) = frames::connect(stage.addr).await.expect("it listens");
         let request = frame(kind::HEADERS, flags, 1, &block(&fields));
-        let _ = writer.send(&request).await;
-        within(async {
-            while let Some(received) = reader.next().await {
-                if received.stream == 1 || received.kind == kind::GOAWAY {
-                    break;
-                }
-            }
-        })
-        .await;
-        drop((reader, writer));
+        until_its_end(&stage, &request).await;
         let heads = stage.heads();
         assert!(heads.iter().all(|head| !head.contains('#')), "{heads:?}");
         assert!(!stage.replica_saw("secret"), "{heads:?}");
